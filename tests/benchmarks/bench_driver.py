@@ -2,10 +2,10 @@
 
 The run's process, with Spark's driver, is alone in a network namespace, so the kernel counts every byte that comes by
 socket; `/proc` counts the bytes that both read from files. Workers are outside the namespace and share only a bucket
-with it; for the kinds `folder_…` they share a folder instead. The figures are those of a further group: a run of three
-groups less a run of one, so that imports, jars, claims and cold code cancel. The CPU seconds of executors and their
-Python workers are counted as well: divided by the driver's, they give the number of busy cores at which a driver of one
-core would be the limit.
+with it; for the kinds `folder_…` they share a folder instead. The figures are those of the last groups of a run, from
+commit to commit, because the first groups pay for imports, jars, the claim and cold code. The CPU seconds of executors
+and their Python workers are counted as well: divided by the driver's, they give the number of busy cores at which a
+driver of one core would be the limit.
 """
 
 from __future__ import annotations
@@ -41,12 +41,10 @@ from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.storage.s3_folder import S3Folder
 
 _OUTSIDE, _INSIDE = "10.213.47.1", "10.213.47.2"
-_FILES, _GROUPS, _LINES_A_PIECE = 8, 3, 20_000
+_FILES, _GROUPS, _MEASURED, _LINES_A_PIECE = 8, 5, 2, 20_000
 _MEGABYTES, _QUICK_MEGABYTES = 500, 16
 _SECONDS = 1200
-_END_SECONDS = 5.0
-_LEAST_SECONDS = 0.2
-"""The least CPU of the driver that can be told from the noise of two runs."""
+_WATCH_SECONDS = 0.2
 _LINES = {
     "csv": lambda chance, n: f"k{n % 97},{n},{chance.random()},{chance.getrandbits(256):064x}\n",
     "text": lambda chance, n: f"{n} {chance.getrandbits(512):0128x}\n",
@@ -76,20 +74,17 @@ dm.sink(rows, dm.DeltaAppend("copied"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passed:
-    """The cost of a run: bytes by socket and from files, CPU seconds of the process with the driver, and of workers.
+    """The cost of a run since its start.
 
     Attributes:
+        through: bytes that the process with the driver read by socket and from files.
+        cpu_seconds: CPU seconds of that process and its children, the JVM of the driver among them.
         workers_seconds: CPU seconds of executors, and of their Python workers.
     """
 
-    by_socket: int
-    from_files: int
+    through: int
     cpu_seconds: float
     workers_seconds: float
-
-    @property
-    def through(self) -> int:
-        return self.by_socket + self.from_files
 
 
 def measure(console: Console, *, quick: bool, root: Path) -> Figures:
@@ -118,18 +113,18 @@ def _name(store: str, form: str) -> str:
 
 
 def _of_kind(place: _Place, size: int, console: Console) -> Figures:
-    """Measure the groups of about `size` bytes that a run of `_GROUPS` has more than a run of one."""
+    """Measure the last `_MEASURED` of `_GROUPS` groups of about `size` bytes each."""
     piece, repeated = _pieces(place.form)
     times = max(1, size // _FILES // len(piece))
     content, rows = repeated(times), _LINES_A_PIECE * times * _FILES
-    given, name = len(content) * _FILES * (_GROUPS - 1), _name(place.store, place.form)
-    one, all_ = (place.run(content, groups=groups, expected=rows * groups) for groups in (1, _GROUPS))
-    through, cpu = all_.through - one.through, all_.cpu_seconds - one.cpu_seconds
-    cores = (all_.workers_seconds - one.workers_seconds) / max(cpu, _LEAST_SECONDS)
+    given, name = len(content) * _FILES * _MEASURED, _name(place.store, place.form)
+    begun, ended = place.run(content, rows)
+    through, cpu = ended.through - begun.through, ended.cpu_seconds - begun.cpu_seconds
+    cores = (ended.workers_seconds - begun.workers_seconds) / cpu
     console.print(
-        f"{name}: {_GROUPS - 1} further groups, {given / 2**20:.0f} MB; through the driver {through / 2**20:.2f} MB "
-        f"({through / given:.5f} a byte), {cpu:.1f} s of CPU, {cores:.0f} times as much in the workers; a run of one "
-        f"group: {one.through / 2**20:.0f} MB, {one.cpu_seconds:.1f} s",
+        f"{name}: the last {_MEASURED} of {_GROUPS} groups, {given / 2**20:.0f} MB; through the driver "
+        f"{through / 2**20:.2f} MB ({through / given:.5f} a byte), {cpu:.2f} s of CPU, {cores:.0f} times as much in "
+        f"the workers; all before them: {begun.through / 2**20:.1f} MB, {begun.cpu_seconds:.1f} s",
         highlight=False,
     )
     return {
@@ -176,21 +171,23 @@ class _Place:
     store: str
     form: str
 
-    def run(self, content: bytes, *, groups: int, expected: int) -> Passed:
-        """Run so many groups of `_FILES` files with this content, in a project of its own.
+    def run(self, content: bytes, rows: int) -> tuple[Passed, Passed]:
+        """Run groups of `_FILES` files with this content; return the cost before and after the last groups.
+
+        Args:
+            rows: of a group.
 
         Raises:
-            WrongResult: the run failed, or left another number of rows, or fewer commits than groups.
+            WrongResult: the run failed, or left another number of rows, or another number of commits than groups.
         """
         name = f"driver-{uuid.uuid4().hex[:12]}"
-        folder, tables, more = self._given(name, {f"{n:03}": content for n in range(groups * _FILES)})
+        folder, tables, more = self._given(name, {f"{n:03}": content for n in range(_GROUPS * _FILES)})
         conf = {"spark.driver.host": _INSIDE, "spark.driver.bindAddress": _INSIDE}
         project = Project(folder, self.master, conf)
         schema = None if self.form == "text" else _SCHEMA
         path = f"s3://{name}/in" if self.store == "bucket" else str(self.root / "given" / name)
         app = _APP.format(path=path, format=self.form, schema=schema)
         project.write(app, {}, small_group_bytes=0, max_group_bytes=2 * 2**30, max_group_triggers=_FILES, **more)
-        before, worked = self._received(), _workers_seconds()
         command = ["ip", "netns", "exec", self.namespace, sys.executable, "-m", "drainmark.orchestration.cli.main"]
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
@@ -199,21 +196,16 @@ class _Place:
             )  # fmt: skip
             watched = _Watch(process.pid)
             code = process.wait(_SECONDS)
-        read, cpu = watched.end()
-        passed = Passed(
-            by_socket=self._received() - before,
-            from_files=read,
-            cpu_seconds=cpu,
-            workers_seconds=_workers_seconds() - worked,
-        )
+        watched.end()
         if code:
             raise WrongResult(f"{self.form}: the run ended with {code}: {(folder / 'log').read_text()[-800:]}")
         lake = tables / "lake/copied"
         copied = commits.open_table(lake)
-        rows = sum(file.rows for file in commits.live_files(copied, lake))
-        if rows != expected or copied.version() < groups:
-            raise WrongResult(f"{self.form}: {rows} rows instead of {expected}, in {copied.version()} commits")
-        return passed
+        found = sum(file.rows for file in commits.live_files(copied, lake))
+        moments = sorted(entry["timestamp"] / 1000 for entry in copied.history())[1:]  # the first one made the table
+        if found != rows * _GROUPS or len(moments) != _GROUPS:
+            raise WrongResult(f"{self.form}: {found} rows in {len(moments)} commits, not {rows} in each of {_GROUPS}")
+        return watched.at(moments[-1 - _MEASURED]), watched.at(moments[-1])
 
     def _given(self, name: str, files: Mapping[str, bytes]) -> tuple[Path, Folder, Mapping[str, Any]]:
         """Put files into the input folder or bucket; return the project's folder, the tables' folder, and settings."""
@@ -231,49 +223,62 @@ class _Place:
         more = {"s3_endpoint_url": self.endpoint, "tables_url": f"s3://{name}/tables"}
         return self.root / "away" / name, S3Folder(store, name, "tables"), more
 
-    def _received(self) -> int:
-        """Return the bytes that the namespace received on any interface, its own loopback included."""
-        command = ["ip", "netns", "exec", self.namespace, "cat", "/proc/net/dev"]
-        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[2:]
-        return sum(int(line.partition(":")[2].split()[0]) for line in lines)
-
-
-def _workers_seconds() -> float:
-    """Return the CPU seconds of the executors that have ended, and of their child processes."""
-    time.sleep(_END_SECONDS)  # an executor ends a little later than its application
-    seconds = 0.0
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if "org.apache.spark.deploy.worker.Worker" in process.cmdline() and process.name() == "java":
-                times = process.cpu_times()
-                seconds += times.children_user + times.children_system
-    return seconds
-
 
 class _Watch:
-    """A thread that watches a process and its children until they end: bytes that they read from files, CPU seconds."""
+    """A thread that watches a process with its children, and Spark's workers, until the process ends."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._seen: dict[int, tuple[int, float]] = {}
+        self._worked: dict[int, float] = {}
+        self._passed: list[tuple[float, Passed]] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
-    def end(self) -> tuple[int, float]:
+    def end(self) -> None:
         self._over.set()
         self._thread.join()
-        return sum(read for read, _ in self._seen.values()), sum(cpu for _, cpu in self._seen.values())
+
+    def at(self, moment: float) -> Passed:
+        """Return the cost up to a moment, in seconds since 1970."""
+        return next(passed for seen, passed in reversed(self._passed) if seen <= moment)
 
     def _follow(self) -> None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            root = psutil.Process(self._pid)
-            while not self._over.is_set():
-                for process in [root, *root.children(recursive=True)]:
-                    with contextlib.suppress(psutil.Error):
-                        times = process.cpu_times()
-                        self._seen[process.pid] = (process.io_counters().read_chars, times.user + times.system)
-                time.sleep(0.05)
+        while not self._over.wait(_WATCH_SECONDS):
+            with contextlib.suppress(OSError, psutil.Error):
+                self._look()
+
+    def _look(self) -> None:
+        root = psutil.Process(self._pid)
+        for process in [root, *root.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                self._seen[process.pid] = (process.io_counters().read_chars, times.user + times.system)
+        for process in _executors():
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                self._worked[process.pid] = times.user + times.system
+        passed = Passed(
+            through=_received(self._pid) + sum(read for read, _ in self._seen.values()),
+            cpu_seconds=sum(cpu for _, cpu in self._seen.values()),
+            workers_seconds=sum(self._worked.values()),
+        )
+        self._passed.append((time.time(), passed))
+
+
+def _executors() -> Iterator[psutil.Process]:
+    """Yield the executors of Spark's workers, and their child processes."""
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if process.name() == "java" and "org.apache.spark.deploy.worker.Worker" in process.cmdline():
+                yield from process.children(recursive=True)
+
+
+def _received(pid: int) -> int:
+    """Return the bytes that the namespace of a process received on any interface, its own loopback included."""
+    lines = Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]
+    return sum(int(line.partition(":")[2].split()[0]) for line in lines)
 
 
 def _why_no_namespace() -> str:
