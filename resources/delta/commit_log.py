@@ -128,12 +128,14 @@ class SoleWriter:
 
     Attributes:
         through: the version up to which (inclusive) all commits are known to be sound; -1 for none.
+        kept: the `DeltaTable` of the last look, if nobody uses it; see `commits.newest`.
     """
 
     def __init__(self, folder: Folder, region: str) -> None:
         self.folder = folder
         self.region = region
         self.through = -1
+        self.kept: list[Any] = []
 
     def require(self, version: int) -> None:
         """Check the commits up to `version`, inclusive.

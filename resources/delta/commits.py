@@ -2,7 +2,9 @@
 
 Nothing is committed twice: a table that has the version of a commit, or a later one, has the commit (`is_done`).
 Check and commit use one `DeltaTable` object that is never refreshed in between: if another commit landed after its
-load, Delta refuses ours. An error of a commit does not tell its outcome, so the outcome is always read back.
+load, Delta refuses ours. An error of a commit does not tell its outcome, so the outcome is always read back. The object
+of a table with a sole writer is kept from commit to commit: opening one replays the log, and loads a client's
+certificates if the table is in a bucket.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +29,7 @@ from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.layout import partition_text
-from drainmark.resources.delta.commit_log import LOG, LOG_ENTRY, SoleWriter
+from drainmark.resources.delta.commit_log import LOG, LOG_ENTRY, SoleWriter, entry_path
 from drainmark.resources.delta.staging import (
     STAGING_FOLDER,
     all_nullable,
@@ -91,9 +94,9 @@ def commit(
     Args:
         folder: of the table.
         verb: names the fail points.
-        prepare: gets a table object just opened and makes all checks on it; returns the commit to make on that same
-            object, or None when it is done already; raises to refuse (`Fenced`).
-        landed: gets another table object, opened after the commit, and says whether this very commit is in it.
+        prepare: gets a table object of the newest version and makes all checks on it; returns the commit to make on
+            that same object, or None when it is done already; raises to refuse (`Fenced`).
+        landed: gets a table object as the store has it after the commit, and says whether this very commit is in it.
         faults: see `Faults`; its errors before the commit are passed on, its errors after it count as a lost reply.
         writer: for a table that only one region may change: checks the authors of new commits. None if others may.
         turn: for a table that others write, too: tries that were lost to them do not count for `CONTENDED_SECONDS`.
@@ -111,7 +114,7 @@ def commit(
             turn.take(attempt)
         elif attempt:
             time.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
-        table = open_table(folder)
+        table = _taken(folder, writer)
         seen, version = version, int(table.version())
         is_lost_to_others = turn is not None and -1 < seen < version and time.monotonic() < until
         tries += not is_lost_to_others
@@ -121,14 +124,16 @@ def commit(
             writer.require(version)
         act = prepare(table)
         if act is None:
-            return Published(delta_version=table.version(), done_before=cause is None)
+            _keep(writer, table)
+            return Published(delta_version=version, done_before=cause is None)
         pass_point(f"{verb}.before_commit")
         cause = _reply(act, lambda: pass_point(f"{verb}.after_commit"))
-        found = _read_back(folder, landed)
+        found = _read_back(folder, landed, table if writer is not None and cause is None else None)
         if found is not None:
             if writer is not None and cause is None:
                 writer.through = version + 1  # without retries a commit comes right after the checked version
-            return Published(delta_version=found, done_before=False)
+            _keep(writer, found)
+            return Published(delta_version=int(found.version()), done_before=False)
     if cause is not None and folder.is_failure(cause):
         raise folder.failure(f"commit ({verb}) to", cause) from None
     msg = f"the commit ({verb}) to {folder} was tried {attempt} times and is not in the table: {cause}"
@@ -181,8 +186,12 @@ def _reply(act: Act, answered: Act) -> BaseException | None:
     return None
 
 
-def _read_back(folder: Folder, landed: Callable[[Any], bool]) -> int | None:
-    """Return the version in which a commit was found, None if it is not in the table."""
+def _read_back(folder: Folder, landed: Callable[[Any], bool], used: Any | None) -> Any | None:
+    """Return a table object of a version in which a commit was found, None if it is not in the table.
+
+    Args:
+        used: the table object of the commit, to be brought up to date; None to open another one.
+    """
     error: Exception | None = None
     until = time.monotonic() + _READ_BACK_SECONDS
     for attempt in range(COMMIT_TRIES):
@@ -191,8 +200,8 @@ def _read_back(folder: Folder, landed: Callable[[Any], bool]) -> int | None:
         if attempt and time.monotonic() > until:
             break
         try:
-            table = open_table(folder)
-            return int(table.version()) if landed(table) else None
+            table = open_table(folder) if used is None or attempt else _up_to_date(folder, used)
+            return table if landed(table) else None
         except (SplitBrain, Interrupted):
             raise
         except Exception as failed:
@@ -204,6 +213,42 @@ def _read_back(folder: Folder, landed: Callable[[Any], bool]) -> int | None:
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def newest(folder: Folder, writer: SoleWriter | None) -> Iterator[Any]:
+    """Yield a `DeltaTable` of the newest version, which nobody else uses inside the block.
+
+    Raises:
+        SplitBrain, StoreUnavailable: see `open_table`.
+    """
+    table = _taken(folder, writer)
+    yield table
+    _keep(writer, table)
+
+
+def _taken(folder: Folder, writer: SoleWriter | None) -> Any:
+    try:
+        return _up_to_date(folder, writer.kept.pop()) if writer is not None else open_table(folder)
+    except IndexError:
+        return open_table(folder)
+
+
+def _keep(writer: SoleWriter | None, table: Any) -> None:
+    if writer is not None:
+        writer.kept[:] = [table]
+
+
+def _up_to_date(folder: Folder, table: Any) -> Any:
+    """Let a table object read the new entries of the log; return another one if that fails."""
+    try:
+        table.update_incremental()
+        folder.size(entry_path(int(table.version())))  # it does not notice that the table was deleted
+    except Interrupted:
+        raise
+    except Exception:
+        return open_table(folder)
+    return table
 
 
 def is_table(folder: Folder) -> bool:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class ManagedTable:
-    """One Delta table of a region; it holds no open file and no snapshot between calls.
+    """One Delta table of a region; it holds no open file between calls.
 
     Versions are `txn_version(epoch, id)`. A publish carries the version of the checkpoint row that it publishes, also
     if a later owner does it. The caller must publish groups in commit order.
@@ -70,7 +70,7 @@ class ManagedTable:
         self.folder = folder_at(root)
         self.region = region
         self.writer: SoleWriter | None = writer or SoleWriter(self.folder, region)
-        self.files = TableFiles(self.folder)
+        self.files = TableFiles(self.folder, self.writer)
         self.upkeep = Upkeep(self.folder, region, faults=faults, writer=self.writer)
         self._faults = faults
         self._layout = layout

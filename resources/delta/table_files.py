@@ -10,6 +10,7 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.tasks.parquet_files import frame_of_files
 from drainmark.resources.delta import commits
+from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.merge import arrow_schema, of_ids, up_to
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.storage.folder import Folder
@@ -21,18 +22,21 @@ if TYPE_CHECKING:
 
 
 class TableFiles:
-    """A reader of the files of one table; it holds no open file and no snapshot between calls.
+    """A reader of the files of one table; it holds no open file between calls.
 
     Args:
         folder: of the table.
+        writer: keeps the table object between calls; None to open the table each time.
     """
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, writer: SoleWriter | None = None) -> None:
         self._folder = folder
+        self._writer = writer
 
     def live(self) -> tuple[StagedFile, ...]:
         """Return the visible files in the order of their ids."""
-        return commits.live_files(commits.open_table(self._folder), self._folder)
+        with commits.newest(self._folder, self._writer) as table:
+            return commits.live_files(table, self._folder)
 
     def up_to(self, through: int) -> tuple[StagedFile, ...]:
         """Return the visible files in which all ids are at most `through`."""

@@ -19,12 +19,13 @@ import pytest
 from deltalake import write_deltalake
 from places import CREDENTIALS, ON_A_DISK, text_of
 
-from drainmark.jobs.errors import AccountingError, CommitOutcomeUnknown, ForeignTable, SchemaMismatch
+from drainmark.jobs.errors import AccountingError, CommitOutcomeUnknown, ForeignTable, SchemaMismatch, SplitBrain
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.state.keyed_rows import key_codes, last_per_key
 from drainmark.jobs.tasks.parquet_files import WriteTask
 from drainmark.jobs.tasks.places import MARK_BYTES, LocalPlace, mark_of
 from drainmark.resources.delta import commits
+from drainmark.resources.delta.commit_log import LOG, entry_path
 from drainmark.resources.delta.commits import open_table
 from drainmark.resources.delta.managed_table import ManagedTable, read_at
 from drainmark.resources.delta.staging import Staging, schema_of_file, verify
@@ -79,6 +80,36 @@ def table(place: Folder) -> ManagedTable:
 @pytest.fixture
 def history(place: Folder) -> ManagedTable:
     return new_table(place / "state" / "orders")
+
+
+# --- the table object that is kept from commit to commit ----------------------------------------------------------
+
+
+def test_commits_of_others_and_a_log_that_was_cut_are_seen_by_the_next_commit(table: ManagedTable) -> None:
+    other = ManagedTable(table.folder, REGION)
+    table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1), stem="1"))
+    for number in range(2, 9):
+        other.publish(txn_version(1, number), staged(table, ("a", 1, 1, number), stem=str(number)))
+    open_table(table.folder).create_checkpoint()
+    table.folder.remove([entry_path(entry) for entry in range(5)])
+    assert table.publish(txn_version(1, 8), ()).done_before
+    assert table.publish(txn_version(1, 9), staged(table, ("a", 1, 1, 9), stem="9")).delta_version == 9
+    assert [row[3] for row in content(table)] == list(range(1, 10))
+
+
+def test_a_table_that_was_deleted_is_not_committed_to(table: ManagedTable) -> None:
+    table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1)))
+    table.folder.remove([f"{LOG}/{name}" for name in table.folder.names(LOG)])
+    with pytest.raises(SplitBrain, match="is gone"):
+        table.publish(txn_version(1, 2), ())
+    assert not table.exists()
+
+
+def test_an_older_copy_is_read_anew(table: ManagedTable) -> None:
+    table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1), stem="1"))
+    table.publish(txn_version(1, 2), staged(table, ("a", 1, 1, 2), stem="2"))
+    table.folder.remove([entry_path(2)])
+    assert [file.last_id for file in table.files.live()] == [1]
 
 
 # --- creation -----------------------------------------------------------------------------------------------------

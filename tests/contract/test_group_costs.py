@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from by_hand import Counting
@@ -11,6 +12,7 @@ from by_hand import Counting
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.delta import commits
 from drainmark.resources.settings import Settings
+from drainmark.resources.storage.folder import Folder
 
 FILES = 6
 
@@ -46,6 +48,22 @@ def test_a_group_costs_one_commit_a_table_however_many_states_it_has(fed: Counti
     assert list(fed.history().states) == list(range(1, FILES + 1))
     assert {name: after[name] - before[name] for name in before} == dict.fromkeys(before, FILES // size)
     assert len(before) == 4
+
+
+@pytest.mark.seed("V7")
+def test_a_further_group_opens_no_table_anew(fed: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening a table replays its log, and sets up a client of the bucket."""
+    opened, really = [], commits.open_table
+
+    def counted(folder: Folder) -> Any:
+        opened.append(folder.uri)
+        return really(folder)
+
+    with fed.owning():
+        fed.process(1)
+        monkeypatch.setattr(commits, "open_table", counted)
+        fed.process(1)
+    assert opened == []
 
 
 @pytest.mark.seed("V63")
