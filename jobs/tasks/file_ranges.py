@@ -4,6 +4,8 @@ A task reads its range from the file's disk or bucket (an object with `If-Match`
 judges the pieces, lets Arrow parse the good and plain ones, and leaves the others to Spark as rows of Parquet files. If
 Arrow cannot parse the format and the file is on a disk that the executors share, Spark's own reader reads the file; it
 reads by ranges, too. It cannot leave out bad lines: the good lines of such a file are left as rows in a second pass.
+
+A large compressed file is one range: its task decompresses it piece by piece.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from drainmark.jobs.formats.csv_dialect import RecordEnds
 from drainmark.jobs.formats.format import Expected, Lines
 from drainmark.jobs.formats.layout import Layout, layout_of
 from drainmark.jobs.formats.lines.arrow_parser import can_parse, parse_lines
-from drainmark.jobs.formats.lines.line_format import PLAIN
+from drainmark.jobs.formats.lines.line_format import PLAIN, can_be_read_here, unpacked
 from drainmark.jobs.formats.lines.line_ranges import RangeFacts, RangeJudge, Readable, numbered_records_in, verdict_of
 from drainmark.jobs.formats.lines.record_ranges import EdgeFacts, RecordJudge, edge_facts, quoted_at
 from drainmark.jobs.formats.lines.spark_rejects import LineText, Misfit, bad_records_at, lines_like, texts_of
@@ -48,10 +50,16 @@ _HEAD_BYTES = 64 * 1024
 _FILE_BYTES = 16 * 1024 * 1024
 """The bytes of rows that a task holds in memory before it writes them to a file."""
 
+_PACKED = 16
+"""A compressed file counts as large if it has this fraction of the bytes of a range."""
+
+_UNPACKED_END = 2**62
+"""The end of the range of a compressed file: the size of its content is not known."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRange:
-    """The lines or records of a file that begin at or after byte `start` and before byte `end`.
+    """The lines or records of a file that begin at or after byte `start` and before byte `end` of its content.
 
     Attributes:
         is_quoted: it begins within quotes.
@@ -66,20 +74,24 @@ class FileRange:
 
     @property
     def size(self) -> int:
-        return self.end - self.start
+        return (self.end if self.end != _UNPACKED_END else self.file.size) - self.start
 
 
 def ranges_of(file: InputFile, expected: Expected, range_bytes: int) -> list[FileRange]:
     """Return the ranges of a file, in their order; none if it is read as a whole.
 
-    A file is read as a whole if it is small or compressed, or if only Spark's own reader can find its records.
+    A file is read as a whole if it is small, or if only Spark's own reader can find its records.
     """
     path, ends = Path(file.path), _record_ends(expected)
     most = range_bytes if ends is None else min(range_bytes, CAPS.document_bytes)  # no larger file is read whole
-    if file.size <= most or path.suffix != PLAIN:
+    if path.suffix != PLAIN:
+        most //= _PACKED
+    if file.size <= most or not can_be_read_here(path):
         return []
     if ends is None and (not expected.has_records_in_lines or expected.reads.values_of(path, expected) is None):
         return []
+    if path.suffix != PLAIN:
+        return [FileRange(file=file, start=0, end=_UNPACKED_END)] if ends is None else []
     size = file.stored.size if file.stored is not None else os.path.getsize(path)
     starts = range(0, size, range_bytes)
     return [FileRange(file=file, start=start, end=min(size, start + range_bytes)) for start in starts]
@@ -352,6 +364,7 @@ class RangeTask(_RangesTask):
     sends_all: bool
 
     def _found(self, data: Readable, wanted: FileRange) -> Mapping[str, Any]:
+        data = _content(data, wanted)
         parses, ends, number = can_parse(self.expected), _record_ends(self.expected), wanted.file.number
         is_left = wanted.file.stored is not None or self.expected.on_schema == "rescue"
         is_kept = not self.sends_all and (parses or self.keeps or ends is not None or is_left)
@@ -401,10 +414,10 @@ class LineTask(_RangesTask):
     texts: Mapping[int, set[int]]
 
     def _found(self, data: Readable, wanted: FileRange) -> Mapping[str, Any]:
-        counts = [0, 0]
+        counts, content = [0, 0], _content(data, wanted)
 
         def records() -> Iterator[tuple[int, bytes]]:
-            for number, text in numbered_records_in(data, wanted.start, wanted.end, self.expected, self._lines):
+            for number, text in numbered_records_in(content, wanted.start, wanted.end, self.expected, self._lines):
                 counts[0] = number
                 if text is not None:
                     counts[1] += 1
@@ -511,6 +524,32 @@ class _LocalFile:
 
     def read(self, start: int, end: int) -> bytes:
         return os.pread(self.descriptor, end - start, start) if start < end else b""
+
+
+def _content(data: Readable, wanted: FileRange) -> Readable:
+    """Return the content of a range's file, which is decompressed if the range is that of a compressed file."""
+    if wanted.end != _UNPACKED_END:
+        return data
+    file = io.BufferedReader(SeekableData(data), CAPS.piece_bytes)
+    return _PiecesInOrder(unpacked(file, Path(wanted.file.path).suffix, data.size))
+
+
+class _PiecesInOrder:
+    """Content that is read once from its beginning to its end; only the piece of the last read can be read again."""
+
+    size = _UNPACKED_END
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._begin, self._piece = pieces, 0, b""
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return bytes from `start` on, to the end of a piece at most; none at the end of the content."""
+        while start >= self._begin + len(self._piece):
+            self._begin += len(self._piece)
+            self._piece = next(self._pieces, b"")
+            if not self._piece:
+                return b""
+        return self._piece[start - self._begin : end - self._begin]
 
 
 def _facts_of(facts: Mapping[str, Any]) -> RangeFacts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("s3_credentials")]
 
 IN_RANGES = {"small_group_bytes": 0, "range_bytes": 5}
 STORES = ("folder", "bucket")
-SAMPLE = (("csv with headers", "folder"), ("plain", "bucket"))
+SAMPLE = (("csv with headers", "folder"), ("plain", "bucket"), ("compressed csv", "bucket"))
 """The cases of the default run."""
 
 
@@ -123,6 +125,26 @@ def random_file(chance: random.Random, form: str) -> bytes:
 def test_files_of_anything_leave_the_same_by_ranges(twice: Twice, form: str, store: str, seed: int) -> None:
     chance = random.Random(f"{form} {seed}")
     files = {f"{number:03d}": random_file(chance, form) for number in range(30)}
+    schema = {} if form == "text" else {"schema": "k string, n int"}
+    twice.require_same(store, files, {"format": form, "max_bad_ratio": 1.0, **schema})
+
+
+@pytest.mark.seed("DX6", "I9", "I11")
+@pytest.mark.parametrize(("case", "store"), in_stores(*(f"compressed {form}" for form in FRAGMENTS)))
+def test_compressed_files_leave_the_same_piece_by_piece(twice: Twice, case: str, store: str) -> None:
+    form = case.removeprefix("compressed ")
+    chance = random.Random(form)
+    plain = [random_file(chance, form) for _ in range(12)]
+    files = {f"{number:03d}.gz": gzip.compress(content) for number, content in enumerate(plain)}
+    whole = gzip.compress(GOOD[form] * 50)
+    files |= {
+        "bz2.bz2": bz2.compress(GOOD[form] * 3),
+        "changed.gz": whole[:20] + bytes([whole[20] ^ 255]) + whole[21:],
+        "cut.gz": whole[:-9],
+        "empty.gz": gzip.compress(b""),
+        "no gzip.gz": GOOD[form] * 20,
+        "two members.gz": whole + gzip.compress(b"\xff\n" + GOOD[form]),
+    }
     schema = {} if form == "text" else {"schema": "k string, n int"}
     twice.require_same(store, files, {"format": form, "max_bad_ratio": 1.0, **schema})
 

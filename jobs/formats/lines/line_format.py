@@ -86,9 +86,6 @@ class LineFormat(Format):
             return _whole(path, expected, self.lines)
         except Refused as refused:
             return FileVerdict.of(refused)
-        except (EOFError, zlib.error, OSError) as error:
-            require_fault_of_file(error)
-            return FileVerdict(refused=f"cannot be decompressed: {error}")
 
     def recount(self, path: Path, expected: Expected) -> int:
         """Count a good file's records line by line, which takes longer and is exact."""
@@ -412,17 +409,28 @@ def refuse_by_mark(piece: bytes) -> None:
 
 def _raw_pieces(path: Path) -> Iterator[bytes]:
     """Yield the decompressed content of a file in pieces, within the caps."""
-    total = 0
-    stream: BinaryIO
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        if path.suffix == PLAIN:
-            while piece := file.read(CAPS.piece_bytes):
-                total += len(piece)
-                _require_sized(total, size)
-                yield piece
+        if path.suffix != PLAIN:
+            yield from unpacked(file, path.suffix, size)
             return
-        with _DECOMPRESSORS[path.suffix](file) as stream:
+        total = 0
+        while piece := file.read(CAPS.piece_bytes):
+            total += len(piece)
+            _require_sized(total, size)
+            yield piece
+
+
+def unpacked(file: BinaryIO, suffix: str, size: int) -> Iterator[bytes]:
+    """Yield the decompressed content of an open file of `size` bytes in pieces.
+
+    Raises:
+        Refused: it is larger than the caps, or cannot be decompressed.
+        OSError: the file cannot be read.
+    """
+    total = 0
+    try:
+        with _DECOMPRESSORS[suffix](file) as stream:
             while piece := stream.read(CAPS.piece_bytes):
                 _require_sized(file.tell(), size)
                 total += len(piece)
@@ -431,6 +439,9 @@ def _raw_pieces(path: Path) -> Iterator[bytes]:
                 if total > CAPS.ratio_free_bytes and total > CAPS.ratio * file.tell():
                     raise Refused(f"holds more than {CAPS.ratio} times its bytes when decompressed")
                 yield piece
+    except (EOFError, zlib.error, OSError) as error:
+        require_fault_of_file(error)
+        raise Refused(f"cannot be decompressed: {error}") from error
 
 
 def _require_sized(read: int, size: int) -> None:
