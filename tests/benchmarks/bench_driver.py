@@ -2,8 +2,9 @@
 
 The run's process, with Spark's driver, is alone in a network namespace, so the kernel counts every byte that comes by
 socket; `/proc` counts the bytes that both read from files. Workers are outside the namespace and share only a bucket
-with it; for the kinds `folder_…` they share a folder instead. The figures are those of the last groups of a run, from
-commit to commit, because the first groups pay for imports, jars, the claim and cold code. The CPU seconds of executors
+with it; for the kinds `folder_…` they share a folder instead. The figures are those of two groups late in a run,
+from commit to commit: the first groups pay for imports, jars, the claim and cold code, and the last one reads no group
+ahead. The CPU seconds of executors
 and their Python workers are counted as well: divided by the driver's, they give the number of busy cores at which a
 driver of one core would be the limit.
 """
@@ -45,6 +46,7 @@ _FILES, _GROUPS, _MEASURED, _LINES_A_PIECE = 8, 5, 2, 20_000
 _MEGABYTES, _QUICK_MEGABYTES = 500, 16
 _SECONDS = 1200
 _WATCH_SECONDS = 0.2
+_LEAST_SECONDS = 0.01
 _LINES = {
     "csv": lambda chance, n: f"k{n % 97},{n},{chance.random()},{chance.getrandbits(256):064x}\n",
     "text": lambda chance, n: f"{n} {chance.getrandbits(512):0128x}\n",
@@ -113,16 +115,16 @@ def _name(store: str, form: str) -> str:
 
 
 def _of_kind(place: _Place, size: int, console: Console) -> Figures:
-    """Measure the last `_MEASURED` of `_GROUPS` groups of about `size` bytes each."""
+    """Measure the `_MEASURED` groups before the last of `_GROUPS` groups of about `size` bytes each."""
     piece, repeated = _pieces(place.form)
     times = max(1, size // _FILES // len(piece))
     content, rows = repeated(times), _LINES_A_PIECE * times * _FILES
     given, name = len(content) * _FILES * _MEASURED, _name(place.store, place.form)
     begun, ended = place.run(content, rows)
     through, cpu = ended.through - begun.through, ended.cpu_seconds - begun.cpu_seconds
-    cores = (ended.workers_seconds - begun.workers_seconds) / cpu
+    cores = (ended.workers_seconds - begun.workers_seconds) / max(cpu, _LEAST_SECONDS)
     console.print(
-        f"{name}: the last {_MEASURED} of {_GROUPS} groups, {given / 2**20:.0f} MB; through the driver "
+        f"{name}: {_MEASURED} of {_GROUPS} groups, {given / 2**20:.0f} MB; through the driver "
         f"{through / 2**20:.2f} MB ({through / given:.5f} a byte), {cpu:.2f} s of CPU, {cores:.0f} times as much in "
         f"the workers; all before them: {begun.through / 2**20:.1f} MB, {begun.cpu_seconds:.1f} s",
         highlight=False,
@@ -172,7 +174,7 @@ class _Place:
     form: str
 
     def run(self, content: bytes, rows: int) -> tuple[Passed, Passed]:
-        """Run groups of `_FILES` files with this content; return the cost before and after the last groups.
+        """Run groups of `_FILES` files with this content; return the cost before and after the measured ones.
 
         Args:
             rows: of a group.
@@ -205,7 +207,7 @@ class _Place:
         moments = sorted(entry["timestamp"] / 1000 for entry in copied.history())[1:]  # the first one made the table
         if found != rows * _GROUPS or len(moments) != _GROUPS:
             raise WrongResult(f"{self.form}: {found} rows in {len(moments)} commits, not {rows} in each of {_GROUPS}")
-        return watched.at(moments[-1 - _MEASURED]), watched.at(moments[-1])
+        return watched.at(moments[-2 - _MEASURED]), watched.at(moments[-2])
 
     def _given(self, name: str, files: Mapping[str, bytes]) -> tuple[Path, Folder, Mapping[str, Any]]:
         """Put files into the input folder or bucket; return the project's folder, the tables' folder, and settings."""
