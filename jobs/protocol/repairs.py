@@ -11,22 +11,50 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from drainmark.jobs.protocol.records.ids import split_txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableVersions:
+    """The Delta version of a table, and the newest `txnVersion` of its region; None before its first commit."""
+
+    delta: int
+    txn: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KnownVersions:
-    """The versions of a table that its region's checkpoint table knows.
+    """The versions of a table that the checkpoint table of its region knows.
 
     Attributes:
         noted: Delta version of the newest publish that is noted; None before the first note.
+        least: `txnVersion` that the table must have, because the newest published group has rows for it; else 0.
         epoch: the highest one.
-        has: returns whether rows of an id may be in the table.
+        has: returns whether a row of an epoch and an id may have been committed to the table.
     """
 
     noted: int | None
+    least: int
     epoch: int
-    has: Callable[[int], bool]
+    has: Callable[[int, int], bool]
+
+    def other_copy(self, found: TableVersions) -> str:
+        """Say why a table with these versions is another copy than the one that the region made; "" if it is not."""
+        if self.noted is not None and found.delta < self.noted:
+            return f"is at version {found.delta}, but was at {self.noted}: was an older copy restored?"
+        if (found.txn or 0) < self.least:
+            return f"lacks the rows of id {split_txn_version(self.least)[1]}: was an older copy restored?"
+        if not self.knows(found.txn):
+            epoch, number = split_txn_version(found.txn or 0)
+            msg = f"has a commit of epoch {epoch} with id {number}, which the checkpoint table does not know"
+            return f"{msg}: was an older copy of the checkpoint table restored?"
+        return ""
+
+    def knows(self, txn: int | None) -> bool:
+        """Say whether the region committed a `txnVersion`; one without an id only keeps older epochs away."""
+        epoch, number = split_txn_version(txn or 0)
+        return epoch <= self.epoch and (not number or self.has(epoch, number))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

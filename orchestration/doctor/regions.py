@@ -35,6 +35,9 @@ def examine_region(
         history = workplace.history(region)
     except Exception as error:
         return entry, [broken("checkpoint", error, where=f"{region}: ", remedy="restore its checkpoint table")]
+    if not workplace.store(region).checkpoint.is_own():
+        message = f"checkpoints/{region} is a copy of another region's checkpoint table"
+        return entry, [warn("checkpoint", message, "keep copies outside of the home")]
     known = registry.region_info(region).epoch if registry is not None else None
     entry = {
         "region": region,
@@ -137,6 +140,9 @@ def _outside(workplace: Workplace, region: str, history: RegionHistory) -> Findi
             return fail("outside", f"{region}: {table.name} is gone", "restore it from a backup")
         name = table.history or ""
         found, wanted = target.delta_version(), max(store.table(name).newest_id(), history.trimmed.get(name, 0))
+        if found >= history.next_id:
+            message = f"{region}: {table.name} is at id {found}, which its region does not know: was a backup restored?"
+            return fail("outside", message, "restore the sink from the same backup, or delete these rows by hand")
         if found < wanted and not history.unpublished:
             message = f"{region}: {table.name} is at id {found}, its history at {wanted}: was a backup restored?"
             return fail("outside", message, f"drainmark reset {region} --to {history.state_at_most(found) or 0}")

@@ -55,7 +55,7 @@ def repair(
     """
     if regions is None:
         _set_aside_damaged(workplace)
-        regions = workplace.known_regions()
+        regions = workplace.own_regions()
     for region in regions:
         _refuse_owned(workplace, region)
     return [_rebuild(workplace, region, _code(workplace, region, applications, inputs)) for region in regions]
@@ -71,7 +71,8 @@ def why_rebuild(workplace: Workplace, region: str) -> str:
         registry = workplace.registry
         before, history, after = registry.region_info(region), workplace.history(region), registry.region_info(region)
         info = replace(after, newest_id=before.newest_id)
-        return why_lost(info, history, region) or why_unsettled(registry, history, history.published_id)
+        settled = min((row.first_id for row in history.unpublished), default=history.next_id) - 1
+        return why_lost(info, history, region) or why_unsettled(registry, history, history.state_at_most(settled) or 0)
 
     return look() and look()
 
@@ -122,7 +123,7 @@ def _rebuild(workplace: Workplace, region: str, code: tuple[Opened, RegionPlan] 
     if code is not None:
         remember(workplace, *code)
     counts = {status.value: sum(trigger.status is status for trigger in triggers) for status in TriggerStatus}
-    return {"region": region, "epoch": history.epoch, "folder": folder, "triggers": counts}
+    return {"region": region, "epoch": epoch, "folder": folder, "triggers": counts}
 
 
 def _settled(history: RegionHistory) -> list[RebuiltTrigger]:

@@ -113,7 +113,7 @@ def planned(region: str, history: RegionHistory, repairs: Sequence[TableRepair])
 
 def plan(workplace: Workplace) -> list[RegionRepair]:
     """Return the repairs of every region that needs some."""
-    found = (plan_region(workplace, region) for region in workplace.known_regions())
+    found = (plan_region(workplace, region) for region in workplace.own_regions())
     return [repair for repair in found if repair.steps]
 
 

@@ -135,6 +135,15 @@ class Workplace:
 
         return regions_of(self.tables)
 
+    def own_regions(self) -> tuple[str, ...]:
+        """Return the known regions without those whose checkpoint table is a copy of another region's."""
+        from drainmark.resources.checkpoints.checkpoint_table import CHECKPOINTS, CheckpointTable
+
+        tables = {
+            region: CheckpointTable(self.tables / CHECKPOINTS / region, region) for region in self.known_regions()
+        }
+        return tuple(region for region, table in tables.items() if table.is_own())
+
     def reach(self, region: str) -> RegionReach:
         from drainmark.resources.inputs.source_access import RegionReach
 

@@ -117,6 +117,10 @@ class CheckpointTable:
         """Return a text that no other checkpoint table has, even of a region of that name; None without a table."""
         return str(commits.open_table(self.folder).metadata().id) if self.exists() else None
 
+    def is_own(self) -> bool:
+        """Say whether the table is that of its region, not a copy of another region's table."""
+        return commits.is_own(commits.open_table(self.folder), self.region)
+
     def txn(self) -> tuple[int, int]:
         """Return the (epoch, id) of the newest commit, (0, 0) before the first claim."""
         return self._newest(commits.open_table(self.folder))

@@ -5,12 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from drainmark.jobs.errors import SplitBrain
-from drainmark.jobs.protocol.records.ids import split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable
-from drainmark.jobs.protocol.repairs import KnownVersions, TableDamage, TableRepair
+from drainmark.jobs.protocol.repairs import TableDamage, TableRepair, TableVersions
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
@@ -20,8 +18,6 @@ from drainmark.resources.delta.health.visible_rows import VisibleRows
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.storage.folder import Folder
-
-_RESTORE = "restore all folders of the region from the same backup, never one alone"
 
 
 class ForeignCommits:
@@ -53,29 +49,32 @@ class ForeignCommits:
         self._staging = staging
         self._faults = faults
 
-    def require_sole_writer(self, name: str, known: KnownVersions | None = None) -> None:
+    def require_sole_writer(self, name: str, check: Callable[[TableVersions], None] = lambda versions: None) -> None:
         """Check that nobody else changed rows of a managed table since the region's last commit to it.
 
         It costs one look at one file if nothing was committed since the last check of this object.
 
         Args:
-            known: to check, too, that the table is the copy that the checkpoint table knows.
+            check: a further check of the table's versions; it raises SplitBrain.
 
         Raises:
-            SplitBrain: somebody did, or this is unknown (see `SoleWriter.require`); or it is another copy.
+            SplitBrain: somebody did, or this is unknown; see `SoleWriter.require`.
         """
         writer = self._writer(name)
-        if writer.has_moved():
-            table = commits.open_table(self._tables / name)
-            if known is not None and (why := _other_copy(table, writer.folder, self._region, known)):
-                msg = f"{self._tables / name} {why}"
-                raise SplitBrain(msg, remedy=_RESTORE, table=(self._tables / name).uri, is_cut=False)
-            writer.require(int(table.version()))
+        if not writer.has_moved():
+            return
+        versions, sound = self.versions(name), writer.through
+        writer.require(versions.delta)
+        try:
+            check(versions)
+        except SplitBrain:
+            writer.through = sound  # the next look has to find it again
+            raise
 
-    def other_copy(self, name: str, known: KnownVersions) -> str:
-        """Say why a table is not the copy that the checkpoint table knows; "" if it is."""
-        folder = self._tables / name
-        return _other_copy(commits.open_table(folder), folder, self._region, known)
+    def versions(self, name: str) -> TableVersions:
+        """Return the versions that an existing table has."""
+        table = commits.open_table(self._tables / name)
+        return TableVersions(delta=int(table.version()), txn=commits.txn_version(table, self._region))
 
     def trust(self, name: str, version: int) -> None:
         """Take a version of a table as sound: its rows were compared, since its log no longer shows all commits."""
@@ -115,16 +114,3 @@ class ForeignCommits:
     def _writer(self, name: str) -> SoleWriter:
         writer = self._checkpoint.writer if name == checkpoint_name(self._region) else self._table(name).writer
         return writer or SoleWriter(self._tables / name, self._region)
-
-
-def _other_copy(table: Any, folder: Folder, region: str, known: KnownVersions) -> str:
-    version = int(table.version())
-    if known.noted is not None and version < known.noted:
-        return f"is at version {version}, and {region} committed version {known.noted}: was an older copy restored?"
-    epoch, number = split_txn_version(commits.txn_version(table, region) or 0)
-    if number and not known.has(number):  # it may be the id of a rewind
-        number = max((file.last_id or 0 for file in commits.live_files(table, folder)), default=0)
-    if epoch > known.epoch or (number and not known.has(number)):
-        msg = f"has a commit of epoch {epoch} with id {number}, which the checkpoint table of {region} does not know"
-        return f"{msg}: was an older copy of the checkpoint table restored?"
-    return ""

@@ -2,11 +2,10 @@
 
 The run's process, with Spark's driver, is alone in a network namespace, so the kernel counts every byte that comes by
 socket; `/proc` counts the bytes that both read from files. Workers are outside the namespace and share only a bucket
-with it; for the kinds `folder_…` they share a folder instead. The figures are those of two groups late in a run,
-from commit to commit: the first groups pay for imports, jars, the claim and cold code, and the last one reads no group
-ahead. The CPU seconds of executors
-and their Python workers are counted as well: divided by the driver's, they give the number of busy cores at which a
-driver of one core would be the limit.
+with it; for the kinds `folder_…` they share a folder instead. The figures are those of two groups late in a run, from
+commit to commit: the first groups pay for imports, jars, the claim and cold code, and the last one reads no group
+ahead. The CPU seconds of executors and their Python workers are counted as well: divided by the driver's, they give the
+number of busy cores at which a driver of one core would be the limit.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -25,13 +26,16 @@ from drainmark.jobs import failpoints
 from drainmark.jobs.errors import Halted, RewindRefused, SplitBrain
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.protocol.repairs import TableVersions
 from drainmark.jobs.runtime.commit import table_damage
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedTable
 from drainmark.jobs.state import keyed_parts
+from drainmark.orchestration import doctor
 from drainmark.orchestration.doctor.registry_repair import repair as rebuild
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs import interventions, table_repair
+from drainmark.orchestration.verbs import backfill, interventions, table_repair
+from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints import task_choice
 from drainmark.resources.delta import commits
@@ -409,10 +413,10 @@ def test_a_table_that_was_deleted_is_not_made_anew_and_empty(fed: Counting, name
     assert shown(fed) == golden(fed)
 
 
-def copied(fed: Counting, name: str) -> Callable[[], None]:
+def copied(fed: HandFed, name: str) -> Callable[[], None]:
     """Copy a table's folder; return a function that restores the copy: its log, and the files that it shows."""
     at = fed.workplace.home / name
-    kept = at.with_name(f"{at.name}.backup")
+    kept = fed.workplace.home.parent / f"backup-{uuid.uuid4().hex}"
     shutil.copytree(at, kept)
 
     def restore() -> None:
@@ -420,6 +424,31 @@ def copied(fed: Counting, name: str) -> Callable[[], None]:
         shutil.copytree(kept, at, dirs_exist_ok=True)
 
     return restore
+
+
+def rewind(fed: HandFed, *, to: int) -> None:
+    target = interventions.RewindTarget(to=to)
+    interventions.reset(fed.workplace, interventions.plan_reset(fed.workplace, fed.region, target))
+
+
+def process_again(fed: HandFed, name: str) -> None:
+    backfill.queue(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / name), again=True))
+    fed.drain()
+
+
+@pytest.fixture
+def again(tmp_path: Path) -> Iterator[HandFed]:
+    """Yield a region with an append sink in which the first of two files was processed again, as id 3."""
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    scene = HandFed(place, tmp_path / "inbox")
+    for name, value in (("one", "a"), ("two", "b")):
+        scene.write(name, [value])
+        scene.add(name)
+    scene.drain()
+    process_again(scene, "one")
+    assert scene.values() == [(2, "b"), (3, "a")]
+    yield scene
+    place.registry.close()
 
 
 def restart(fed: Counting) -> Counting:
@@ -462,9 +491,7 @@ def test_a_reset_brings_back_rows_that_an_older_copy_lacks_and_nothing_else_has(
     (plan,) = table_repair.plan(fed.workplace)
     (step,) = plan.tables
     assert (step.lost, plan.target) == ((3, 4), 2)
-    interventions.reset(
-        fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=2))
-    )
+    rewind(fed, to=2)
     assert shown(fed) == golden(fed)
     fed.drain()
     assert len(fed.history().states) == 4
@@ -472,12 +499,123 @@ def test_a_reset_brings_back_rows_that_an_older_copy_lacks_and_nothing_else_has(
 
 
 @pytest.mark.seed("RT1")
+@pytest.mark.parametrize("reads_again", [True, False])
+def test_rows_that_were_rewound_since_come_back_with_an_older_checkpoint_table(
+    fed: Counting, reads_again: bool
+) -> None:
+    restore = copied(fed, fed.workplace.store(fed.region).checkpoint_name)
+    rewind(fed, to=1)
+    if reads_again:
+        fed.drain()
+    restore()
+    fed = restart(fed)
+    rebuild(fed.workplace)
+    with pytest.raises(Halted, match="was an older copy of the checkpoint table restored"):
+        take(fed)
+    table_repair.mend(fed.workplace, fed.region)
+    assert list(fed.history().states) == [1, 2]
+    assert shown(fed) == golden(fed)
+    assert table_repair.plan(fed.workplace) == []
+
+
+@pytest.mark.seed("RT1")
+def test_rows_that_a_copy_shows_replaced_come_back_if_they_are_in_force(again: HandFed) -> None:
+    restore = copied(again, APPEND)
+    rewind(again, to=2)
+    restore()
+    again = HandFed(again.workplace, again.inbox)
+    with pytest.raises(Halted, match="was an older copy restored"):
+        again.drain()
+    table_repair.mend(again.workplace, again.region)
+    assert again.values() == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.seed("RT1")
+def test_rows_that_were_replaced_since_come_back_with_an_older_checkpoint_table(again: HandFed) -> None:
+    rewind(again, to=2)
+    restore = copied(again, again.workplace.store(again.region).checkpoint_name)
+    process_again(again, "one")
+    assert again.values() == [(2, "b"), (5, "a")]
+    restore()
+    again = HandFed(again.workplace, again.inbox)
+    rebuild(again.workplace)
+    with pytest.raises(Halted, match="was an older copy of the checkpoint table restored"):
+        again.drain()
+    table_repair.mend(again.workplace, again.region)
+    assert again.values() == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.seed("RT1")
+def test_a_second_older_copy_is_noticed_though_it_is_newer_than_the_repair_of_the_first(fed: Counting) -> None:
+    first = copied(fed, APPEND)
+    take(fed, three="a d", four="e", five="f", six="g")
+    second = copied(fed, APPEND)
+    take(fed, seven="h")
+    first()
+    fed = restart(fed)
+    table_repair.mend(fed.workplace, fed.region)
+    assert shown(fed) == golden(fed)
+    second()
+    fed = restart(fed)
+    with pytest.raises(Halted, match="lacks the rows of id 7"):
+        take(fed)
+    table_repair.mend(fed.workplace, fed.region)
+    assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1")
+def test_rows_without_an_id_after_a_rewind_are_those_of_another_program(fed: Counting) -> None:
+    rewind(fed, to=1)
+    append_without_id(table(fed, APPEND))
+    fed = restart(fed)
+    with pytest.raises(Halted, match="another program"):
+        take(fed)
+    table_repair.mend(fed.workplace, fed.region)
+    assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1")
+def test_a_run_that_commits_beside_the_doctor_is_no_restored_backup(
+    fed: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed.write("three", ["c"])
+    fed.write("four", ["d"])
+    fed.add("three", "four")
+    with fed.owning():
+        store, history = fed.workplace.store(fed.region), fed.history()
+        fed.process(1)
+        really = store.foreign_commits.versions
+
+        def beside(name: str) -> TableVersions:
+            found = really(name)
+            fed.process(1)
+            return found
+
+        monkeypatch.setattr(store.foreign_commits, "versions", beside)
+        assert table_damage.other_copy(store, history, APPEND) == ""
+
+
+@pytest.mark.seed("RT1")
+def test_a_copy_of_a_checkpoint_table_in_the_home_is_no_region_to_repair(fed: Counting) -> None:
+    home, name = fed.workplace.home, fed.workplace.store(fed.region).checkpoint_name
+    shutil.copytree(home / name, home / f"{name}_copy")
+    rows = DeltaTable(home / f"{name}_copy").to_pyarrow_table().num_rows
+    assert table_repair.plan(fed.workplace) == []
+    assert [each["region"] for each in rebuild(fed.workplace)] == [fed.region]
+    found = [
+        each["message"]
+        for each in doctor.examine(fed.workplace, with_engine=False)["checks"]
+        if each["verdict"] == "warn"
+    ]
+    assert any("is a copy of another region's checkpoint table" in message for message in found)
+    assert DeltaTable(home / f"{name}_copy").to_pyarrow_table().num_rows == rows
+
+
+@pytest.mark.seed("RT1")
 def test_ids_that_were_rewound_since_leave_an_older_copy(fed: Counting) -> None:
     take(fed, three="a d")
     restore = copied(fed, APPEND)
-    interventions.reset(
-        fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
-    )
+    rewind(fed, to=1)
     fed.drain()
     restore()
     fed = restart(fed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from drainmark.jobs.errors import AccountingError, SplitBrain
@@ -22,6 +23,7 @@ from drainmark.jobs.protocol.repairs import (
     KnownVersions,
     TableDamage,
     TableRepair,
+    TableVersions,
     exact_repair,
     repair_from_history,
     repair_of_rows,
@@ -29,6 +31,11 @@ from drainmark.jobs.protocol.repairs import (
 from drainmark.jobs.protocol.rewind_steps import Rewind
 from drainmark.jobs.runtime.commit.rewind_reach import own_tables
 from drainmark.jobs.runtime.outside import RegionStore, VisibleRows
+
+_COMMITTED = (RowKind.STATE, RowKind.PROGRESS, RowKind.SKIP, RowKind.REWIND)
+"""The kinds of rows whose versions tables have."""
+
+_RESTORE = "restore all folders of the region from the same backup, never one alone"
 
 
 def require_sole_writer(store: RegionStore, history: RegionHistory, names: Iterable[str] | None = None) -> None:
@@ -44,13 +51,20 @@ def require_sole_writer(store: RegionStore, history: RegionHistory, names: Itera
     """
     tables = _managed(store, history) if names is None else ()
     for name in [table.name for table in tables] if names is None else names:
+        check = partial(_require_same_copy, store, history, name)
         try:
-            store.foreign_commits.require_sole_writer(name, _known(history, name))
+            store.foreign_commits.require_sole_writer(name, check)
         except SplitBrain as error:
             damage = store.foreign_commits.damage(name) if error.facts.get("is_cut") else None
             if damage is None or not RepairPlan(store, history).is_as_recorded(name, damage):
                 raise
+            check(store.foreign_commits.versions(name))
             store.foreign_commits.trust(name, damage.version)
+
+
+def _require_same_copy(store: RegionStore, history: RegionHistory, name: str, found: TableVersions) -> None:
+    if why := known_versions(store, history, name).other_copy(found):
+        raise SplitBrain(f"{name} {why}", remedy=_RESTORE, table=name, is_cut=False)
 
 
 def is_gone(store: RegionStore, history: RegionHistory, table: RegionTable) -> bool:
@@ -59,12 +73,37 @@ def is_gone(store: RegionStore, history: RegionHistory, table: RegionTable) -> b
 
 
 def other_copy(store: RegionStore, history: RegionHistory, name: str) -> str:
-    """Say why an existing managed table is another copy than the checkpoint table knows; "" if it is not.
+    """Say why an existing managed table is another copy than the one that the region made; "" if it is not.
 
-    Without a claim, a run may have committed since the history was read: only a fresh history can tell.
+    A run may commit meanwhile if there is no claim: an older history has the least that the table must have, and a
+    newer one the most that it can have.
     """
-    ask = store.foreign_commits.other_copy
-    return ask(name, _known(history, name)) and ask(name, _known(store.checkpoint.history(), name))
+    found = store.foreign_commits.versions(name)
+    return known_versions(store, history, name, now=store.checkpoint.history()).other_copy(found)
+
+
+def known_versions(
+    store: RegionStore, history: RegionHistory, name: str, *, now: RegionHistory | None = None
+) -> KnownVersions:
+    """Return the versions of a table that the rows of the checkpoint table show.
+
+    Args:
+        now: the history to ask for known commits; by default the same one.
+    """
+    now = now or history
+
+    def has(epoch: int, number: int) -> bool:
+        state = now.states.get(number)
+        if now.is_rewinding or (state is not None and state.epoch <= epoch):  # a visible table may be brought up later
+            return True
+        rows = store.checkpoint.rows(since=number)
+        return any((row.epoch, row.sequence_id) == (epoch, number) and row.kind in _COMMITTED for row in rows)
+
+    newest = history.states.get(history.published_id)
+    manifest = manifest_of(newest) if newest is not None and not history.is_rewinding else None
+    has_rows = newest is not None and manifest is not None and bool(manifest.files.get(name))
+    least = txn_version(newest.epoch, newest.sequence_id) if newest is not None and has_rows else 0
+    return KnownVersions(noted=history.versions.get(name), least=least, epoch=now.epoch, has=has)
 
 
 def published_to(history: RegionHistory, manifest: Manifest) -> list[str]:
@@ -161,13 +200,30 @@ class RepairPlan:
             return TableDamage(version=0, txn_version=self._noted(), commits=(deleted,), is_traced=False)
         is_copy = bool(other_copy(self.store, self.history, table.name))
         damage = self.store.foreign_commits.damage(table.name, whatever=is_copy)
-        if damage is None or not is_copy:
-            return damage
-        noted, told = self._noted(), _by_others(damage.version, "another copy was restored")
-        lacks = self._named(table.name, noted, after=damage.txn_version) if damage.is_traced else ()
+        return self._of_copy(table.name, damage) if damage is not None and is_copy else damage
+
+    def _of_copy(self, name: str, damage: TableDamage) -> TableDamage:
+        """Return the damage of a table that is another copy: the rows of some commits are missing, or are not known."""
+        noted, files = self._noted(), self.store.table(name).files
+        there = [file for file in damage.sound if files.holds((file,))]
+        lacks = [*(file for file in damage.sound if file not in there), *self._named(name, noted, damage.txn_version)]
+        again = self._replaced_through(damage.txn_version)  # a later rewind may have brought them back
+        lacks += [file for file in self._named(name, damage.txn_version) if file.may_hold(again)]
         return replace(
-            damage, txn_version=noted, commits=(*damage.commits, told), gone=(*damage.gone, *lacks), is_copy=True
+            damage,
+            txn_version=noted,
+            commits=(*damage.commits, _by_others(damage.version, "another copy was restored")),
+            sound=tuple(there),
+            gone=(*damage.gone, *lacks),
+            is_traced=damage.is_traced and known_versions(self.store, self.history, name).knows(damage.txn_version),
+            is_copy=True,
         )
+
+    def _replaced_through(self, txn: int | None) -> set[int]:
+        """Return the ids whose rows were replaced up to a `txnVersion`."""
+        rows = (row for row in self.rows() if txn_version(row.epoch, row.sequence_id) <= (txn or 0))
+        manifests = (manifest for row in rows if (manifest := manifest_of(row)) is not None)
+        return {old for manifest in manifests if manifest.replaced is not None for old in manifest.replaced.ids}
 
     def _noted(self) -> int | None:
         """Return the `txnVersion` of the newest row with files that is noted as published; later ones come again."""
@@ -309,11 +365,6 @@ def _lost(history: RegionHistory, repair: TableRepair) -> SplitBrain:
     target = history.state_at_most(min(repair.lost) - 1) or INITIAL_ID
     msg = f"{len(repair.lost)} ids of {repair.table} cannot be restored, the first is {min(repair.lost)}"
     return SplitBrain(msg, remedy=f"drainmark reset REGION --to {target} --yes, which processes them again")
-
-
-def _known(history: RegionHistory, name: str) -> KnownVersions:
-    has = history.states.__contains__ if not history.is_rewinding else lambda number: True  # they are about to leave
-    return KnownVersions(noted=history.versions.get(name), epoch=history.epoch, has=has)
 
 
 def _by_others(version: int, operation: str) -> Mapping[str, Any]:
