@@ -30,12 +30,14 @@ def examine_region(
     workplace: Workplace, region: str, registry: Registry | None
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the facts of a region, with the keys that `doctor --json` has always had, and the findings."""
+    from drainmark.resources.checkpoints.checkpoint_table import is_copy
+
     entry: dict[str, Any] = {"region": region, "epoch": None, "registry_epoch": None, "is_code_found": False}
     try:
         history = workplace.history(region)
     except Exception as error:
         return entry, [broken("checkpoint", error, where=f"{region}: ", remedy="restore its checkpoint table")]
-    if not workplace.store(region).checkpoint.is_own():
+    if is_copy(workplace.tables, region):
         message = f"checkpoints/{region} is a copy of another region's checkpoint table"
         return entry, [warn("checkpoint", message, "keep copies outside of the home")]
     known = registry.region_info(region).epoch if registry is not None else None

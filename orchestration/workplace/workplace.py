@@ -137,12 +137,9 @@ class Workplace:
 
     def own_regions(self) -> tuple[str, ...]:
         """Return the known regions without those whose checkpoint table is a copy of another region's."""
-        from drainmark.resources.checkpoints.checkpoint_table import CHECKPOINTS, CheckpointTable
+        from drainmark.resources.checkpoints.checkpoint_table import is_copy
 
-        tables = {
-            region: CheckpointTable(self.tables / CHECKPOINTS / region, region) for region in self.known_regions()
-        }
-        return tuple(region for region, table in tables.items() if table.is_own())
+        return tuple(region for region in self.known_regions() if not is_copy(self.tables, region))
 
     def reach(self, region: str) -> RegionReach:
         from drainmark.resources.inputs.source_access import RegionReach

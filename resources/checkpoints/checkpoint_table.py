@@ -117,10 +117,6 @@ class CheckpointTable:
         """Return a text that no other checkpoint table has, even of a region of that name; None without a table."""
         return str(commits.open_table(self.folder).metadata().id) if self.exists() else None
 
-    def is_own(self) -> bool:
-        """Say whether the table is that of its region, not a copy of another region's table."""
-        return commits.is_own(commits.open_table(self.folder), self.region)
-
     def txn(self) -> tuple[int, int]:
         """Return the (epoch, id) of the newest commit, (0, 0) before the first claim."""
         return self._newest(commits.open_table(self.folder))
@@ -343,6 +339,11 @@ def regions_of(tables: Folder) -> tuple[str, ...]:
     applications = tables / CHECKPOINTS
     found = [f"{name}/{start}" for name in applications.names() for start in applications.names(name)]
     return tuple(region for region in found if commits.is_table(applications / region))
+
+
+def is_copy(tables: Folder, region: str) -> bool:
+    """Say whether a checkpoint table is a copy of another region's."""
+    return not commits.is_own(commits.open_table(tables / checkpoint_name(region)), region)
 
 
 def _verb(kinds: set[RowKind]) -> str:
