@@ -205,8 +205,10 @@ class RepairPlan:
     def _of_copy(self, name: str, damage: TableDamage) -> TableDamage:
         """Return the damage of a table that is another copy: the rows of some commits are missing, or are not known."""
         noted, files = self._noted(), self.store.table(name).files
-        there = [file for file in damage.sound if files.holds((file,))]
-        lacks = [*(file for file in damage.sound if file not in there), *self._named(name, noted, damage.txn_version)]
+        there: list[StagedFile] = []
+        lacks = list(self._named(name, noted, after=damage.txn_version))
+        for file in damage.sound:
+            (there if files.holds((file,)) else lacks).append(file)
         again = self._replaced_through(damage.txn_version)  # a later rewind may have brought them back
         lacks += [file for file in self._named(name, damage.txn_version) if file.may_hold(again)]
         return replace(
