@@ -56,6 +56,8 @@ def digest_of(history: RegionHistory) -> str:
         "replaced": _replaced_to_json(history.replaced),
         "totals": history.totals.to_json(),
     }
+    if history.lost_epochs:
+        value["lost_epochs"] = list(history.lost_epochs)
     if history.flow.through:
         value["flow"] = history.flow.to_json()
     if history.lags:
@@ -97,6 +99,7 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
         retentions = retained({}, (*former, *tables), INITIAL_ID)
     return RegionHistory(
         epoch=value["epoch"],
+        lost_epochs=tuple((first, last) for first, last in value.get("lost_epochs", ())),
         next_id=value["next_id"],
         states=States(Ids((first, last) for first, last in value["states"]), rows),
         skips=frozenset(value["skips"]),

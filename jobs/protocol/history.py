@@ -51,6 +51,8 @@ class RegionHistory:
 
     Attributes:
         epoch: the highest of all rows; 0 before the first claim.
+        lost_epochs: (first, last) of epochs that were claimed, and whose claims are missing: an older copy of the
+            checkpoint table was restored.
         next_id: the smallest id that, by the rows, was never given away.
         states: effective states and skips by id, oldest first, without those that rewinds withdrew.
         skips: the ids of the skips among them.
@@ -82,6 +84,7 @@ class RegionHistory:
     """
 
     epoch: int = 0
+    lost_epochs: tuple[tuple[int, int], ...] = ()
     next_id: int = 1
     states: States = dataclasses.field(default_factory=States)
     skips: frozenset[int] = frozenset()
@@ -276,6 +279,8 @@ class _Fold:
         self.totals = start.totals.copy()
 
     def add(self, row: CheckpointRow) -> None:
+        if row.kind is RowKind.CLAIM and row.epoch > self.facts["epoch"] + 1:
+            self.facts["lost_epochs"] = (*self.facts["lost_epochs"], (self.facts["epoch"] + 1, row.epoch - 1))
         self.facts["epoch"] = max(self.facts["epoch"], row.epoch)
         self.totals.add(row)
         getattr(self, f"_{row.kind.value}")(row)

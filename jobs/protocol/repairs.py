@@ -30,13 +30,13 @@ class KnownVersions:
     Attributes:
         noted: Delta version of the newest publish that is noted; None before the first note.
         least: `txnVersion` that the table must have, because the newest published group has rows for it; else 0.
-        epoch: the highest one.
+        epochs: returns whether the region claimed an epoch.
         has: returns whether a row of an epoch and an id may have been committed to the table.
     """
 
     noted: int | None
     least: int
-    epoch: int
+    epochs: Callable[[int], bool]
     has: Callable[[int, int], bool]
 
     def other_copy(self, found: TableVersions) -> str:
@@ -54,7 +54,7 @@ class KnownVersions:
     def knows(self, txn: int | None) -> bool:
         """Say whether the region committed a `txnVersion`; one without an id only keeps older epochs away."""
         epoch, number = split_txn_version(txn or 0)
-        return epoch <= self.epoch and (not number or self.has(epoch, number))
+        return self.epochs(epoch) and (not number or self.has(epoch, number))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +68,10 @@ class TableDamage:
         commits: those of others that changed rows, oldest first, as JSON: `version`, `operation`, `engine`, `user`.
         live: bytes by path of the files that the table shows now.
         sound: files that the table showed before these commits and that still exist.
-        gone: files with rows that the table had before these commits; they no longer exist, or a copy lacks them.
+        gone: files that the table showed before these commits and that no longer exist.
         is_traced: whether the earlier files are known; False if the region committed on top, or if the log was cut.
         is_copy: whether another copy of the table was restored, which may show ids that must not be there.
+        lacks: ids that such a copy should have rows of, and has none.
     """
 
     version: int
@@ -81,6 +82,7 @@ class TableDamage:
     gone: tuple[StagedFile, ...] = ()
     is_traced: bool = True
     is_copy: bool = False
+    lacks: Collection[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +175,7 @@ def repair_of_rows(
         restored: rows that come back with the rewind.
     """
     back = {number for part in restored for number in part.ids}
-    gone = {number for file in damage.gone for number in _bounds(file)}
+    gone = {number for file in damage.gone for number in _bounds(file)}.union(damage.lacks)
     spoilt = {
         number for number in ids if number > edge and number not in back and (not damage.is_traced or number in gone)
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from drainmark.jobs.protocol.records.triggers import (
     file_key,
     placed,
 )
-from drainmark.jobs.runtime.commit.claim_checks import why_lost, why_unsettled
+from drainmark.jobs.runtime.commit.claim_checks import read_facts, why_unsettled
 from drainmark.jobs.runtime.messages import scanned_identity
 from drainmark.orchestration.discovery.state_inputs import rebuild_queues
 from drainmark.orchestration.workplace.declaration import load_region, remember
@@ -69,10 +68,9 @@ def why_rebuild(workplace: Workplace, region: str) -> str:
 
     def look() -> str:
         registry = workplace.registry
-        before, history, after = registry.region_info(region), workplace.history(region), registry.region_info(region)
-        info = replace(after, newest_id=before.newest_id)
+        history, why = read_facts(registry, region, lambda: workplace.history(region))
         settled = min((row.first_id for row in history.unpublished), default=history.next_id) - 1
-        return why_lost(info, history, region) or why_unsettled(registry, history, history.state_at_most(settled) or 0)
+        return why or why_unsettled(registry, history, history.state_at_most(settled) or 0)
 
     return look() and look()
 

@@ -25,6 +25,7 @@ from harness import verbs
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import Halted, RewindRefused, SplitBrain
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.jobs.protocol.records.ids import split_txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.repairs import TableVersions
 from drainmark.jobs.runtime.commit import table_damage
@@ -516,6 +517,51 @@ def test_rows_that_were_rewound_since_come_back_with_an_older_checkpoint_table(
     assert list(fed.history().states) == [1, 2]
     assert shown(fed) == golden(fed)
     assert table_repair.plan(fed.workplace) == []
+
+
+@pytest.mark.seed("RT1")
+def test_an_unknown_group_leaves_though_a_later_owner_fenced_its_tables(fed: Counting) -> None:
+    restore = copied(fed, fed.workplace.store(fed.region).checkpoint_name)
+    take(fed, three="a d")
+    fed.write("four", ["e"])
+    fed.add("four")
+    with pytest.raises(KeyboardInterrupt), fed.owning():
+        fed.group(1)
+        raise KeyboardInterrupt
+    with fed.owning():
+        pass  # deletes the staged files of the owner that crashed
+    assert split_txn_version(fed.workplace.store(fed.region).table(APPEND).txn_version() or 0) == (4, 0)
+    restore()
+    fed = restart(fed)
+    rebuild(fed.workplace)
+    with pytest.raises(Halted, match="has a commit of epoch 4"):
+        take(fed)
+    table_repair.mend(fed.workplace, fed.region)
+    interventions.resume(fed.workplace, fed.region, "put right")
+    fed.add("three", "four")
+    fed.drain()
+    assert len(fed.history().states) == 4
+    assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1")
+def test_rows_that_only_a_compacted_file_has_stay_with_an_older_checkpoint_table(fed: Counting) -> None:
+    with fed.owning() as owner:
+        kept, staging = owner.outside.store.table(APPEND), owner.outside.store.staging(APPEND, owner.epoch, "c")
+        assert kept.upkeep.compact(kept.txn_version() or 0, staging, files_at_least=2)
+    vanish(fed, APPEND, 1)
+    vanish(fed, APPEND, 2)
+    restore = copied(fed, fed.workplace.store(fed.region).checkpoint_name)
+    take(fed, three="a d")
+    restore()
+    fed = restart(fed)
+    rebuild(fed.workplace)
+    with pytest.raises(Halted):
+        take(fed)
+    (plan,) = table_repair.plan(fed.workplace)
+    assert plan.target is None
+    table_repair.mend(fed.workplace, fed.region)
+    assert shown(fed) == golden(fed)
 
 
 @pytest.mark.seed("RT1")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from drainmark.jobs.errors import Halted, InFlightLost, RegistryLost, SplitBrain, StateIncompatible, StatesMoved
@@ -28,7 +29,7 @@ def ready(
         the facts, and the tables that the claim is to name: by default those of the last claim.
 
     Raises:
-        RegistryLost: see `why_lost`.
+        RegistryLost: see `read_facts`.
         StateIncompatible, SchemaMismatch, ForeignTable, AdoptionRefused: the code does not fit the tables.
         StatesMoved: a state was dropped, or its drop undone, since the code was analysed.
         InFlightLost: the code has no place for the batches in flight.
@@ -37,8 +38,8 @@ def ready(
     store, registry = outside.store, outside.registry
     store.checkpoint.create()
     _require_checkpoint(outside.store, region)
-    history = store.checkpoint.history()
-    if why := why_lost(registry.region_info(region), history, region):
+    history, why = read_facts(registry, region, store.checkpoint.history)
+    if why:
         raise RegistryLost(why, remedy=_REBUILD)
     if code.operators:
         _require_same_states(history, region, code)
@@ -67,12 +68,19 @@ def require_settled(outside: Outside, history: RegionHistory) -> None:
         raise RegistryLost(why, remedy=_REBUILD)
 
 
-def why_lost(info: Any, history: RegionHistory, region: str) -> str:
-    """Say why a region's rows in the registry cannot belong to its checkpoint table; "" if they can.
+def read_facts(registry: RegionRegistry, region: str, read: Callable[[], RegionHistory]) -> tuple[RegionHistory, str]:
+    """Return a region's facts, and why its rows in the registry cannot belong to its checkpoint table; "" if they can.
+
+    An owner that is about to be fenced off may commit meanwhile, so the registry is asked before and after.
 
     Args:
-        info: `RegionRegistry.region_info`.
+        read: reads the checkpoint table.
     """
+    before, history, after = registry.region_info(region), read(), registry.region_info(region)
+    return history, _why_lost(replace(after, newest_id=before.newest_id), history, region)
+
+
+def _why_lost(info: Any, history: RegionHistory, region: str) -> str:
     if history.states and info.epoch == 0:  # triggers prove nothing: a scan may have written them
         return f"the registry knows nothing of {region!r}, its checkpoint table does"
     if info.next_id < history.next_id:  # ids are taken in the registry before any commit

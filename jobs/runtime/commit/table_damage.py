@@ -6,6 +6,7 @@ A table of rows comes before the visible tables that are rebuilt from it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -78,8 +79,12 @@ def other_copy(store: RegionStore, history: RegionHistory, name: str) -> str:
     A run may commit meanwhile if there is no claim: an older history has the least that the table must have, and a
     newer one the most that it can have.
     """
-    found = store.foreign_commits.versions(name)
-    return known_versions(store, history, name, now=store.checkpoint.history()).other_copy(found)
+
+    def look() -> str:
+        found = store.foreign_commits.versions(name)
+        return known_versions(store, history, name, now=store.checkpoint.history()).other_copy(found)
+
+    return look() and look()  # a rewind may have come in between
 
 
 def known_versions(
@@ -99,11 +104,14 @@ def known_versions(
         rows = store.checkpoint.rows(since=number)
         return any((row.epoch, row.sequence_id) == (epoch, number) and row.kind in _COMMITTED for row in rows)
 
-    newest = history.states.get(history.published_id)
-    manifest = manifest_of(newest) if newest is not None and not history.is_rewinding else None
+    def claimed(epoch: int) -> bool:
+        return epoch <= now.epoch and not any(first <= epoch <= last for first, last in now.lost_epochs)
+
+    noted, newest = history.versions.get(name), history.states.get(history.published_id)
+    manifest = manifest_of(newest) if newest is not None and noted is not None and not history.is_rewinding else None
     has_rows = newest is not None and manifest is not None and bool(manifest.files.get(name))
     least = txn_version(newest.epoch, newest.sequence_id) if newest is not None and has_rows else 0
-    return KnownVersions(noted=history.versions.get(name), least=least, epoch=now.epoch, has=has)
+    return KnownVersions(noted=noted, least=least, epochs=claimed, has=has)
 
 
 def published_to(history: RegionHistory, manifest: Manifest) -> list[str]:
@@ -203,29 +211,29 @@ class RepairPlan:
         return self._of_copy(table.name, damage) if damage is not None and is_copy else damage
 
     def _of_copy(self, name: str, damage: TableDamage) -> TableDamage:
-        """Return the damage of a table that is another copy: the rows of some commits are missing, or are not known."""
+        """Return the damage of a table that is another copy: commits are missing, or the region does not know them.
+
+        A rewind, or a file that is processed again, removes all rows of an id. So an id of which the copy has rows has
+        all of them.
+        """
         noted, files = self._noted(), self.store.table(name).files
         there: list[StagedFile] = []
-        lacks = list(self._named(name, noted, after=damage.txn_version))
+        gone = list(damage.gone)
         for file in damage.sound:
-            (there if files.holds((file,)) else lacks).append(file)
-        again = self._replaced_through(damage.txn_version)  # a later rewind may have brought them back
-        lacks += [file for file in self._named(name, damage.txn_version) if file.may_hold(again)]
+            (there if files.holds((file,)) else gone).append(file)
+        shown, written = row_counts(files.pieces(there, [SEQUENCE_ID])), Counter[range]()
+        for file in self._named(name, noted):
+            written[range(file.first_id or 0, (file.last_id or 0) + 1)] += file.rows
+        differing = (ids for ids, rows in written.items() if sum(shown[number] for number in ids) != rows)
         return replace(
             damage,
             txn_version=noted,
             commits=(*damage.commits, _by_others(damage.version, "another copy was restored")),
             sound=tuple(there),
-            gone=(*damage.gone, *lacks),
-            is_traced=damage.is_traced and known_versions(self.store, self.history, name).knows(damage.txn_version),
+            gone=tuple(gone),
             is_copy=True,
+            lacks=frozenset(number for ids in differing for number in ids if not shown[number]),
         )
-
-    def _replaced_through(self, txn: int | None) -> set[int]:
-        """Return the ids whose rows were replaced up to a `txnVersion`."""
-        rows = (row for row in self.rows() if txn_version(row.epoch, row.sequence_id) <= (txn or 0))
-        manifests = (manifest for row in rows if (manifest := manifest_of(row)) is not None)
-        return {old for manifest in manifests if manifest.replaced is not None for old in manifest.replaced.ids}
 
     def _noted(self) -> int | None:
         """Return the `txnVersion` of the newest row with files that is noted as published; later ones come again."""
@@ -267,11 +275,11 @@ class RepairPlan:
             self._rows = self.store.checkpoint.rows()
         return self._rows
 
-    def _named(self, name: str, through: int | None, after: int | None = None) -> Iterator[StagedFile]:
-        """Yield the files of a table that checkpoint rows name whose `txnVersion` is within bounds."""
+    def _named(self, name: str, through: int | None) -> Iterator[StagedFile]:
+        """Yield the files of a table that checkpoint rows name up to a `txnVersion`."""
         for row in self.rows():
             manifest = manifest_of(row)
-            if manifest is not None and (after or 0) < txn_version(row.epoch, row.sequence_id) <= (through or 0):
+            if manifest is not None and txn_version(row.epoch, row.sequence_id) <= (through or 0):
                 yield from manifest.files.get(name, ())
 
     def table(self, name: str) -> RegionTable:

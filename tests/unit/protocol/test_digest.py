@@ -202,6 +202,13 @@ def test_refused_files_are_found_before_and_after_the_digest() -> None:
     assert digested(refused[:1]).with_rows(refused[1:]).refused == tuple(refused)
 
 
+def test_epochs_without_a_claim_are_those_of_a_history_that_was_lost() -> None:
+    """The claims 2 to 4 were in a newer checkpoint table, which an older copy replaced."""
+    rows = [claim(1, 1), *group(1, [1]), claim(2, 5), claim(3, 6), claim(4, 9)]
+    assert RegionHistory.from_rows(rows).lost_epochs == ((2, 4), (7, 8))
+    assert digested(rows[:3]).with_rows(rows[3:]).lost_epochs == ((2, 4), (7, 8))
+
+
 @pytest.mark.seed("H30")
 def test_threads_of_stages_ask_for_archived_rows_beside_each_other() -> None:
     """Another thread asks for so many other rows that the chunk just read is dropped before this thread uses it."""
