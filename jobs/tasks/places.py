@@ -19,7 +19,7 @@ from typing import Any
 from drainmark.jobs.tasks.buckets import Bucket, StoredObject
 
 _PIECE_BYTES = 1024 * 1024
-MARK_BYTES = 256 * 1024
+MARK_BYTES = 128 * 1024
 """The number of bytes at a file's end from which its mark is computed. They are all of a small file; of a larger one,
 the footer, with the offsets, sizes and bounds of all pages and the name of the writer, and the bytes before it."""
 
