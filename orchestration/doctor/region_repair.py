@@ -20,7 +20,7 @@ def repair(workplace: Workplace, region: str) -> Order:
         UsageError: the region has no checkpoint table, so there is nothing to repair, and nothing to repair it from.
         RegistryLost: the registry of all regions cannot be read.
     """
-    if region not in workplace.known_regions():
+    if region not in workplace.own_regions():
         raise UsageError(f"region {region!r} has never run: there is nothing to repair")
     is_lost = bool(why_rebuild(workplace, region))
     tables = table_repair.plan_region(workplace, region)
