@@ -45,16 +45,11 @@ class KnownVersions:
             return f"is at version {found.delta}, but was at {self.noted}: was an older copy restored?"
         if (found.txn or 0) < self.least:
             return f"lacks the rows of id {split_txn_version(self.least)[1]}: was an older copy restored?"
-        if not self.knows(found.txn):
-            epoch, number = split_txn_version(found.txn or 0)
+        epoch, number = split_txn_version(found.txn or 0)  # without an id, a commit only keeps older epochs away
+        if not self.epochs(epoch) or (number and not self.has(epoch, number)):
             msg = f"has a commit of epoch {epoch} with id {number}, which the checkpoint table does not know"
             return f"{msg}: was an older copy of the checkpoint table restored?"
         return ""
-
-    def knows(self, txn: int | None) -> bool:
-        """Say whether the region committed a `txnVersion`; one without an id only keeps older epochs away."""
-        epoch, number = split_txn_version(txn or 0)
-        return self.epochs(epoch) and (not number or self.has(epoch, number))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
