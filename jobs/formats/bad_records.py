@@ -15,6 +15,9 @@ class Caps:
         line_bytes: of one line, in every format.
         columns: of one CSV line; Spark's parser ends the job at 20 480.
         json_depth: of nested arrays and objects; Spark's parser stops at 1000.
+        json_values: of one JSON record, at every depth: each field of an object and each item of an array is one.
+        document_values: of a JSON document (multiLine).
+        number_digits: of one number; to read more of them takes time by their square.
         decompressed_bytes: of one compressed file.
         ratio: decompressed bytes to compressed bytes; checked once `ratio_free_bytes` are decompressed.
         document_bytes: of a file that is read as one document (multiLine).
@@ -26,6 +29,9 @@ class Caps:
     line_bytes: int = 16 * 1024 * 1024
     columns: int = 20_000
     json_depth: int = 512
+    json_values: int = 1_000_000
+    document_values: int = 8_000_000
+    number_digits: int = 4096
     decompressed_bytes: int = 16 * 1024 * 1024 * 1024
     ratio: int = 200
     ratio_free_bytes: int = 256 * 1024 * 1024

@@ -8,13 +8,14 @@ from __future__ import annotations
 import csv
 import functools
 import io
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from drainmark.jobs.formats import csv_dialect
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.column_fit import Found
-from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text, lines_in
+from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text, lines_in, lines_with_text
 from drainmark.jobs.formats.lines.arrow_parser import block_size
 from drainmark.jobs.formats.lines.line_format import BLANK, FAIL_A_FILE, ParsedFormat, first_lines
 from drainmark.jobs.formats.values.text_columns import without_line_end
@@ -35,6 +36,7 @@ _OTHER_RECORDS = FAIL_A_FILE | {
     *("comment", "linesep", "ignoreleadingwhitespace", "ignoretrailingwhitespace", "chartoescapequoteescaping"),
 }
 """Options with which Spark's parser finds other fields and records than `csv_dialect`."""
+_TEXT, _LINE_END = re.compile(rb"[^\x00-\x20]"), re.compile(rb"[\r\n]")
 _SEPARATORS = frozenset({",", ";", "|", "\t"})
 
 
@@ -57,9 +59,14 @@ class CsvLines(Lines):
         comment = expected.dialect.comment
         return lambda line: bool(line.strip(BLANK) or b"\0" in line) and not (comment and line.startswith(comment))
 
+    def count(self, chunk: bytes, expected: Expected) -> int:
+        return super().count(chunk, expected) if expected.dialect.comment else lines_with_text(chunk)
+
     def good_records(self, chunk: bytes, expected: Expected) -> int | None:
         dialect = expected.dialect
         if not _has_short_lines(chunk) or not csv_dialect.quotes_are_closed(chunk, dialect):
+            return None
+        if expected.lossless.suspects_digits(chunk):
             return None
         if not expected.parsed_here and expected.lossless.suspects_csv(chunk, dialect.sep, dialect.quote):
             return None
@@ -121,8 +128,14 @@ def _has_header(expected: Expected) -> bool:
 
 def _first_record(chunk: bytes, dialect: csv_dialect.Dialect) -> bytes | None:
     """Return the first line that is neither blank nor a comment."""
-    comments = (dialect.comment,) if dialect.comment else ()
-    return next((line for line in chunk.splitlines() if line.strip(BLANK) and not line.startswith(comments)), None)
+    at = 0
+    while (found := _TEXT.search(chunk, at)) is not None:
+        start = max(chunk.rfind(b"\n", at, found.start()), chunk.rfind(b"\r", at, found.start()), at - 1) + 1
+        end = _LINE_END.search(chunk, start)
+        at = end.start() if end is not None else len(chunk)
+        if not (dialect.comment and chunk.startswith(dialect.comment, start)):
+            return chunk[start:at]
+    return None
 
 
 class Csv(ParsedFormat):

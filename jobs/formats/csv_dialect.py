@@ -74,6 +74,8 @@ def fault_of(line: str, dialect: Dialect) -> str | None:
 
 def fields_of(line: str, dialect: Dialect) -> list[str] | None:
     """Return the fields of a line, None if a quote is not closed."""
+    if not dialect.quote or dialect.quote not in line:
+        return line.split(dialect.sep)
     fields, end = _record(line, 0, dialect, multiline=False)
     return None if end < 0 else fields
 
@@ -112,16 +114,18 @@ def ends_closed(text: str, dialect: Dialect) -> bool:
 def _record(text: str, at: int, dialect: Dialect, *, multiline: bool) -> tuple[list[str], int]:
     """Return the fields of the record at a place, and the place of the next record; -1 if a quote is open."""
     fields: list[str] = []
+    stop = -1 if multiline else len(text)
     while True:
         start = at
         if dialect.quote and text.startswith(dialect.quote, at):
             at = _closing(text, at, dialect)
             if at < 0:
                 return fields, -1
-        end = _next(text, at, dialect.sep)
-        stop = _next(text, at, "\n") if multiline else len(text)
-        fields.append(_unquoted(text[start : min(end, stop)], dialect))
-        if stop <= end:
+        if stop < at:  # a line end within quotes is none
+            stop = _next(text, at, "\n")
+        end = text.find(dialect.sep, at, stop)
+        fields.append(_unquoted(text[start : stop if end < 0 else end], dialect))
+        if end < 0:
             return fields, stop + 1
         at = end + len(dialect.sep)
 

@@ -139,6 +139,10 @@ class Lines:
         """Return a test that says whether a line is a record for Spark, or a header."""
         return lambda line: True
 
+    def count(self, chunk: bytes, expected: Expected) -> int:
+        """Return the number of whole lines that are records, or a header."""
+        return sum(map(self.records_test(expected), chunk.splitlines(keepends=True)))
+
     def good_records(self, chunk: bytes, expected: Expected) -> int | None:
         """Return the number of records in whole lines (UTF-8 without NUL), if a quick look finds no fault in them.
 
@@ -348,6 +352,16 @@ def lines_in(chunk: bytes) -> int:
     if b"\r" in chunk:
         lines += chunk.count(b"\r") - chunk.count(b"\r\n")
     return lines + (not chunk.endswith((b"\n", b"\r")))
+
+
+def lines_with_text(chunk: bytes) -> int:
+    """Count lines that have more than blanks; a NUL is none. A file may be nothing but millions of blank lines."""
+    import numpy as np
+
+    content = np.frombuffer(chunk, np.uint8)
+    ends = np.flatnonzero((content == ord("\n")) | (content == ord("\r")))
+    texts = np.flatnonzero((content > ord(" ")) | (content == 0))
+    return len(np.unique(np.searchsorted(ends, texts)))
 
 
 def as_text(value: Any) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.formats import json_records
-from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text
+from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text, lines_with_text
 from drainmark.jobs.formats.lines.line_format import BLANK, ParsedFormat
 from drainmark.jobs.formats.values.value_checks import KINDS, family, times_last
 
@@ -27,6 +27,9 @@ class JsonLines(Lines):
 
     def records_test(self, expected: Expected) -> Callable[[bytes], bool]:
         return lambda line: bool(line.strip(BLANK) or b"\0" in line)
+
+    def count(self, chunk: bytes, expected: Expected) -> int:
+        return lines_with_text(chunk)
 
     def good_records(self, chunk: bytes, expected: Expected) -> int | None:
         return json_records.good_records(

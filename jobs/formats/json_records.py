@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,20 @@ from drainmark.jobs.formats.bad_records import CAPS, OtherFields
 from drainmark.jobs.formats.column_fit import listed
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from drainmark.jobs.formats.values.lossy_values import Lossless
 
 _NOT_A_NUMBER = re.compile(rb"[:\[,]\s*[-+]?(?:NaN|Inf)")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_NESTING = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[\[{]|[\]}]|,', re.DOTALL)
+
+_PARSED_LINES, _PARSED_CELLS = 4096, 1 << 24
+"""Lines, and lines times names, that Arrow parses at once. Its memory is a cell for each line and each name that any of
+the lines has: sixteen thousand lines with a name of their own each, 0.3 MB, would take 4 GB and 14 s."""
+
+_MOST_COLUMNS = 256
+"""Columns of a table that may be empty for the most part."""
 
 
 def good_records(chunk: bytes, lossless: Lossless | None = None, declared: Collection[str] | None = None) -> int | None:
@@ -34,33 +44,66 @@ def good_records(chunk: bytes, lossless: Lossless | None = None, declared: Colle
     would accept NaN and several values on a line, and overflow the stack by nesting; so these are checked before.
     """
     import pyarrow as pa
-    import pyarrow.json as pj
 
     data = chunk.replace(b"\r\n", b"\n") if b"\r" in chunk else chunk
     if not data.endswith(b"\n"):
         data += b"\n"
-    if b"\r" in data or _may_hold_nan(data):
+    if b"\r" in data or _may_hold_nan(data) or (lossless and lossless.suspects_digits(data)):
         return None
-    lines = _objects_in_lines(data)
-    if lines is None:
+    ends = _ends_of_objects(data)
+    if ends is None:
         return None
-    options = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
-    types = pj.ParseOptions(explicit_schema=lossless.explicit_schema if lossless else None)
     try:
-        rows = pj.read_json(pa.BufferReader(data), read_options=options, parse_options=types)
+        for lines, rows in _tables(data, ends, lossless.explicit_schema if lossless else None):
+            if rows.num_rows != lines or (declared is not None and not set(rows.column_names) <= set(declared)):
+                return None
+            if lossless and lossless.suspects_json(rows):
+                return None
     except (pa.ArrowException, ValueError):
         return None
-    if declared is not None and not set(rows.column_names) <= set(declared):
-        return None
-    return lines if rows.num_rows == lines and not (lossless and lossless.suspects_json(rows)) else None
+    return len(ends)
+
+
+def _tables(data: bytes, ends: Any, schema: pa.Schema | None = None) -> Iterator[tuple[int, pa.Table]]:
+    """Parse lines by Arrow, some at a time; yield their number and their rows.
+
+    Args:
+        ends: places of the line feeds, one for each line.
+        schema: types of the columns that are not to be inferred.
+
+    Raises:
+        pyarrow.ArrowException: a line is no JSON, or its fields have other types than those of the lines beside it.
+        ValueError: the lines have too many names for Arrow; one at a time, they can be parsed otherwise.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    colons = np.flatnonzero(np.frombuffer(data, np.uint8) == ord(":"))
+    names = np.concatenate(([0], np.searchsorted(colons, ends)))  # at most so many, before each line
+    types, first, start = pj.ParseOptions(explicit_schema=schema), 0, 0
+    while first < len(ends):
+        count = min(_PARSED_LINES, len(ends) - first)
+        while count > 1 and count * int(names[first + count] - names[first]) > _PARSED_CELLS:
+            count //= 2
+        found = int(names[first + count] - names[first])
+        if count == 1 and found > _PARSED_LINES:
+            raise ValueError(f"{found} names in a line")
+        stop = int(ends[first + count - 1]) + 1
+        options = pj.ReadOptions(use_threads=False, block_size=stop - start + 1)
+        rows = pj.read_json(pa.BufferReader(memoryview(data)[start:stop]), read_options=options, parse_options=types)
+        if rows.num_columns > _MOST_COLUMNS and rows.num_columns * count > 8 * found:
+            raise ValueError(f"{rows.num_columns} names in {count} lines")
+        yield count, rows
+        first, start = first + count, stop
 
 
 def _may_hold_nan(data: bytes) -> bool:
     return (b"NaN" in data or b"Inf" in data) and _NOT_A_NUMBER.search(data) is not None
 
 
-def _objects_in_lines(data: bytes) -> int | None:
-    """Return the number of lines if each starts with { and ends with }, and none can be nested too deep.
+def _ends_of_objects(data: bytes) -> Any:
+    """Return the places of the line feeds if each line starts with { and ends with }, and none can be nested too deep.
 
     Such a line cannot end inside a value: no JSON has } and { next to each other.
     """
@@ -76,13 +119,13 @@ def _objects_in_lines(data: bytes) -> int | None:
         lines = np.searchsorted(ends, opens)
         if (lines[CAPS.json_depth :] == lines[: -CAPS.json_depth]).any():
             return None
-    return len(ends)
+    return ends
 
 
 def fault_of(line: str, *, strict: bool) -> str | None:
     """Return why a line is no record, None if it is one."""
-    if line.count("{") + line.count("[") > CAPS.json_depth and _depth(line) > CAPS.json_depth:
-        return f"is nested deeper than {CAPS.json_depth}"
+    if fault := _excess(line, CAPS.json_values):
+        return fault
     if not strict:
         return None
     value, fault = _parsed(line)
@@ -102,13 +145,13 @@ def others_of(records: Sequence[bytes], declared: Collection[str]) -> list[str |
 
     A null is no value: it is left out, as in the formats that name their columns once per file.
     """
+    import numpy as np
     import pyarrow as pa
-    import pyarrow.json as pj
 
     data = b"".join(record.strip() + b"\n" for record in records)
-    options = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
     try:
-        if set(pj.read_json(pa.BufferReader(data), read_options=options).column_names) <= set(declared):
+        if all(set(rows.column_names) <= set(declared) for _, rows in _tables(data, ends)):
             return [None] * len(records)
     except (pa.ArrowException, ValueError):
         pass  # the records are good all the same, for example if a field has another type in each
@@ -147,9 +190,7 @@ def fault_of_document(text: str) -> str | None:
     """Return why a whole file is neither an object nor an array of objects, None if it is."""
     if not text.strip():
         return None
-    if text.count("{") + text.count("[") > CAPS.json_depth and _depth(text) > CAPS.json_depth:
-        return f"is nested deeper than {CAPS.json_depth}"
-    value, fault = _parsed(text)
+    value, fault = (None, excess) if (excess := _excess(text, CAPS.document_values)) else _parsed(text)
     if fault is not None:
         return fault
     found = value if isinstance(value, list) else [value]
@@ -171,15 +212,21 @@ def _parsed(text: str) -> tuple[Any, str | None]:
     return value, None
 
 
-def _depth(text: str) -> int:
-    deepest = depth = 0
-    for token in _NESTING.finditer(text):
-        if token.group() in ("{", "["):
-            depth += 1
-            deepest = max(deepest, depth)
-        elif token.group() in ("}", "]"):
-            depth -= 1
-    return deepest
+def _excess(text: str, most_values: int) -> str | None:
+    """Return how a text is nested too deep, or has too many values; None if it may be parsed."""
+    opened = text.count("{") + text.count("[")
+    if opened <= CAPS.json_depth and opened + text.count(",") < most_values:
+        return None
+    depth, values = 0, 1
+    for found in _TOKEN.finditer(text):
+        mark = found.group()
+        depth += (mark in ("{", "[")) - (mark in ("}", "]"))
+        values += mark in ("{", "[", ",")  # at most: an object or an array may be empty
+        if depth > CAPS.json_depth:
+            return f"is nested deeper than {CAPS.json_depth}"
+        if values > most_values:
+            return f"has more than {most_values} values"
+    return None
 
 
 def _kind(value: Any) -> str:
@@ -190,8 +237,7 @@ def _kind(value: Any) -> str:
 def _distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise ValueError(f"the name {twice[:64]!r} stands twice in an object")
     return found
 

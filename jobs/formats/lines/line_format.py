@@ -88,8 +88,9 @@ class LineFormat(Format):
             return FileVerdict.of(refused)
 
     def recount(self, path: Path, expected: Expected) -> int:
-        """Count a good file's records line by line, which takes longer and is exact."""
-        return sum(1 for _ in numbered_records(path, expected, self.lines))
+        """Count a good file's records without blank lines and comments, which takes longer and is exact."""
+        records = sum(self.lines.count(chunk, expected) for chunk in _pieces(path))
+        return max(0, records - (expected.header is not None))
 
     def values_of(self, path: Path, expected: Expected) -> Iterator[bytes] | None:
         """Return the lines that are records; None if it is not sure that each is one row."""

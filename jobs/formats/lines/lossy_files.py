@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Iterator
 
-from drainmark.jobs.formats.bad_records import Refused
+from drainmark.jobs.formats.bad_records import CAPS, Refused
 from drainmark.jobs.formats.format import Expected, Lines
 
 
@@ -41,6 +41,8 @@ def _records_in(pieces: Iterator[str], expected: Expected, lines: Lines) -> Iter
     rest, end = "", expected.options.get("linesep", "\n")
     for piece in pieces:
         *whole, rest = (rest + piece).split(end)
+        if len(rest) > CAPS.line_bytes:
+            raise Refused(f"has a record of more than {CAPS.line_bytes} characters")
         yield from (record.strip("\r\ufeff") for record in whole if record.strip())
     if rest.strip():
         yield rest.strip("\r\ufeff")

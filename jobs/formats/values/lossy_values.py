@@ -15,6 +15,7 @@ from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.csv_dialect import Dialect, fields_of
 from drainmark.jobs.formats.values.text_columns import WITHOUT_DATE
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _WITHOUT_DATE = re.compile(WITHOUT_DATE)
 _SHOWN = 64
+_DIGITS = re.compile(rb"[0-9]{%d}" % (CAPS.number_digits // 2))
 
 
 class Literal(str):
@@ -77,7 +79,14 @@ class Lossless:
 
     @property
     def matters_in_csv(self) -> bool:
-        return any(self.is_lossy(kind) for _, kind in self.columns)
+        return any(self.is_lossy(kind) or kind.typeName() == "decimal" for _, kind in self.columns)
+
+    def suspects_digits(self, chunk: bytes) -> bool:
+        """Say whether lines may have a decimal of more digits than are read; only a look at each record is exact."""
+        if not _holds_decimals(self.columns):
+            return False
+        step = CAPS.number_digits // 2  # a run of so many digits has a place of each step, and all digits behind it
+        return any(_DIGITS.match(chunk, at) for at in range(0, len(chunk), step))
 
     def suspects_csv(self, chunk: bytes, *before: str) -> bool:
         """Say whether lines of CSV may have such a value; only `fault_of_csv` is exact.
@@ -105,6 +114,8 @@ class Lossless:
         return is_decimal or (kind.typeName() == "timestamp" and not self.has_formats)
 
     def _fault_of_text(self, text: str, kind: Any) -> str | None:
+        if len(text) > CAPS.number_digits and kind.typeName() == "decimal":
+            return f"has more than {CAPS.number_digits} digits"
         name = kind.typeName() if self.is_lossy(kind) else ""
         if name == "decimal" and _digits_behind_point(text) > kind.scale:
             return f"has more digits than {kind.simpleString()} holds"
@@ -159,11 +170,18 @@ class Lossless:
 
 
 @lru_cache(maxsize=64)
+def _holds_decimals(columns: tuple[tuple[str, DataType], ...]) -> bool:
+    return any("decimal" in kind.simpleString() for _, kind in columns)
+
+
+@lru_cache(maxsize=64)
 def _suspicious(judge: Lossless, before: Sequence[str]) -> re.Pattern[bytes] | None:
     kinds = [kind for _, kind in judge.columns if judge.is_lossy(kind)]
     scales = [kind.scale for kind in kinds if kind.typeName() == "decimal"]
     begins = "|".join([r"\A", r"[\r\n]", *(re.escape(each) for each in before if each)])
-    patterns = [rf"(?:{begins})[\x00-\x20]*(?:T\d|\d+:)"] if len(scales) < len(kinds) else []
+    # A blank at which a field may begin ends the blanks before it, so that no blank is looked at twice.
+    blanks = rf"(?:(?!{begins})[\x00-\x20])*+"
+    patterns = [rf"(?:{begins}){blanks}(?:T\d|\d++:)"] if len(scales) < len(kinds) else []
     patterns += [rf"\.\d{{{min(scales) + 1}}}|\d\.?[eE][-+]?\d"] if scales else []
     return re.compile("|".join(patterns).encode()) if patterns else None
 
