@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from drainmark.jobs.formats.bad_records import CAPS, FileVerdict, Refused, require_fault_of_file
+from drainmark.jobs.formats.bad_records import FileVerdict, Refused, require_fault_of_file
 from drainmark.jobs.formats.column_fit import (
     Columns,
     Found,
@@ -18,6 +18,7 @@ from drainmark.jobs.formats.column_fit import (
     with_values,
 )
 from drainmark.jobs.formats.format import Expected, Format, Rows, Take
+from drainmark.jobs.formats.parquet_pages import bytes_in_memory, row_groups
 from drainmark.jobs.frames.row_types import arrow_schema
 
 if TYPE_CHECKING:
@@ -43,19 +44,19 @@ class Parquet(Format):
     may_give_rows = True
 
     def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> FileVerdict:
-        """Judge a file by its footer; its pages are not read yet."""
+        """Judge a file by its footer and the headers of its pages; no page is read yet."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         try:
             metadata = pq.read_metadata(path)
             found = _read_by_spark(metadata.schema)
+            bytes_in_memory(path, metadata.schema)
         except (pa.ArrowException, OSError, ValueError) as error:
             require_fault_of_file(error)
             return FileVerdict(refused=f"is no Parquet file that can be read: {short(error)}")
-        size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-        if size > CAPS.decompressed_bytes:
-            return FileVerdict(refused=f"holds more than {CAPS.decompressed_bytes} bytes when decompressed")
+        except Refused as refused:
+            return FileVerdict.of(refused)
         columns = expected.columns or ()
         fault = fault_of_columns(found, columns, has_bare=True) or (
             fault_of_others(found, columns) if expected.refuses_others else None
@@ -90,7 +91,7 @@ class Parquet(Format):
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(path) as file:
-            schema = _schema_alike(file, expected.columns or ())
+            schema = _schema_alike(path, file, expected.columns or ())
         return None if schema is None else _rows(path, schema)
 
     def reader(self, reader: DataFrameReader, ddl: str | None) -> DataFrameReader:
@@ -114,8 +115,8 @@ def _rows(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            for number in range(file.num_row_groups):
-                count = _rows_at_once(file.metadata.row_group(number))
+            for number, size in enumerate(bytes_in_memory(path, file.schema)):
+                count = _rows_at_once(file.metadata.row_group(number).num_rows, size)
                 for batch in file.iter_batches(count, row_groups=[number], columns=schema.names):
                     yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
     except (pa.ArrowNotImplementedError, MemoryError):
@@ -125,12 +126,12 @@ def _rows(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         raise Refused(f"has pages that cannot be read: {short(error)}") from None
 
 
-def _rows_at_once(group: pq.RowGroupMetaData) -> int:
-    """Return how many rows of a row group are read at once: at least one, and fewer if rows are large."""
-    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * int(group.num_rows) // max(1, int(group.total_byte_size))))
+def _rows_at_once(rows: int, size: int) -> int:
+    """Return how many rows of a row group are read at once: at least one, and fewer if they are large."""
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size)))
 
 
-def _schema_alike(file: pq.ParquetFile, columns: Columns) -> pa.Schema | None:
+def _schema_alike(path: Path, file: pq.ParquetFile, columns: Columns) -> pa.Schema | None:
     """Return the declared columns in Arrow's types if the file has each once, and Arrow and Spark read them alike.
 
     None if Spark widens a type or uses another calendar, if a column has lists, maps or structs, or if a name differs
@@ -147,25 +148,24 @@ def _schema_alike(file: pq.ParquetFile, columns: Columns) -> pa.Schema | None:
         stored = file.schema_arrow.field(field.name).type
         if pa.types.is_nested(field.type) or not found.field(field.name).type == stored == field.type:
             return None
-        if pa.types.is_temporal(field.type) and not _is_modern(file, field):
+        if pa.types.is_temporal(field.type) and not _is_modern(path, field):
             return None
     return schema
 
 
-def _is_modern(file: pq.ParquetFile, field: pa.Field) -> bool:
+def _is_modern(path: Path, field: pa.Field) -> bool:
     """Say whether all days or times of a column are surely in years that all writers and readers count alike."""
     import pyarrow as pa
 
     a_day = 1 if pa.types.is_date32(field.type) else _DAY_MICROSECONDS
     if not (pa.types.is_date32(field.type) or field.type in (pa.timestamp("us"), pa.timestamp("us", "UTC"))):
         return False
-    place = next(at for at in range(len(file.schema)) if file.schema.column(at).path == field.name)
-    for group in (file.metadata.row_group(number) for number in range(file.num_row_groups)):
-        facts = group.column(place).statistics
-        if facts is not None and facts.has_min_max:
-            if facts.min_raw < _MODERN_DAYS.start * a_day or facts.max_raw >= _MODERN_DAYS.stop * a_day:
+    for chunk in (chunk for group in row_groups(path) for chunk in group if chunk.name == field.name):
+        if chunk.least is not None and chunk.most is not None:
+            least, most = (int.from_bytes(bound, "little", signed=True) for bound in (chunk.least, chunk.most))
+            if least < _MODERN_DAYS.start * a_day or most >= _MODERN_DAYS.stop * a_day:
                 return False
-        elif group.num_rows and (facts is None or facts.null_count != group.num_rows):
+        elif chunk.rows and chunk.nulls != chunk.rows:
             return False
     return True
 

@@ -54,7 +54,7 @@ def _rows(lines: IO[str], name: str) -> Iterator[dict[str, Any]]:
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"line {number} of {name} is no JSON: {error}", remedy="nothing was pushed") from error
         if not isinstance(row, dict):
             raise UsageError(f"line {number} of {name} is no JSON object", remedy="nothing was pushed")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.formats.values.far_times import python_rows
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.state.placed_rows import FROM
@@ -69,9 +70,9 @@ class Tables:
         rows: dict[tuple[str, int | str], Rows] = {}
         for table in reader.history.tables:
             is_state = table.role is TableRole.CHANGES
-            rows[table.name, NOW] = multiset(reader.visible(table.name).to_pylist(), places, is_state=is_state)
+            rows[table.name, NOW] = multiset(python_rows(reader.visible(table.name)), places, is_state=is_state)
             for number, place in places.items() if table.role in _BY_ID else ():
-                rows[table.name, place] = multiset(reader.as_of(table.name, number).to_pylist(), places)
+                rows[table.name, place] = multiset(python_rows(reader.as_of(table.name, number)), places)
         return cls(rows)
 
     def unequal_to(self, golden: Tables, files: Sequence[str]) -> Iterator[str]:

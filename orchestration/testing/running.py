@@ -284,5 +284,7 @@ def _write_table(root: Path, rows: Sequence[Mapping[str, Any]] | pa.Table) -> No
 
 
 def _rows(table: pa.Table, *, ids: bool) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = table.to_pylist()
+    from drainmark.jobs.formats.values.far_times import python_rows
+
+    found = python_rows(table)
     return found if ids else [{name: value for name, value in row.items() if name != _ID} for row in found]

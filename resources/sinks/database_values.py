@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.formats.values.far_times import RULE, first_far, has_times
+from drainmark.jobs.formats.values.far_times import RULE, first_far, has_times, python_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +49,7 @@ def first_unfit(rows: pa.Table, dialect: str, numbered: str | None = None) -> Un
     if numbered in rows.column_names and rows.column(numbered).null_count:
         place = pc.index(pc.is_null(rows.column(numbered)), pa.scalar(True)).as_py()
         rule = f"column {numbered!r}: an INTEGER PRIMARY KEY of SQLite has no null"
-        return rows.slice(place, 1).to_pylist()[0], rule
+        return python_rows(rows.slice(place, 1))[0], rule
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if not _suspects(column.type, dialect):
             continue
@@ -57,7 +57,7 @@ def first_unfit(rows: pa.Table, dialect: str, numbered: str | None = None) -> Un
         place = pc.index(pc.is_nan(column) if is_float else pc.match_substring(column, "\0"), pa.scalar(True)).as_py()
         if place >= 0:
             rule = "SQLite has no NaN" if is_float else "PostgreSQL has no NUL in texts"
-            return rows.slice(place, 1).to_pylist()[0], f"column {name!r}: {rule}"
+            return python_rows(rows.slice(place, 1))[0], f"column {name!r}: {rule}"
     far = first_far(rows)
     return None if far is None else (far, RULE)
 

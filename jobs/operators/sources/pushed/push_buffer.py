@@ -289,7 +289,11 @@ def _pushed(row: Mapping[str, Any], pushed_at: str | None) -> bytes:
 def _line(row: Mapping[str, Any], pushed_at: str | None = None) -> bytes:
     if not isinstance(row, Mapping):
         raise TypeError(f"a row is a mapping by column, not {type(row).__name__}")
-    text = json.dumps({PUSHED_AT: pushed_at or time.time(), **row}, ensure_ascii=False, allow_nan=False, default=_plain)
+    stamped = {PUSHED_AT: pushed_at or time.time(), **row}
+    try:
+        text = json.dumps(stamped, ensure_ascii=False, allow_nan=False, default=_plain)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
     return f"{text}\n".encode()
 
 

@@ -1,0 +1,292 @@
+"""One file within the caps takes bounded memory and time, whatever is in it (I13, I14)."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import DateType, DecimalType, LongType, StringType, TimestampType
+
+from drainmark.jobs.formats import bad_records, csv, csv_dialect, json_records, parquet_pages
+from drainmark.jobs.formats.bad_records import CAPS, FileVerdict, Refused
+from drainmark.jobs.formats.csv_dialect import Dialect
+from drainmark.jobs.formats.format import Expected, format_of
+from drainmark.jobs.formats.lines import line_format
+from drainmark.jobs.formats.values import lossy_values
+
+pytestmark = [pytest.mark.seed("I13", "I14"), pytest.mark.timeout(120)]
+
+DIGITS = CAPS.number_digits
+Judge = Callable[..., FileVerdict]
+
+
+@pytest.fixture
+def judge(tmp_path: Path) -> Judge:
+    """Return a function that inspects bytes as a file of some columns."""
+
+    def inspected(content: bytes, kind: str, columns: Sequence[Any], **given: Any) -> FileVerdict:
+        path = tmp_path / "file.data"
+        path.write_bytes(content)
+        return line_format.inspect(path, Expected(format=kind, columns=columns, **given), tmp_path / "cleaned")
+
+    return inspected
+
+
+@pytest.fixture
+def small_caps(monkeypatch: pytest.MonkeyPatch) -> bad_records.Caps:
+    """Return caps that small files exceed."""
+    caps = dataclasses.replace(
+        CAPS, json_values=1000, document_values=3000, ratio_free_bytes=1 << 20, decompressed_bytes=8 << 20
+    )
+    for module in (json_records, parquet_pages):
+        monkeypatch.setattr(module, "CAPS", caps)
+    return caps
+
+
+# --- JSON ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [{"k": 1, f"x{number}": 1} for number in range(6000)],  # as rows that are keyed by an id
+        [{f"x{number + 1000 * line}": 1 for number in range(1000)} for line in range(20)],
+        [{"k": {f"x{number}": {}}} for number in range(6000)],
+    ],
+    ids=["a name a line", "a thousand names a line", "names below a name"],
+)
+def test_names_that_differ_from_line_to_line_take_no_table_of_all_of_them(
+    judge: Judge, lines: Sequence[dict[str, Any]]
+) -> None:
+    content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.system_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        verdict = judge(content, "json", [("k", LongType())], on_schema="ignore")
+    finally:
+        pa.set_memory_pool(before)
+    assert (verdict.refused, verdict.bad, verdict.records) == (None, (), len(lines))
+    assert pool.max_memory() < 128 << 20  # a table of all names would have 36 million cells of eight bytes
+
+
+def test_lines_are_judged_alike_in_one_piece_and_in_many(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [b'{"k":%d,"x%d":[{"y":"a:b"}]}\n' % (n, n % 7) for n in range(50)]
+    bad = [b'{"k":1}{"k":2}\n', b'{"k":1,"k":2}\n', b'{"k":1,}\n', b"[1]\n"]
+    for broken in ([], *([line] for line in bad)):
+        content = b"".join([*lines[:20], *broken, *lines[20:]])
+        whole = json_records.good_records(content)
+        for cells in (1, 30, 200):
+            with monkeypatch.context() as patch:
+                patch.setattr(json_records, "_PARSED_CELLS", cells)
+                assert json_records.good_records(content) == whole == (None if broken else 50)
+
+
+def test_a_name_that_stands_twice_among_many_is_found_at_once(judge: Judge) -> None:
+    names = b",".join(b'"x%d":1' % number for number in range(400_000))
+    (bad,) = judge(b'{%b,"twice":1,"twice":2}\n' % names, "json", [("k", LongType())]).bad
+    assert "'twice' stands twice" in bad.reason
+
+
+@pytest.mark.parametrize(
+    "value", ["[" + "1," * 2000 + "1]", "[" + "[]," * 1500 + "[]]", json.dumps({f"x{n}": n for n in range(1500)})]
+)
+def test_a_record_of_too_many_values_is_bad_and_the_others_are_good(
+    judge: Judge, small_caps: bad_records.Caps, value: str
+) -> None:
+    content = f'{{"k":1}}\n{{"k":2,"v":{value},"text":"NaN"}}\n{{"k":3}}\n{{"k":NaN}}\n'.encode()
+    verdict = judge(content, "json", [("k", LongType())])
+    assert (verdict.records, [bad.position for bad in verdict.bad]) == (2, [2, 4])
+    assert verdict.bad[0].reason.startswith("has more than 1000 values")
+
+
+def test_a_document_of_too_many_values_is_refused(judge: Judge, small_caps: bad_records.Caps) -> None:
+    options = {"multiline": "true"}
+    content = json.dumps([{"k": n, "comma": ",,,,"} for n in range(500)]).encode()
+    assert judge(content, "json", [("k", LongType())], options=options).refused is None
+    content = json.dumps([{"k": n} for n in range(4000)]).encode()
+    assert "more than 3000 values" in str(judge(content, "json", [("k", LongType())], options=options).refused)
+
+
+def test_many_quotes_that_never_close_are_looked_at_once(judge: Judge) -> None:
+    (bad,) = judge(b"{" * 600 + b'"' + b'\\"' * 4_000_000 + b"\n", "json", [("k", LongType())]).bad
+    assert bad.reason.startswith("is nested deeper") or bad.reason.startswith("is no JSON")
+
+
+# --- numbers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rounding", [None, "half_up"])
+@pytest.mark.parametrize(
+    "number", ["0." + "1" * DIGITS, "9" * (DIGITS + 1), "1" * 3_000_000 + "e-9", "-" + "7" * 10**6]
+)
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_decimal_of_many_digits_is_bad_before_anybody_computes_with_it(
+    judge: Judge, kind: str, number: str, rounding: str | None
+) -> None:
+    record = f'x,"{number}"\n' if kind == "csv" else f'{{"k":"x","d":"{number}"}}\n'
+    good = "y,1.25\n" if kind == "csv" else '{"k":"y","d":1.25}\n'
+    columns = [("k", StringType()), ("d", DecimalType(10, 2))]
+    verdict = judge((good + record + good).encode(), kind, columns, rounding=rounding)
+    assert (verdict.records, [bad.position for bad in verdict.bad]) == (2, [2])
+    assert f"more than {DIGITS} digits" in verdict.bad[0].reason
+
+
+def test_a_text_may_be_of_digits(judge: Judge) -> None:
+    columns = [("k", StringType()), ("d", DecimalType(10, 2))]
+    assert judge(b"1" * 100_000 + b",1.25\n", "csv", columns).bad == ()
+    assert judge(b'{"k":"%b","d":1.25}\n' % (b"1" * 100_000), "json", columns).bad == ()
+
+
+# --- CSV ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"," * 3_000_000 + b"\n", b"a\n" * 1_000_000, b'"a\nb"\n' * 300_000, b'"",' * 1_000_000 + b"\n"],
+    ids=["one record of fields", "records of one field", "line ends in quotes", "fields in quotes"],
+)
+def test_records_over_several_lines_take_time_by_their_length(judge: Judge, content: bytes) -> None:
+    columns = [("a", StringType()), ("d", DecimalType(10, 2))]
+    verdict = judge(content, "csv", columns, options={"multiline": "true"})
+    assert verdict.refused is None
+
+
+def test_blank_lines_are_passed_over_at_once_and_counted_right(judge: Judge, tmp_path: Path) -> None:
+    columns = [("a", StringType()), ("t", TimestampType())]
+    expected = Expected(format="csv", columns=columns, options={"header": "true"})
+    content = b"\n" * 5_000_000 + b"a,t\n" + b"\t\r\n \n" * 300_000 + b"x,2026-01-01\n\n"
+    assert judge(content, "csv", columns, options=expected.options).refused is None
+    assert expected.reads.recount(tmp_path / "file.data", expected) == 1
+
+
+_LINES = st.lists(st.sampled_from([b"", b" ", b"\t", b"a", b" b", b"#c", b"\0", b"\r"]), max_size=8).flatmap(
+    lambda lines: st.sampled_from([b"\n", b"\r\n", b"\r"]).map(lambda end: end.join(lines) + end)
+)
+
+
+@given(_LINES, st.sampled_from([b"", b"#"]))
+def test_lines_are_counted_and_the_header_found_as_line_by_line(chunk: bytes, comment: bytes) -> None:
+    expected = Expected(format="csv", columns=(), options={"comment": comment.decode()} if comment else {})
+    lines = chunk.splitlines(keepends=True)
+    test = csv.CsvLines().records_test(expected)
+    assert csv.CsvLines().count(chunk, expected) == sum(map(test, lines))
+    texts = (line for line in chunk.splitlines() if line.strip(bytes(range(33))))
+    first = next((line for line in texts if not (comment and line.startswith(comment))), None)
+    assert csv._first_record(chunk, Dialect.of(expected.options)) == first
+
+
+_FIELDS = st.text(st.sampled_from('a,"\\\n'), max_size=12)
+
+
+@given(_FIELDS, st.sampled_from(['"', "\\", ""]))
+def test_fields_are_those_of_a_look_at_each_character(text: str, escape: str) -> None:
+    """The quick split of a line without quotes, and the line ends that are looked for once, change nothing."""
+    dialect, line = Dialect(escape=escape), text.replace("\n", "")
+    if '"' not in line:
+        assert csv_dialect.fields_of(line, dialect) == csv_dialect._record(line, 0, dialect, multiline=False)[0]
+    if '"' not in text:
+        wanted = [record for record in text.split("\n") if record.strip()]
+        assert list(csv_dialect.records_of(text, dialect)) == wanted
+
+
+@pytest.mark.parametrize("separator", ["|", "\t"])
+def test_a_record_that_never_ends_is_refused_before_it_is_held(judge: Judge, separator: str) -> None:
+    content = b"x,1.25\n" * (CAPS.line_bytes // 6)
+    found = judge(content, "csv", [("a", StringType()), ("d", DecimalType(10, 2))], options={"linesep": separator})
+    assert "has a record of more than" in str(found.refused)
+
+
+@pytest.mark.parametrize("sep", [",", "\t", " "])
+def test_blanks_at_which_fields_begin_are_looked_at_once(sep: str) -> None:
+    judge = lossy_values.Lossless((("t", TimestampType()),))
+    assert not judge.suspects_csv((b"\n" + sep.encode() * 9000 + b"\t \t\n") * 100 + b"\n" * 1_000_000, sep, '"')
+    assert judge.suspects_csv(f"a{sep}\t 12:00\n".encode(), sep, '"')
+    assert judge.suspects_csv(b"\n \t T12\n", sep, '"')
+
+
+# --- Parquet ------------------------------------------------------------------------------------------------------
+
+_TEXT = pa.array(["x" * 100_000])
+HOSTILE = {
+    "a page of zeros": (pa.table({"a": ["0" * 4_000_000]}), {"use_dictionary": False}, "a page of column 'a'"),
+    "a text that all rows share": (
+        pa.table({"a": pa.DictionaryArray.from_arrays(pa.array([0] * 10_000, pa.int32()), _TEXT)}),
+        {"store_schema": False},
+        "bytes when decompressed",
+    ),
+    "a row of many items": (
+        pa.table({"a": pa.array([[7] * 500_000])}),
+        {},
+        "arrays in column 'a.list.element'",
+    ),
+    "rows without values": (pa.table({"a": pa.nulls(3_000_000, pa.int64())}), {}, "bytes when decompressed"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_small_parquet_file_of_gigabytes_is_refused_unread(
+    tmp_path: Path, small_caps: bad_records.Caps, name: str
+) -> None:
+    rows, written, reason = HOSTILE[name]
+    path = tmp_path / "file.data"
+    pq.write_table(rows, path, compression="zstd", **written)
+    kind = {"string": StringType(), "int64": LongType()}.get(str(rows.schema.field("a").type), StringType())
+    verdict = format_of("parquet").judge(path, Expected(format="parquet", columns=[("a", kind)]), path, lambda _: None)
+    assert reason in str(verdict.refused), verdict.refused
+    assert path.stat().st_size < 1 << 17
+
+
+def test_ordinary_parquet_files_are_within_the_caps_and_their_bytes_are_told(tmp_path: Path) -> None:
+    rows = pa.table({"n": range(5000), "s": [f"s{n % 10}" for n in range(5000)], "l": [[n, None] for n in range(5000)]})
+    for version, compression in (("1.0", "zstd"), ("2.0", "gzip"), ("2.0", "none"), ("1.0", "snappy")):
+        path = tmp_path / f"{version}-{compression}"
+        pq.write_table(rows, path, data_page_version=version, compression=compression, row_group_size=2000)
+        sizes = parquet_pages.bytes_in_memory(path, pq.read_metadata(path).schema)
+        read = [pq.ParquetFile(path).read_row_group(number).nbytes for number in range(3)]
+        assert all(size >= 0.9 * found for size, found in zip(sizes, read, strict=True))
+        assert sum(sizes) < 20 * sum(read)
+
+
+def test_long_texts_of_a_dictionary_are_read_few_rows_at_a_time(tmp_path: Path) -> None:
+    path, text = tmp_path / "file.data", "x" * 1_000_000
+    indices = pa.array([0] * 400, pa.int32())
+    rows = pa.table({"a": pa.DictionaryArray.from_arrays(indices, pa.array([text]))})
+    pq.write_table(rows, path, compression="zstd", store_schema=False, dictionary_pagesize_limit=1 << 21)
+    batches = format_of("parquet").rows_of(path, Expected(format="parquet", columns=[("a", StringType())]))
+    assert batches is not None
+    sizes = [batch.nbytes for batch in batches]
+    assert max(sizes) < 20_000_000
+    assert sum(sizes) > 400_000_000
+
+
+def test_no_damage_ends_the_process_or_raises(tmp_path: Path) -> None:
+    """Arrow ends the process if a footer's facts about a column contradict each other and one asks it for them."""
+    path, dice = tmp_path / "file.data", random.Random(7)
+    days = [dt.date(2024, 1, 1)] * 50
+    pq.write_table(pa.table({"n": range(50), "s": [f"s{n % 10}" for n in range(50)], "d": days}), path)
+    whole, columns = path.read_bytes(), [("n", LongType()), ("s", StringType()), ("d", DateType())]
+    expected, verdicts = Expected(format="parquet", columns=columns), set()
+    for _ in range(1500):
+        content = bytearray(whole)
+        for _ in range(dice.randint(1, 4)):
+            content[dice.randrange(len(content))] = dice.randrange(256)
+        path.write_bytes(content)
+        verdict = format_of("parquet").judge(path, expected, path, lambda _: None)
+        verdicts.add(verdict.refused is None)
+        if verdict.refused is None:
+            try:
+                for _ in format_of("parquet").rows_of(path, expected) or ():
+                    pass
+            except Refused:
+                verdicts.add("refused in its pages")
+    assert verdicts == {True, False, "refused in its pages"}
