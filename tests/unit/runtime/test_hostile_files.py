@@ -152,8 +152,8 @@ def test_a_text_may_be_of_digits(judge: Judge) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"," * 3_000_000 + b"\n", b"a\n" * 1_000_000, b'"a\nb"\n' * 300_000, b'"",' * 1_000_000 + b"\n"],
-    ids=["one record of fields", "records of one field", "line ends in quotes", "fields in quotes"],
+    [b"," * 300_000 + b"x" * 15_000_000 + b"\n", b"a\n" * 300_000 + b"x" * 15_000_000, b'"a\nb",' * 100_000 + b"\n"],
+    ids=["fields before a long one", "records before a long one", "line ends in quotes"],
 )
 def test_records_over_several_lines_take_time_by_their_length(judge: Judge, content: bytes) -> None:
     columns = [("a", StringType()), ("d", DecimalType(10, 2))]
