@@ -51,12 +51,20 @@ _MAGIC = {
 FAIL_A_FILE = frozenset({"maxcolumns", "maxcharspercolumn", "unescapedquotehandling"})
 """Options with which Spark's parser fails on a whole file, and does not name the value."""
 
-_NOT_COMPARED = "is compressed so that only Spark reads it, and its columns cannot be compared: use .gz or .bz2"
+_NOT_COMPARED = "is compressed so that only Spark reads it, and its columns cannot be compared: use .gz, .bz2 or .zst"
 
 PLAIN = ".data"
 """The ending of the names of files that are not compressed."""
-_DECOMPRESSORS: Mapping[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
-"""By the ending that Spark sees; files with other compressions, such as `.zst`, are judged by Spark alone."""
+
+
+def _open_zstd(file: Path | BinaryIO) -> Any:
+    import pyarrow as pa
+
+    return pa.CompressedInputStream(pa.OSFile(str(file)) if isinstance(file, Path) else pa.PythonFile(file), "zstd")
+
+
+_DECOMPRESSORS: Mapping[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".zst": _open_zstd}
+"""By the ending that Spark sees; files with other compressions, such as `.lz4`, are judged by Spark alone."""
 
 
 def inspect(path: Path, expected: Expected, cleaned: Path, take: Take = lambda piece: None) -> FileVerdict:
@@ -170,7 +178,7 @@ def unpacked_bytes(path: Path, limit: int) -> int:
     """
     if path.suffix == PLAIN:
         return 0
-    opener = _unpacked_zstd if path.suffix == ".zst" else _DECOMPRESSORS.get(path.suffix)
+    opener = _DECOMPRESSORS.get(path.suffix)
     if opener is None:
         return limit + 1
     total = 0
@@ -178,12 +186,6 @@ def unpacked_bytes(path: Path, limit: int) -> int:
         while total <= limit and (piece := stream.read(CAPS.piece_bytes)):
             total += len(piece)
     return total
-
-
-def _unpacked_zstd(path: Path) -> Any:
-    import pyarrow as pa
-
-    return pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
 
 
 def numbered_records(path: Path, expected: Expected, lines: Lines) -> Iterator[tuple[int, bytes]]:

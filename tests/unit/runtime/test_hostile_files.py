@@ -214,6 +214,29 @@ def test_blanks_at_which_fields_begin_are_looked_at_once(sep: str) -> None:
     assert judge.suspects_csv(b"\n \t T12\n", sep, '"')
 
 
+# --- zstd ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "records", "refused"),
+    [
+        (b"a,1.25\n" * 3, 3, None),
+        (b"\0" * 40_000_000, None, "a line of more than"),
+        (b"a,1.25\n" * 50_000_000, None, "200 times its bytes"),
+    ],
+    ids=["good", "a line of zeros", "lines"],
+)
+def test_zstd_is_unpacked_as_a_stream_with_a_bound(
+    tmp_path: Path, content: bytes, records: int | None, refused: str | None
+) -> None:
+    path = tmp_path / "file.zst"
+    path.write_bytes(pa.compress(content, codec="zstd", asbytes=True))
+    columns = [("a", StringType()), ("d", DecimalType(10, 2))]
+    verdict = line_format.inspect(path, Expected(format="csv", columns=columns), tmp_path / "cleaned")
+    assert verdict.records == records
+    assert (refused or "None") in str(verdict.refused)
+
+
 # --- Parquet ------------------------------------------------------------------------------------------------------
 
 _TEXT = pa.array(["x" * 100_000])

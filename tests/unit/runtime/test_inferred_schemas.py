@@ -75,7 +75,7 @@ def test_a_sample_is_of_several_files_with_one_header_and_one_without_records_sa
     assert inferred(*files, format="csv", options=options) == {"n": "bigint", "t": "double"}
     assert inferred(b"a,b\n", format="csv", options=HEADER) is None
     assert inferred(gzip.compress(b"a\n1\n"), suffix=".gz", format="csv", options=HEADER) == {"a": "bigint"}
-    assert inferred(b"a\n1\n", suffix=".zst", format="csv", options=HEADER) is None
+    assert inferred(b"a\n1\n", suffix=".lz4", format="csv", options=HEADER) is None
     assert inferred(b"a,A\n1,2\n", format="csv", options=HEADER) is None
     assert inferred(b"a,source_file\n1,2\n", format="csv", options=HEADER) is None
 
