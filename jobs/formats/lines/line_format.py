@@ -60,7 +60,20 @@ PLAIN = ".data"
 def _open_zstd(file: Path | BinaryIO) -> Any:
     import pyarrow as pa
 
-    return pa.CompressedInputStream(pa.OSFile(str(file)) if isinstance(file, Path) else pa.PythonFile(file), "zstd")
+    source = pa.OSFile(str(file)) if isinstance(file, Path) else pa.PythonFile(_Lent(file), "r")
+    return pa.CompressedInputStream(source, "zstd")
+
+
+class _Lent:
+    """A file that Arrow reads and does not close."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.read = file.read
+
+    def close(self) -> None:
+        """Leave the file open, as `gzip.open` does."""
 
 
 _DECOMPRESSORS: Mapping[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".zst": _open_zstd}

@@ -237,6 +237,14 @@ def test_zstd_is_unpacked_as_a_stream_with_a_bound(
     assert (refused or "None") in str(verdict.refused)
 
 
+def test_the_first_lines_of_a_file_of_zstd_leave_it_open(tmp_path: Path) -> None:
+    path = tmp_path / "file.zst"
+    path.write_bytes(pa.compress(b"a,d\n1,2\n", codec="zstd", asbytes=True))
+    with path.open("rb") as file:
+        assert line_format.first_lines(file, ".zst") == b"a,d\n1,2\n"
+        assert not file.closed
+
+
 # --- Parquet ------------------------------------------------------------------------------------------------------
 
 _TEXT = pa.array(["x" * 100_000])
