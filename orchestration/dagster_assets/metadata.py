@@ -31,6 +31,9 @@ IDS_TAG = "drainmark/sequence_ids"
 DESK_TAG = "drainmark/desk"
 """On every run of a desk job: the name of its region. The runs of the region itself do not have it."""
 
+OUTCOME_TAG = "drainmark/outcome"
+"""On a run of a desk job that has ended: whether it carried its plan out, or only showed it."""
+
 RUN_ID = "drainmark/run_id"
 """On events of a `drainmark run`, which Dagster does not know as a run: the id of the run in the history."""
 

@@ -1,11 +1,17 @@
 """The operator's desk: for each region and verb a job that people start from Dagster's launchpad.
 
 A verb is an order (`verbs/orders.py`), the same as on the command line. The job logs the plan first, and shows it as
-metadata; it acts only with `'yes': true`. It has no tags of the region, so the limit of the queue, the reaper, the
-sensors and retries do not treat it as a run of the region. It claims the region as the command line does.
+metadata with its digest; it acts only if its config has this digest. Dagster's web page has no users, and launches jobs
+for every program that reaches it: a plain `yes` could be sent by one that has never seen a plan, such as a page in an
+operator's browser, which can send requests but not read the answers.
+
+The job has no tags of the region, so the limit of the queue, the reaper, the sensors and retries do not treat it as a
+run of the region. It claims the region as the command line does.
 """
 
 # No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
+import hashlib
+import hmac
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +25,7 @@ from drainmark.jobs.printable import printable
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.orchestration.dagster_assets.assets import dagster_name
-from drainmark.orchestration.dagster_assets.metadata import DESK_TAG
+from drainmark.orchestration.dagster_assets.metadata import DESK_TAG, OUTCOME_TAG
 from drainmark.orchestration.dagster_assets.verb_events import show_verb
 from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG, failure_of, note
 from drainmark.orchestration.doctor.region_repair import repair
@@ -29,21 +35,27 @@ from drainmark.orchestration.verbs.interventions import RewindTarget
 from drainmark.orchestration.verbs.moment import moment
 from drainmark.orchestration.verbs.orders import Order
 from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.home_secret import home_key
 
 PLAN, DONE = "plan", "done"
 """Outputs of a job's op; their metadata are the plan and the outcome."""
 
-YES = "'yes': true"
-"""The text to type in the launchpad. The quotes are needed: without them YAML reads the name as `true`."""
+PLAN_ONLY, CARRIED_OUT = "plan only", "carried out"
+"""Values of the tag `drainmark/outcome`: both runs are a success."""
 
-NOTHING_DONE = f"nothing was done; set {YES} (with the quotes) to carry this plan out"
+_DIGITS = 12
+"""Hexadecimal digits of a digest. A guess is a run of Dagster's, so a second each: 2^47 of them, on average, take four
+million years."""
+
+_LONGEST_CONFIG = 64 * 1024
+"""Characters of a config, as JSON. A reason or the name of a file is stored with rows, events and errors, for ever."""
 
 
 class Desk(dg.Config):
     """The config of all verbs."""
 
-    yes: bool = Field(
-        default=False, description=f"{YES} carries the plan out. Else it is shown, and nothing is changed."
+    plan: str = Field(
+        default="", description="Digest of the plan to carry out. Without it the plan is shown, and nothing is changed."
     )
 
 
@@ -58,7 +70,6 @@ class Reset(Desk):
     )
     to_initial: bool = Field(default=False, description="Rewind to the state before any file.")
     accept_loss: bool = Field(default=False, description="Also where files above the target are gone or changed.")
-    dry_run: bool = Field(default=False, description=f"Only the plan, even with {YES}.")
 
 
 class Reason(Desk):
@@ -92,7 +103,6 @@ class Backfill(Desk):
     until: str | None = Field(default=None, description="Only files modified before this time: ISO-8601.")
     output: str | None = Field(default=None, description="Output of the source, if it has several.")
     again: bool = Field(default=False, description="Also committed files: their new rows replace the present ones.")
-    dry_run: bool = Field(default=False, description=f"Only count and list, even with {YES}.")
 
 
 class Redrive(Desk):
@@ -218,23 +228,33 @@ def _job(workplace: Workplace, region: str, plan: RegionPlan | None, verb: Verb)
     return graph.to_job(
         name=name,
         executor_def=dg.in_process_executor,
+        config={"ops": {verb.name: {"config": _blank(verb)}}},
         tags={DESK_TAG: region, MAX_RETRIES_TAG: "0"},
-        description=f"{verb.about} Shows its plan; acts on region {region} only with `{YES}`.",
+        description=f"{verb.about} Shows its plan; acts on region {region} only with the digest of this plan.",
     )
+
+
+def _blank(verb: Verb) -> dict[str, Any]:
+    """Return all fields of a verb with their defaults: the launchpad begins with them, and would leave out others."""
+    return {name: "" if field.is_required() else field.default for name, field in verb.config.model_fields.items()}
 
 
 def _carried_out(
     context: dg.OpExecutionContext, workplace: Workplace, region: str, plan: RegionPlan | None, verb: Verb
 ) -> Iterator[dg.Output[None]]:
-    """Log the plan, and carry it out if the config says `yes`."""
+    """Log the plan, and carry it out if the config has its digest."""
     try:
         config = _config(verb, context.op_config)
         order = verb.order(workplace, region, config)
+        digest = digest_of(workplace, order, config)
         context.log.info(printable("\n".join(order.plan)))
-        yield dg.Output(None, PLAN, metadata=_metadata(order.plan, order.remarks, order.facts))
-        if not config.yes or getattr(config, "dry_run", False):
-            context.log.info(NOTHING_DONE)
-            note(context, f"{order.plan[0]}: {NOTHING_DONE}")
+        yield dg.Output(None, PLAN, metadata={**_metadata(order.plan, order.remarks, order.facts), "digest": digest})
+        if not hmac.compare_digest(config.plan.strip().encode("utf-8", "replace"), digest.encode()):
+            _tag(context, PLAN_ONLY)
+            _require_unasked(config, digest)
+            told = f"nothing was done; to carry this plan out, launch it again with {typed(digest)}"
+            context.log.info(told)
+            note(context, f"{order.plan[0]}: {told}")
             return
         done = order.act()
     except DrainmarkError as error:
@@ -242,6 +262,7 @@ def _carried_out(
         raise failure_of(error) from error
     context.log.info(printable("\n".join(done.lines)))
     note(context, done.lines[-1])
+    _tag(context, CARRIED_OUT)
     yield dg.Output(None, DONE, metadata=_metadata(done.lines, done.remarks, done.facts))
     try:
         told = (verb.name, done.facts, done.lines[-1])
@@ -250,12 +271,49 @@ def _carried_out(
         context.log.warning(f"The asset pages were not told: {type(error).__name__}: {error}")
 
 
+def digest_of(workplace: Workplace, order: Order, config: Desk) -> str:
+    """Return the digest of a plan: twelve digits that only a process which can read the home can compute.
+
+    It is of the region, the verb, all options, and what the order is bound to. The dashes keep YAML from reading it as
+    a number.
+    """
+    workplace.settings.make_home()
+    options = config.model_dump(exclude={"plan"})
+    plan = json.dumps([order.region, order.verb, options, order.bound], sort_keys=True, default=str)
+    key = home_key(workplace.settings.home, "desk")
+    digits = hmac.new(key.encode(), plan.encode(), hashlib.sha256).hexdigest()[:_DIGITS]
+    return "-".join(digits[at : at + 4] for at in range(0, _DIGITS, 4))
+
+
+def _require_unasked(config: Desk, digest: str) -> None:
+    """Raise UsageError if the config has a digest, which is not that of the plan."""
+    if config.plan:
+        given = printable(config.plan[: 2 * _DIGITS])
+        msg = f"this plan is not, or no longer, that of the digest {given!r}: nothing was done"
+        raise UsageError(msg, remedy=f"read this plan, then launch it again with {typed(digest)}")
+
+
+def typed(digest: str) -> str:
+    """Return the line of a config that carries a plan out."""
+    return f'plan: "{digest}"'
+
+
+def _tag(context: dg.OpExecutionContext, outcome: str) -> None:
+    context.instance.add_run_tags(context.run_id, {OUTCOME_TAG: outcome})
+
+
 def _config(verb: Verb, given: Mapping[str, Any]) -> Desk:
     """Return the config of a verb from the values of the launchpad.
 
     Raises:
-        UsageError: a value is not valid.
+        UsageError: a value is not valid, or the values are too long.
     """
+    length = len(json.dumps(given, default=str))
+    if length > _LONGEST_CONFIG:
+        msg = f"{verb.name} was given a config of {length:,} characters; nothing was done"
+        raise UsageError(
+            msg, remedy=f"give at most {_LONGEST_CONFIG:,}: details can be in a file that the reason names"
+        )
     try:
         return verb.config(**given)
     except ValidationError as error:

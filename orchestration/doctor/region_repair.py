@@ -37,7 +37,8 @@ def repair(workplace: Workplace, region: str) -> Order:
         return Done(facts={**mended.to_json(), "registry": rebuilt}, lines=tuple(said) or _nothing(region))
 
     facts: dict[str, Any] = {**tables.to_json(), "registry": "rebuilt" if is_lost else "kept"}
-    return Order(verb="repair", region=region, facts=facts, plan=tuple(lines) or _nothing(region), act=act)
+    bound = {**facts, "epoch": workplace.history(region).epoch}
+    return Order(verb="repair", region=region, facts=facts, plan=tuple(lines) or _nothing(region), bound=bound, act=act)
 
 
 def _nothing(region: str) -> tuple[str, ...]:

@@ -45,6 +45,9 @@ class Order:
 
     Attributes:
         facts, plan: like `facts` and `lines` of `Done`, before the order is carried out.
+        bound: what the order withdraws or changes, and what the region must still be like for that: a plan with other
+            values is another plan. What merely arrives, such as pending files, is not part of it: else no plan would
+            hold on a busy region for as long as it takes to read it.
         act: carries it out, once.
     """
 
@@ -52,6 +55,7 @@ class Order:
     region: str
     facts: Mapping[str, Any]
     plan: tuple[str, ...]
+    bound: Mapping[str, Any]
     act: Callable[[], Done]
     remarks: tuple[str, ...] = ()
 
@@ -77,7 +81,12 @@ def reset(workplace: Workplace, region: str, target: RewindTarget, *, accept_los
         still = (f"{region} is halted; go on with: drainmark resume {region}",) if plan.halt == "stays" else ()
         return Done(facts=done, lines=(said, *still))
 
-    return Order(verb="reset", region=region, facts=plan.to_json(), plan=tuple(_reset_lines(plan)), act=act)
+    facts = plan.to_json()
+    # A rewind drops the ids that it names, whoever owns the region; a bare reset drops what this epoch has in flight.
+    left_out = {"epoch", "unpublished", "horizon"} if plan.to is not None else {"committed_sequence_id", "unpublished"}
+    standing = _interventions(workplace.history(region))
+    bound = {**{name: value for name, value in facts.items() if name not in left_out}, **standing}
+    return Order(verb="reset", region=region, facts=facts, plan=tuple(_reset_lines(plan)), bound=bound, act=act)
 
 
 def _reset_lines(plan: ResetPlan) -> list[str]:
@@ -139,6 +148,7 @@ def halt(workplace: Workplace, region: str, reason: str) -> Order:
         region=region,
         facts={**_standing(workplace, region, history), "reason": reason},
         plan=tuple(lines),
+        bound=_interventions(history),
         act=act,
     )
 
@@ -173,7 +183,9 @@ def resume(workplace: Workplace, region: str, reason: str, *, accept_loss: bool 
         said = f"{region} may go on; its attempts count from 0 again"
         return Done(facts=done, lines=(passed, said) if passed else (said,))
 
-    return Order(verb="resume", region=region, facts=facts, plan=tuple(lines), act=act)
+    # Where no halt ends, nothing but the claim tells a resume from a later one of as many attempts.
+    bound = {**_interventions(history), "attempts": used, "epoch": history.epoch if history.halt is None else None}
+    return Order(verb="resume", region=region, facts=facts, plan=tuple(lines), bound=bound, act=act)
 
 
 def skip(workplace: Workplace, region: str, file: str, reason: str) -> Order:
@@ -205,7 +217,8 @@ def skip(workplace: Workplace, region: str, file: str, reason: str) -> Order:
         then = "; the region may go on" if done["is_resumed"] else ""
         return Done(facts=done, lines=(f"{region}: {trigger.uri} is skipped as {done['sequence_id']}{then}",))
 
-    return Order(verb="skip", region=region, facts=facts, plan=tuple(lines), act=act)
+    bound = {**_interventions(history), "trigger": trigger.uri, "is_resumed": goes_on, "identity": trigger.identity_key}
+    return Order(verb="skip", region=region, facts=facts, plan=tuple(lines), bound=bound, act=act)
 
 
 def publish(workplace: Workplace, region: str) -> Order:
@@ -221,7 +234,8 @@ def publish(workplace: Workplace, region: str) -> Order:
         return Done(facts=done, lines=(f"{region}: {tables} at {done['committed_sequence_id']}",))
 
     facts = {**_standing(workplace, region, history), "lags": dict(history.lags)}
-    return Order(verb="publish", region=region, facts=facts, plan=tuple(lines), act=act)
+    bound = {**_interventions(history), "lags": dict(history.lags)}
+    return Order(verb="publish", region=region, facts=facts, plan=tuple(lines), bound=bound, act=act)
 
 
 def _require(what: str, text: str) -> None:
@@ -241,6 +255,16 @@ def _standing(workplace: Workplace, region: str, history: RegionHistory) -> dict
         "epoch": history.epoch,
         "consecutive_reset_attempts": history.attempts,
         "pending_triggers": registry.pending_count(region) if registry is not None else 0,
+    }
+
+
+def _interventions(history: RegionHistory) -> dict[str, Any]:
+    """Return what interventions change for ever: so a plan that was carried out is never made a second time."""
+    counts = history.totals.counts
+    halt = history.halt.attempt if history.halt is not None else None
+    return {
+        "interventions": {name: int(counts.get(name, 0)) for name in ("halt", "rewind", "skip")},
+        "halt_in_force": halt,
     }
 
 
@@ -274,6 +298,11 @@ def backfill(workplace: Workplace, region: str, wanted: Wanted) -> Order:
         facts=planned.facts,
         plan=planned.lines,
         remarks=planned.remarks,
+        bound={
+            **_interventions(workplace.history(region)),
+            "queued": [(trigger.uri, trigger.identity_key) for trigger in queueing.triggers],
+            "replaces": queueing.facts["replaces"],
+        },
         act=lambda: _queued(queueing.carry_out(workplace)),
     )
 
@@ -318,4 +347,8 @@ def redrive(workplace: Workplace, region: str, file: str) -> Order:
         said = f"{region}: {done['file']} is pending again; {waiting}"
         return Done(facts=done, lines=(said,))
 
-    return Order(verb="redrive", region=region, facts=planned, plan=(line,), act=act)
+    bound = {
+        **_interventions(workplace.history(region)),
+        **{name: planned[name] for name in ("file", "quarantined_as", "queued")},
+    }
+    return Order(verb="redrive", region=region, facts=planned, plan=(line,), bound=bound, act=act)

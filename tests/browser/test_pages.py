@@ -19,12 +19,10 @@ from browser.chrome import PICTURES, Chrome, opened_chrome
 from browser.site import JOB, REGION, Site, running_site
 
 from drainmark.jobs.testing.syslog import HOSTS
-from drainmark.orchestration.dagster_jobs.desk import NOTHING_DONE, YES
+from drainmark.orchestration.dagster_jobs.desk import PLAN_ONLY
 from drainmark.orchestration.verbs import interventions
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
-
-NO = YES.replace("true", "false")
 
 HOURS = (1, 2, 6)
 """Logs up to these hours arrive one after another, for as many runs; the last run has several groups."""
@@ -130,12 +128,13 @@ def test_a_run_logs_one_line_a_step(chrome: Chrome, site: Site) -> None:
 
 
 def test_a_verb_is_launched_with_its_config_and_shows_its_plan(chrome: Chrome) -> None:
-    config = f"ops:\n  reset:\n    config:\n      by: 8\n      {NO}\n"
+    config = "ops:\n  reset:\n    config:\n      by: 8\n"
     address = f"/locations/drainmark/jobs/{JOB}__reset/playground/setup?config={quote(config)}"
     chrome.open(address, "No errors", "No missing config", "Launch Run")
     chrome.press("Launch Run")
     plan = f"{REGION}: rewind from {FILES} to {FILES - 8}"
-    chrome.wait_for(plan, "8 files become pending", NOTHING_DONE, "RUN_SUCCESS")
+    chrome.wait_for(plan, "8 files become pending", "nothing was done; to carry this plan out", "RUN_SUCCESS")
+    chrome.open("/runs", f"drainmark/outcome: {PLAN_ONLY}")
 
 
 def test_the_sensor_says_why_it_does_not_start_a_run(chrome: Chrome, site: Site) -> None:

@@ -17,8 +17,8 @@ from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables
 from drainmark.orchestration.cli.main import VERBS as CLI_VERBS
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.checks import NOT_HALTED
-from drainmark.orchestration.dagster_assets.metadata import DESK_TAG, NOTE_TAG, REGION_TAG, WITHDRAWN_TAG
-from drainmark.orchestration.dagster_jobs.desk import DONE, NOTHING_DONE, PLAN, VERBS, YES
+from drainmark.orchestration.dagster_assets.metadata import DESK_TAG, NOTE_TAG, OUTCOME_TAG, REGION_TAG, WITHDRAWN_TAG
+from drainmark.orchestration.dagster_jobs.desk import CARRIED_OUT, DONE, PLAN, PLAN_ONLY, VERBS, typed
 from drainmark.orchestration.dagster_jobs.run_monitor import RegionRuns
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_owner
@@ -43,6 +43,15 @@ class Desk:
         return self.repository.get_job(f"{JOB}__{verb}").execute_in_process(
             instance=self.instance, run_config={"ops": {verb: {"config": config}}}, raise_on_error=False
         )
+
+    def digest(self, ended: dg.ExecuteInProcessResult) -> str:
+        """Return the digest of the plan that a run showed."""
+        outputs = [each.step_output_data for each in ended.all_events if each.is_successful_output]
+        return str(next(each.metadata["digest"].value for each in outputs if each.output_name == PLAN))
+
+    def carried_out(self, verb: str, **config: Any) -> dg.ExecuteInProcessResult:
+        """Let a verb show its plan, and carry this plan out."""
+        return self(verb, **config, plan=self.digest(self(verb, **config)))
 
     def told(self, ended: dg.ExecuteInProcessResult) -> dict[str, list[str]]:
         """Return the lines of the plan and of the result, from the metadata of the run."""
@@ -106,53 +115,151 @@ def test_each_verb_is_a_job_whose_launchpad_explains_itself_and_does_nothing_by_
         (node,) = job.graph.nodes
         fields = node.definition.config_schema.config_type.fields
         assert node.name == verb.name
-        assert fields["yes"].default_value is False
+        assert fields["plan"].default_value == ""
         assert all(field.description for field in fields.values())
         required = {name for name, field in fields.items() if field.is_required}
         assert required == REQUIRED.get(verb.name, set())
         assert (job.tags[DESK_TAG], job.tags["dagster/max_retries"]) == (REGION, "0")
         assert REGION_TAG not in job.tags
     reset = desk.repository.get_job(f"{JOB}__reset").graph.nodes[0].definition.config_schema.config_type.fields
-    assert set(reset) == {"yes", "to", "by", "to_file", "to_time", "to_initial", "accept_loss", "dry_run"}
+    assert set(reset) == {"plan", "to", "by", "to_file", "to_time", "to_initial", "accept_loss"}
     assert all(not field.default_value for field in reset.values())
 
 
-def test_a_yes_that_is_typed_as_the_texts_say_is_one_for_yaml() -> None:
-    """Dagster parses the typed text as YAML. There a bare `yes` is a boolean, and the run ends with an error."""
-    assert yaml.safe_load(YES) == {"yes": True}
-    assert yaml.safe_load("yes: true") == {True: True}
+def test_the_launchpad_begins_with_all_fields(desk: Desk) -> None:
+    """Dagster leaves fields without a value out of the text that it makes of a schema: `to` of a reset, for example."""
+    for verb in VERBS:
+        shown = desk.repository.get_job(f"{JOB}__{verb.name}").run_config
+        assert shown is not None
+        assert list(shown["ops"][verb.name]["config"]) == list(verb.config.model_fields)
+        assert dg.validate_run_config(desk.repository.get_job(f"{JOB}__{verb.name}"), shown)
+
+
+def test_a_digest_that_is_typed_as_the_texts_say_is_text_for_yaml() -> None:
+    """Dagster parses the typed text as YAML, where twelve digits could be a number."""
+    assert yaml.safe_load(typed("1234-5678-9012")) == {"plan": "1234-5678-9012"}
+    assert yaml.safe_load("plan: 1234-5678-9012") == {"plan": "1234-5678-9012"}
     page = (ROOT / "docs" / "how-to" / "monitor.md").read_text()
-    typed = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(ops:.*?)```", page, re.DOTALL)]
-    assert [each["ops"]["reset"]["config"] for each in typed] == [{"to_file": "monday.csv", "yes": False}]
+    (typed_block,) = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(ops:.*?)```", page, re.DOTALL)]
+    assert typed_block["ops"]["reset"]["config"] == {"to_file": "monday.csv", "plan": ""}
 
 
 @pytest.mark.seed("NU3")
-def test_halt_skip_and_resume_show_a_plan_act_with_a_yes_and_leave_events(
+def test_halt_skip_and_resume_show_a_plan_act_with_its_digest_and_leave_events(
     desk: Desk, place: Workplace, tmp_path: Path
 ) -> None:
     scanned(place, tmp_path, "0.csv", "1.csv")
     planned = desk("halt", reason="stock-taking")
     assert planned.success
-    assert NOTHING_DONE in desk.note(planned)
+    assert typed(desk.digest(planned)) in desk.note(planned)
+    assert desk.tags(planned)[OUTCOME_TAG] == PLAN_ONLY
     assert place.history(REGION).last_claim is None, "nothing was done"
     assert desk.events() == []
 
-    assert desk("halt", reason="stock-taking", yes=True).success
+    done = desk("halt", reason="stock-taking", plan=desk.digest(planned))
+    assert done.success
+    assert desk.tags(done)[OUTCOME_TAG] == CARRIED_OUT
     assert place.history(REGION).halt is not None
     assert desk.observed()[-1]["drainmark/reason"] == "stock-taking"
     assert desk.is_halted()
 
-    passed = desk("skip", file="0.csv", reason="no sale", yes=True)
+    passed = desk.carried_out("skip", file="0.csv", reason="no sale")
     assert desk.first_line(passed).splitlines() == desk.told(passed)[PLAN]
     assert "0.csv is skipped as" in desk.told(passed)[DONE][0]
     (trigger,) = place.registry.triggers.by_uri(REGION, str((tmp_path / "inbox" / "0.csv").resolve()))
     assert trigger.status is TriggerStatus.SKIPPED
 
-    assert desk("resume", yes=True).success
+    assert desk.carried_out("resume").success
     assert place.history(REGION).halt is None
     assert desk.events() == ["halt", "skip", "resume"]
     assert not desk.is_halted()
     assert desk.observed(dg.AssetKey(["little", "source", "rows"]))[-1]["drainmark/event"] == "skip"
+
+
+def refused(desk: Desk, ended: dg.ExecuteInProcessResult) -> str:
+    """Return the digest that the refusal of a plan names, which is that of the plan it shows."""
+    assert not ended.success
+    (failure,) = [each for each in ended.all_events if each.event_type is dg.DagsterEventType.STEP_FAILURE]
+    found = failure.step_failure_data.user_failure_data
+    assert found is not None
+    remedy = str(found.metadata["drainmark/remedy"].value)
+    assert typed(desk.digest(ended)) in remedy
+    assert desk.tags(ended)[OUTCOME_TAG] == PLAN_ONLY
+    return desk.digest(ended)
+
+
+def test_a_digest_carries_out_its_plan_once_and_no_later_one(desk: Desk, place: Workplace, tmp_path: Path) -> None:
+    """A run that Dagster executes again has the config of the first one."""
+    scanned(place, tmp_path, "0.csv")
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive" / "old.csv").write_text("a,1\n")
+    once: dict[str, dict[str, Any]] = {
+        "halt": {"reason": "lunch"},
+        "resume": {},
+        "skip": {"file": "0.csv", "reason": "none"},
+        "reset": {},
+        "backfill": {"input": "archive"},
+    }
+    used: dict[str, dict[str, Any]] = {}
+    for verb, config in once.items():
+        used[verb] = {**config, "plan": desk.digest(desk(verb, **config))}
+        assert desk(verb, **used[verb]).success, verb
+        assert not desk(verb, **used[verb]).success, f"{verb} again"
+    interventions.halt(place, REGION, "lunch")
+    interventions.resume(place, REGION, "served")
+    for verb in ("halt", "resume", "reset"):
+        new = refused(desk, desk(verb, **used[verb]))
+        assert desk(verb, **{**used[verb], "plan": new}).success, "the remedy works"
+
+
+def test_a_plan_holds_while_files_arrive_and_runs_come_and_go_but_not_when_more_is_withdrawn(
+    desk: Desk, place: Workplace, tmp_path: Path
+) -> None:
+    scanned(place, tmp_path, "0.csv", "1.csv", "2.csv")
+    interventions.skip(place, REGION, "0.csv", "empty")
+    wanted: dict[str, dict[str, Any]] = {
+        "halt": {"reason": "lunch"},
+        "skip": {"file": "2.csv", "reason": "empty"},
+        "publish": {},
+        "reset": {"to": 0},
+    }
+    before = {verb: desk.digest(desk(verb, **config)) for verb, config in wanted.items()}
+    scanned(place, tmp_path, "3.csv")
+    with owning(region_owner(place, REGION, run_id="a run that finds nothing")):
+        pass
+    assert {verb: desk.digest(desk(verb, **config)) for verb, config in wanted.items()} == before
+    interventions.skip(place, REGION, "1.csv", "empty")
+    later = refused(desk, desk("reset", to=0, plan=before["reset"]))
+    assert place.history(REGION).committed_id == 2
+    assert desk("reset", to=0, plan=later).success
+    assert place.history(REGION).committed_id == 0
+
+
+def test_a_digest_is_of_one_region_verb_and_config_and_of_the_secret_of_its_home(
+    desk: Desk, place: Workplace, tmp_path: Path
+) -> None:
+    digest = desk.digest(desk("halt", reason="lunch"))
+    assert re.fullmatch(r"[0-9a-f]{4}(-[0-9a-f]{4}){2}", digest)
+    assert desk.digest(desk("halt", reason="lunch")) == digest
+    assert desk.digest(desk("halt", reason="dinner")) != digest
+    refused(desk, desk("halt", reason="dinner", plan=digest))
+    for guess in ("true", "yes", digest[:-1], digest.replace("-", ""), "\ud800", "0" * 5000):
+        assert not desk("halt", reason="lunch", plan=guess).success
+    (place.settings.home / "secret").unlink()
+    refused(desk, desk("halt", reason="lunch", plan=digest))
+    assert place.history(REGION).halt is None
+
+
+def test_a_config_that_is_too_long_is_refused_before_it_is_used(desk: Desk, place: Workplace) -> None:
+    ended = desk("halt", reason="x" * 10_000_000)
+    assert not ended.success
+    assert "10,000,0" in desk.note(ended)
+    stored = [
+        len(dg.serialize_value(each.event_log_entry))
+        for each in desk.instance.get_records_for_run(ended.run_id).records
+    ]
+    assert max(stored) < 100_000
+    assert place.history(REGION).last_claim is None
 
 
 @pytest.mark.seed("NU3")
@@ -167,7 +274,7 @@ def test_what_cannot_be_done_fails_with_its_error_and_does_nothing(desk: Desk, p
         ("repair", {}, "USAGE"),
     ]
     for verb, config, error in wrong:
-        ended = desk(verb, **config, yes=True)
+        ended = desk(verb, **config)
         assert not ended.success
         (failure,) = [each for each in ended.all_events if each.event_type is dg.DagsterEventType.STEP_FAILURE]
         found = failure.step_failure_data.user_failure_data
@@ -181,7 +288,7 @@ def test_a_verb_is_no_run_of_its_region_and_leaves_one_that_is_busy_alone(
 ) -> None:
     scanned(place, tmp_path, "0.csv")
     with owning(region_owner(place, REGION, run_id="somebody")):
-        ended = desk("resume", yes=True)
+        ended = desk.carried_out("resume")
     assert not ended.success
     assert "owned by pid" in desk.note(ended)
 
@@ -201,9 +308,9 @@ def test_a_verb_is_no_run_of_its_region_and_leaves_one_that_is_busy_alone(
 def test_a_backfill_queues_what_it_has_planned(desk: Desk, place: Workplace, tmp_path: Path) -> None:
     (tmp_path / "archive").mkdir()
     (tmp_path / "archive" / "old.csv").write_text("a,1\n")
-    rehearsed = desk("backfill", input="archive", yes=True, dry_run=True)
+    rehearsed = desk("backfill", input="archive")
     assert place.registry.pending_count(REGION) == 0
-    done = desk("backfill", input="archive", yes=True)
+    done = desk("backfill", input="archive", plan=desk.digest(rehearsed))
     assert place.registry.pending_count(REGION) == 1
     assert desk.told(rehearsed)[PLAN] == desk.told(done)[PLAN]
     assert desk.told(done)[DONE][0].startswith(f"{REGION}: 1 file matches, 1 queued")
@@ -238,7 +345,7 @@ def test_a_rewind_says_what_the_command_line_says_and_marks_what_it_withdraws(
     assert desk.first_line(planned).splitlines() == shown
     assert f"{REGION}: rewind from 3 to 1" in shown
 
-    done = desk("reset", to=1, yes=True)
+    done = desk("reset", to=1, plan=desk.digest(planned))
     assert done.success, desk.note(done)
     assert desk.told(done) == {PLAN: shown, DONE: [f"{REGION}: rewound to 1; 2 ids withdrawn, 2 files pending again"]}
     assert workplace.history(REGION).committed_id == 1
@@ -266,7 +373,7 @@ def test_a_rewind_says_what_the_command_line_says_and_marks_what_it_withdraws(
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.seed("NU3", "H29", "R2")
-def test_publish_repair_and_redrive_act_with_a_yes(
+def test_publish_repair_and_redrive_act_with_the_digest_of_their_plan(
     workplace: Workplace, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lagging table is brought up to date, a file that was fixed is read again, and a lost registry is rebuilt."""
@@ -283,13 +390,13 @@ def test_publish_repair_and_redrive_act_with_a_yes(
     assert set(lagging) == {"lake/little_totals"}
     assert desk("publish").success
     assert workplace.history(REGION).lags == lagging, "only the plan"
-    assert desk.told(desk("publish", yes=True))[DONE] == [f"{REGION}: lake/little_totals at 3"]
+    assert desk.told(desk.carried_out("publish"))[DONE] == [f"{REGION}: lake/little_totals at 3"]
     assert [row["total"] for row in rows(workplace, REGION, "little_totals")] == [3]
 
     mended = drop(tmp_path, "1.csv", "a,10\n")
     assert desk("redrive", file="1.csv").success
     assert workplace.registry.pending_count(REGION) == 0
-    assert desk("redrive", file="1.csv", yes=True).success
+    assert desk.carried_out("redrive", file="1.csv").success
     assert workplace.registry.pending_count(REGION) == 1
     assert execute(desk.repository, instance).success, mended
     assert [row["total"] for row in rows(workplace, REGION, "little_totals")] == [13]
@@ -300,7 +407,7 @@ def test_publish_repair_and_redrive_act_with_a_yes(
     anew = Desk(Workplace(workplace.settings), instance, tmp_path)
     planned = anew("repair")
     assert "rebuilt from its checkpoint table" in anew.told(planned)[PLAN][0]
-    done = anew("repair", yes=True)
+    done = anew("repair", plan=anew.digest(planned))
     assert "the registry is rebuilt" in anew.told(done)[DONE][0]
     assert anew.place.registry.region_info(REGION).epoch == anew.place.history(REGION).epoch
     assert desk.events()[-3:] == ["publish", "redrive", "repair"]
