@@ -112,7 +112,8 @@ def dev(
     os.environ.update(own_pid)
     make_engine(place.settings, is_service=True).prepare()
     workspace = str(_SHIPPED / "workspace.yaml")
-    command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-h", host, "-p", str(port)]
+    dagster = ["-m", "drainmark.orchestration.dagster_page.dev"]
+    command = [sys.executable, *dagster, "-w", workspace, "-h", host, "-p", str(port)]
     output.note(f"{page}  (DAGSTER_HOME={dagster_home}); a page a region: {pages}")
     sys.stdout.flush()
     # The shell of a script makes background commands ignore SIGINT, and Dagster treats SIGTERM as SIGINT.

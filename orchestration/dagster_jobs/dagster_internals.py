@@ -1,14 +1,17 @@
-"""Access of a warm run to Dagster's internals; no other module uses them.
+"""Access of a warm run, and of `drainmark dev`, to Dagster's internals; no other module uses them.
 
 Dagster has public functions that make and launch a run, but none that executes a run that is made: its own launchers
 pass an order to `dagster api execute_run`. Our launcher imports this module when it launches a run. If Dagster's
 internals have changed, that import fails, and the default launcher does the work.
+
+`dagster dev` starts the web server by its name, and has no option for another one.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from dagster._cli.api import execute_run_command
@@ -18,7 +21,7 @@ from dagster._grpc.types import ExecuteRunArgs
 if TYPE_CHECKING:
     from dagster._core.launcher.base import LaunchRunContext
 
-__all__ = ["DEFINITIONS", "LaunchRunContext", "execute", "order_for"]
+__all__ = ["DEFINITIONS", "LaunchRunContext", "dev", "execute", "order_for"]
 
 DEFINITIONS = "drainmark.orchestration.definitions"
 """Module that is imported only for a known run: it loads the applications, which may change until then."""
@@ -46,3 +49,23 @@ def order_for(run: dg.DagsterRun, instance: dg.DagsterInstance) -> str | None:
 def execute(order: str) -> None:
     """Execute a run, as `dagster api execute_run` does."""
     execute_run_command.main(args=[order], prog_name="execute_run", standalone_mode=False)
+
+
+def dev(arguments: Sequence[str], web_server: str) -> None:
+    """Do what `dagster dev` does, with another module as its web server. It ends the process with Dagster's exit code.
+
+    Raises:
+        RuntimeError: this version of Dagster starts its web server in another way: nothing is served.
+    """
+    from dagster._cli import dev as dagster_dev
+
+    start, started = dagster_dev.open_ipc_subprocess, []
+
+    def start_guarded(parts: Sequence[str], **options: Any) -> Any:
+        started.extend(part for part in parts if part == "dagster_webserver")
+        if not started:
+            raise RuntimeError("this version of Dagster starts its web server in another way: it would have no guard")
+        return start([web_server if part == "dagster_webserver" else part for part in parts], **options)
+
+    dagster_dev.open_ipc_subprocess = start_guarded
+    dagster_dev.dev_command.main(args=list(arguments), prog_name="dagster dev", auto_envvar_prefix="DAGSTER_CLI_DEV")

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,14 @@ _SECONDS = 180.0
 def answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0
+
+
+def status_of(port: int, path: str, **headers: str) -> int:
+    connection = HTTPConnection(HOST, port, timeout=60)
+    connection.request("GET", path, headers=headers)
+    status = connection.getresponse().status
+    connection.close()
+    return status
 
 
 @pytest.mark.slow
@@ -39,6 +48,10 @@ def test_it_ends_at_sigterm_where_a_script_started_it_in_the_background(tmp_path
         while not answers(port) and time.monotonic() < deadline:
             time.sleep(0.3)
         assert answers(port), (tmp_path / "dev.log").read_text()
+        mutation = "/graphql?query=mutation%7Bterminate(runId:%22x%22)%7B__typename%7D%7D"
+        assert status_of(port, mutation) == 405, "the page is behind the guard"
+        assert status_of(port, "/server_info", Host="evil.example") == 403
+        assert status_of(port, "/server_info") == 200
         os.kill(pid, signal.SIGTERM)
         assert shell.wait(60) == 0
         assert not answers(port)
