@@ -172,9 +172,10 @@ class Settings(BaseSettings):
     none; the path of the page's file is shown instead."""
 
     dagster_url: str = ""
-    """Address of Dagster's web server, `http(s)://host[:port][/path]`. If an application cannot be loaded because a
-    bucket does not answer, or because there is no file yet to infer its columns from, this server reloads the code
-    location as soon as it can be loaded. Default: that of `drainmark dev`; elsewhere none, so you have to reload."""
+    """Address of Dagster's web server or of the proxy before it, `http(s)://host[:port][/path]`. Its guard serves it
+    under this name. If an application cannot be loaded because a bucket does not answer, or because there is no file
+    yet to infer its columns from, this server reloads the code location as soon as it can be loaded. Default: that of
+    `drainmark dev`; elsewhere none, so you have to reload."""
 
     s3_endpoint_url: str | None = None
     """Address of an S3-compatible server, `http(s)://host[:port]`, without credentials. Default: AWS."""

@@ -35,7 +35,7 @@ COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = ("daemon", "web", "bucket")
 PROGRAMS: dict[str, click.Command] = {
-    "dagster-webserver": dagster_webserver,
+    "drainmark.orchestration.dagster_page.web_server": dagster_webserver,
     "dagster-daemon": create_dagster_daemon_cli(),
 }
 FILES = {"/srv/workspace.yaml": ROOT / "workspace.yaml", "/srv/dagster/dagster.yaml": ROOT / "dagster.yaml"}
@@ -68,6 +68,7 @@ def environment_of(service: str) -> dict[str, str]:
 
 def parsed(command: list[str]) -> dict[str, Any]:
     """Let the called program parse a command line, which refuses unknown options; return the parameters."""
+    command = command[2:] if command[:2] == ["python", "-m"] else command
     program, arguments = PROGRAMS[command[0]], [str(FILES.get(word, word)) for word in command[1:]]
     if isinstance(program, click.Group):
         program = program.commands[arguments.pop(0)]
@@ -95,7 +96,7 @@ def test_what_the_image_is_made_of_is_in_the_repository() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wheel = Requirement(next(iter(re.findall(r"'(drainmark\[.*?\])'", (DEPLOY / "Dockerfile").read_text()))))
     assert wheel.extras <= set(project["optional-dependencies"])
-    started = [found for _, text in instructions() for found in re.findall(r"python -m ([\w.]+)", text)]
+    started = [found for _, text in instructions() for found in re.findall(r'python"?,? "?-m"?,? "?([\w.]+)', text)]
     assert started
     assert all(importlib.util.find_spec(name) for name in started)
 
