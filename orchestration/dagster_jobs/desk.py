@@ -27,6 +27,7 @@ from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.orchestration.dagster_assets.assets import dagster_name
 from drainmark.orchestration.dagster_assets.metadata import DESK_TAG, OUTCOME_TAG
 from drainmark.orchestration.dagster_assets.verb_events import show_verb
+from drainmark.orchestration.dagster_jobs.run_config import require_short
 from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG, failure_of, note
 from drainmark.orchestration.doctor.region_repair import repair
 from drainmark.orchestration.verbs import orders
@@ -46,9 +47,6 @@ PLAN_ONLY, CARRIED_OUT = "plan only", "carried out"
 _DIGITS = 12
 """Hexadecimal digits of a digest. A guess is a run of Dagster's, so a second each: 2^47 of them, on average, take four
 million years."""
-
-_LONGEST_CONFIG = 64 * 1024
-"""Characters of a config, as JSON. A reason or the name of a file is stored with rows, events and errors, for ever."""
 
 
 class Desk(dg.Config):
@@ -308,12 +306,7 @@ def _config(verb: Verb, given: Mapping[str, Any]) -> Desk:
     Raises:
         UsageError: a value is not valid, or the values are too long.
     """
-    length = len(json.dumps(given, default=str))
-    if length > _LONGEST_CONFIG:
-        msg = f"{verb.name} was given a config of {length:,} characters; nothing was done"
-        raise UsageError(
-            msg, remedy=f"give at most {_LONGEST_CONFIG:,}: details can be in a file that the reason names"
-        )
+    require_short(given, verb.name)
     try:
         return verb.config(**given)
     except ValidationError as error:

@@ -38,6 +38,7 @@ from drainmark.orchestration.dagster_assets.metadata import (
     standing_metadata,
 )
 from drainmark.orchestration.dagster_jobs.pulse import Pulse
+from drainmark.orchestration.dagster_jobs.run_config import require_short
 from drainmark.orchestration.dagster_jobs.run_endings import end_with
 from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG, RegionRuns, counted_tag, run_tags, tag_process
 from drainmark.orchestration.dagster_jobs.run_slot import SLOT, RunSlot, slot_of
@@ -261,6 +262,7 @@ class RegionSteps:
         )
 
     def _opened(self, config: Mapping[str, Any]) -> tuple[Opened, RegionPlan]:
+        require_short(config, self.region.name)
         inputs = [f"{name}={path}" if name else path for name, path in config["inputs"].items()]
         settings = self.workplace.settings
         opened = open_in_time(settings, self.reference, params=config["parameters"], inputs=inputs)

@@ -15,6 +15,7 @@ from drainmark.jobs.regions.autonomous_parts import running_parts
 from drainmark.jobs.regions.plan import AutonomousPlan
 from drainmark.jobs.runtime.autonomous_run import BatchReport
 from drainmark.orchestration.dagster_assets.assets import dagster_name
+from drainmark.orchestration.dagster_jobs.run_config import require_short
 from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG
 from drainmark.orchestration.dagster_jobs.run_monitor import tag_process
 from drainmark.orchestration.dagster_jobs.sensors import one_run_sensor
@@ -57,6 +58,7 @@ def _job(workplace: Workplace, reference: str, name: str) -> dg.JobDefinition:
     )
     def process(context: dg.OpExecutionContext) -> None:
         context.instance.add_run_tags(context.run_id, tag_process(context.run_id))
+        require_short(context.op_config, name)
         opened = open_in_time(workplace.settings, reference, params=context.op_config["parameters"])
         keep_schemas(opened.schemas, workplace.has_states)
 

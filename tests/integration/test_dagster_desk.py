@@ -250,15 +250,16 @@ def test_a_digest_is_of_one_region_verb_and_config_and_of_the_secret_of_its_home
 
 
 def test_a_config_that_is_too_long_is_refused_before_it_is_used(desk: Desk, place: Workplace) -> None:
-    ended = desk("halt", reason="x" * 1_000_000)
-    assert not ended.success
-    assert "1,000,0" in desk.note(ended)
-    stored = [
-        len(dg.serialize_value(each.event_log_entry))
-        for each in desk.instance.get_records_for_run(ended.run_id).records
-    ]
-    assert max(stored) < 100_000
-    assert place.history(REGION).last_claim is None
+    """A text of ten million characters was in four events, and in the checkpoint table for ever."""
+    text = "x" * 1_000_000
+    for ended in (desk("halt", reason=text), execute(desk.repository, desk.instance, {"inputs": {"rows": text}})):
+        assert not ended.success
+        assert "has 1,000,0" in desk.note(ended)
+        records = desk.instance.get_records_for_run(ended.run_id).records
+        assert max(len(dg.serialize_value(each.event_log_entry)) for each in records) < 100_000
+    rows = place.store(REGION).checkpoint.rows()
+    assert max(len(str(row.detail)) for row in rows) < 10_000
+    assert place.history(REGION).halt is None
 
 
 @pytest.mark.seed("NU3")

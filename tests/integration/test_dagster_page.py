@@ -159,7 +159,7 @@ def test_the_address_of_an_image_on_any_web_page_launches_nothing(page: Page) ->
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
         {"Origin": "http://127.0.0.1:1"},
-        {"Origin": "http://["},
+        {"Origin": "["},
         {"Origin": ""},
         {"Host": "evil.example:3000"},
         {"Host": "127.0.0.1.evil.example"},
