@@ -59,7 +59,8 @@ def dev(arguments: Sequence[str], web_server: str) -> None:
     """
     from dagster._cli import dev as dagster_dev
 
-    start, started = dagster_dev.open_ipc_subprocess, []
+    names: Any = dagster_dev
+    start, started = names.open_ipc_subprocess, list[str]()
 
     def start_guarded(parts: Sequence[str], **options: Any) -> Any:
         started.extend(part for part in parts if part == "dagster_webserver")
@@ -67,5 +68,5 @@ def dev(arguments: Sequence[str], web_server: str) -> None:
             raise RuntimeError("this version of Dagster starts its web server in another way: it would have no guard")
         return start([web_server if part == "dagster_webserver" else part for part in parts], **options)
 
-    dagster_dev.open_ipc_subprocess = start_guarded
+    names.open_ipc_subprocess = start_guarded
     dagster_dev.dev_command.main(args=list(arguments), prog_name="dagster dev", auto_envvar_prefix="DAGSTER_CLI_DEV")

@@ -250,9 +250,9 @@ def _carried_out(
         if not hmac.compare_digest(config.plan.strip().encode("utf-8", "replace"), digest.encode()):
             _tag(context, PLAN_ONLY)
             _require_unasked(config, digest)
-            told = f"nothing was done; to carry this plan out, launch it again with {typed(digest)}"
-            context.log.info(told)
-            note(context, f"{order.plan[0]}: {told}")
+            next_step = f"nothing was done; to carry this plan out, launch it again with {typed(digest)}"
+            context.log.info(next_step)
+            note(context, f"{order.plan[0]}: {next_step}")
             return
         done = order.act()
     except DrainmarkError as error:

@@ -254,7 +254,7 @@ def test_a_config_that_is_too_long_is_refused_before_it_is_used(desk: Desk, plac
     text = "x" * 1_000_000
     for ended in (desk("halt", reason=text), execute(desk.repository, desk.instance, {"inputs": {"rows": text}})):
         assert not ended.success
-        assert "has 1,000,0" in desk.note(ended)
+        assert "has 1,000," in desk.note(ended)
         records = desk.instance.get_records_for_run(ended.run_id).records
         assert max(len(dg.serialize_value(each.event_log_entry)) for each in records) < 100_000
     rows = place.store(REGION).checkpoint.rows()
