@@ -17,9 +17,11 @@ from urllib.parse import quote
 
 import dagster as dg
 import pytest
+from dagster_graphql import DagsterGraphQLClient
 from integration.dagster_scene import ROOT
 from websockets.sync.client import connect
 
+from drainmark.orchestration.dagster_jobs import dagster_internals
 from drainmark.orchestration.dagster_page.web_server import names_for
 from drainmark.resources.spark.resident.server import HOST, free_port
 
@@ -125,6 +127,8 @@ def test_what_the_page_itself_and_programs_of_the_operator_send_is_answered(page
         assert response.headers["X-Frame-Options"] == "SAMEORIGIN"
         assert "frame-ancestors 'self'" in response.headers.get_all("Content-Security-Policy", [])
     assert page.ask("GET", "/runs", {**LINK, "Accept": "text/html"})[0] == 200, "a link in an alert"
+    reloaded = DagsterGraphQLClient(HOST, port_number=page.port).reload_repository_location("desk.py")
+    assert reloaded.status.value == "SUCCESS", "as Drainmark does when an application can be loaded again"
 
 
 def test_subscriptions_come_over_a_websocket_of_the_page_itself(page: Page) -> None:
@@ -213,3 +217,17 @@ def test_the_names_of_a_server_are_those_it_is_given() -> None:
         "localhost", "0.0.0.0", "desk.example.com", machine  # noqa: S104
     }  # fmt: skip
     assert names_for("build-box", "") >= {"localhost", "build-box", machine}
+
+
+def test_a_dagster_that_starts_its_web_server_in_another_way_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dagster._cli import dev
+
+    class Other:
+        @staticmethod
+        def main(**_: object) -> None:
+            dev.open_ipc_subprocess([sys.executable, "-m", "dagster._daemon", "run"])  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(dev, "open_ipc_subprocess", dev.open_ipc_subprocess)  # type: ignore[attr-defined]
+    monkeypatch.setattr(dev, "dev_command", Other)
+    with pytest.raises(RuntimeError, match="no guard"):
+        dagster_internals.dev([], "guarded")
