@@ -136,7 +136,7 @@ def test_subscriptions_come_over_a_websocket_of_the_page_itself(page: Page) -> N
     run = page.instance.get_runs(limit=1)[0].run_id
     query = f'subscription {{pipelineRunLogs(runId: "{run}") {{__typename}}}}'
     address = f"ws://{page.here}/graphql"
-    with connect(address, origin=f"http://{page.here}", subprotocols=["graphql-ws"]) as socket:  # type: ignore[arg-type, list-item]
+    with connect(address, origin=f"http://{page.here}", subprotocols=["graphql-ws"]) as socket:  # type: ignore[call-overload]
         socket.send(json.dumps({"type": "connection_init"}))
         assert json.loads(socket.recv(60)) == {"type": "connection_ack"}
         socket.send(json.dumps({"type": "start", "id": "1", "payload": {"query": query}}))
