@@ -128,6 +128,40 @@ class TableRepair:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkRepair:
+    """One commit that brings a sink outside Delta to what the region's history says.
+
+    Attributes:
+        table: its name.
+        why: the rest of a sentence about it: where it is, and where the checkpoint table.
+        txn_version: of the sink; 0 if it has none.
+        written: ids whose rows, or files, are written again; of a sink with keys, ids with other rows than they should.
+        leaving: ids whose rows, or files, leave, since the checkpoint table does not know them.
+        lost: ids with rows that exist nowhere.
+    """
+
+    table: str
+    why: str
+    txn_version: int
+    written: tuple[int, ...] = ()
+    leaving: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values that `doctor --repair --json` prints."""
+        return {
+            "table": self.table,
+            "why": self.why,
+            "written_again": list(self.written),
+            "leaving_ids": list(self.leaving),
+            "lost_ids": list(self.lost),
+        }
+
+
+Repair = TableRepair | SinkRepair
+
+
 def exact_repair(name: str, damage: TableDamage) -> TableRepair | None:
     """Return the repair that shows exactly the earlier files; None if they are unknown, or if some are gone."""
     if not damage.is_traced or damage.gone or damage.is_copy:

@@ -133,25 +133,16 @@ def _sources(workplace: Workplace, region: str, registry: Registry | None) -> Fi
 
 
 def _outside(workplace: Workplace, region: str, history: RegionHistory) -> Finding:
-    """Check that each sink outside Delta exists and is not older than its history, as a restored backup is."""
-    store = workplace.store(region)
-    tables = [table for table in history.tables if table.external]
-    for table in tables if history.states else ():
-        target = store.open(table)
-        if not target.exists():
-            return fail("outside", f"{region}: {table.name} is gone", "restore it from a backup")
-        name = table.history or ""
-        found, wanted = target.delta_version(), max(store.table(name).newest_id(), history.trimmed.get(name, 0))
-        if found >= history.next_id:
-            message = f"{region}: {table.name} is at id {found}, which its region does not know: was a backup restored?"
-            return fail("outside", message, "restore the sink from the same backup, or delete these rows by hand")
-        if found < wanted and not history.unpublished:
-            message = f"{region}: {table.name} is at id {found}, its history at {wanted}: was a backup restored?"
-            return fail("outside", message, f"drainmark reset {region} --to {history.state_at_most(found) or 0}")
-    return ok(
-        "outside",
-        f"{region}: {said_of(len(tables), 'sink', 'outside Delta are', 'outside Delta is')} where the history is",
-    )
+    """Check that each sink outside Delta is where the checkpoint table says, as a claim does."""
+    from drainmark.jobs.runtime.commit.publish import outer_sinks
+
+    store, sinks = workplace.store(region), outer_sinks.outer(history.tables)
+    for table in sinks:
+        if (repair := outer_sinks.repair_of(store, history, table)) is not None:
+            message = f"{region}: {table.name} {repair.why}"
+            return fail("outside", message, "see the possible repairs: drainmark doctor --repair")
+    which = said_of(len(sinks), "sink", "outside Delta are", "outside Delta is")
+    return ok("outside", f"{region}: {which} where the history is")
 
 
 def _tables(workplace: Workplace, region: str, history: RegionHistory) -> Iterator[Finding]:

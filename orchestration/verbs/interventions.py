@@ -19,7 +19,7 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
-from drainmark.jobs.protocol.repairs import TableRepair
+from drainmark.jobs.protocol.repairs import Repair
 from drainmark.jobs.protocol.rewind_steps import Rewind, TableStep, TriggersReturn
 from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.regions.formatting import counted
@@ -81,7 +81,7 @@ class ResetPlan:
     gone: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     unpublished: tuple[int, ...] = ()
-    repairs: tuple[TableRepair, ...] = ()
+    repairs: tuple[Repair, ...] = ()
 
     @property
     def rows(self) -> Mapping[str, int]:

@@ -1,5 +1,7 @@
 """`doctor --repair` for tables: undoes changes by others, under a claim, with one commit for each table.
 
+A sink outside Delta that is ahead of the checkpoint table, or behind it, is brought to what its history says.
+
 A table that has lost rows of ids stays unchanged, and its region is halted: `reset` below these ids restores the table,
 and the files behind them are processed anew.
 """
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import RewindRefused, SplitBrain, UsageError
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
-from drainmark.jobs.protocol.repairs import TableRepair
+from drainmark.jobs.protocol.repairs import Repair, SinkRepair, TableRepair
 from drainmark.jobs.regions.formatting import counted, said_of
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.hand_off import owning
@@ -37,15 +39,15 @@ class RegionRepair:
 
     region: str
     checkpoint: TableRepair | None = None
-    tables: tuple[TableRepair, ...] = ()
+    tables: tuple[Repair, ...] = ()
     target: int | None = None
 
     @property
-    def steps(self) -> tuple[TableRepair, ...]:
+    def steps(self) -> tuple[Repair, ...]:
         return (*((self.checkpoint,) if self.checkpoint else ()), *self.tables)
 
     @property
-    def possible(self) -> tuple[TableRepair, ...]:
+    def possible(self) -> tuple[Repair, ...]:
         """Return the repairs that restore a table completely."""
         return tuple(repair for repair in self.tables if not repair.lost)
 
@@ -64,14 +66,41 @@ class RegionRepair:
 
 def repair_lines(repair: RegionRepair) -> Iterator[str]:
     """Yield the repairs of a region, planned or done, as lines for people."""
-    yield f"{repair.region}: {said_of(len(repair.steps), 'table', 'were', 'was')} changed by others"
-    for step in repair.steps:
-        yield f"  {step.table}:"
-        yield from (f"    {line}" for line in _step_lines(step))
+    sinks = [step for step in repair.tables if isinstance(step, SinkRepair)]
+    tables = [step for step in repair.steps if isinstance(step, TableRepair)]
+    if tables:
+        yield f"{repair.region}: {said_of(len(tables), 'table', 'were', 'was')} changed by others"
+    for table in tables:
+        yield f"  {table.table}:"
+        yield from (f"    {line}" for line in _step_lines(table))
+    if sinks:
+        which = said_of(len(sinks), "sink", "outside Delta are", "outside Delta is")
+        yield f"{repair.region}: {which} not where the checkpoint table is"
+    for sink in sinks:
+        yield f"  {sink.table} {sink.why}"
+        yield from (f"    {line}" for line in _sink_lines(sink))
     if repair.checkpoint is not None:
         yield "  the other tables are looked at when this one is put right"
     if repair.remedy is not None:
         yield f"  to get the lost rows back: {repair.remedy}"
+
+
+def _sink_lines(sink: SinkRepair) -> Iterator[str]:
+    if sink.lost:
+        yield f"cannot be put right: neither it nor its history has the rows of {_ids(sink.lost)}"
+        return
+    if sink.leaving:
+        aside = ", its files go to _drainmark/aside/" if sink.table.startswith("files/") else ""
+        yield f"leaves: {_ids(sink.leaving)}, which the checkpoint table does not know{aside}"
+    if sink.written:
+        yield f"is written again from its history: {_ids(sink.written)}"
+    if not sink.leaving and not sink.written:
+        yield "has the rows that it should have; only its version changes"
+
+
+def _ids(ids: Sequence[int]) -> str:
+    more = " …" if len(ids) > _SHOWN else ""
+    return f"{counted(len(ids), 'id')}: {', '.join(map(str, ids[:_SHOWN]))}{more}"
 
 
 def _step_lines(step: TableRepair) -> Iterator[str]:
@@ -79,9 +108,7 @@ def _step_lines(step: TableRepair) -> Iterator[str]:
         user = f" ({commit['user']})" if commit["user"] else ""
         yield f"version {commit['version']}: {commit['operation']} by {commit['engine']}{user}"
     if step.lost:
-        shown = ", ".join(map(str, step.lost[:_SHOWN]))
-        more = " …" if len(step.lost) > _SHOWN else ""
-        yield f"cannot be put right: nothing is left of {counted(len(step.lost), 'id')}: {shown}{more}"
+        yield f"cannot be put right: nothing is left of {_ids(step.lost)}"
     elif step.history is not None:
         yield f"rebuilt from {step.history}; {said_of(len(step.removed), 'file', 'leave', 'leaves')}"
     else:
@@ -104,11 +131,12 @@ def plan_region(workplace: Workplace, region: str) -> RegionRepair:
     return planned(region, history, plan_repairs(store, history))
 
 
-def planned(region: str, history: RegionHistory, repairs: Sequence[TableRepair]) -> RegionRepair:
+def planned(region: str, history: RegionHistory, repairs: Sequence[Repair]) -> RegionRepair:
     """Return repairs with the id to go back to if some ids are lost."""
+    from drainmark.jobs.runtime.commit.table_damage import target_below
+
     lost = [number for repair in repairs for number in repair.lost]
-    target = (history.state_at_most(min(lost) - 1) or INITIAL_ID) if lost else None
-    return RegionRepair(region=region, tables=tuple(repairs), target=target)
+    return RegionRepair(region=region, tables=tuple(repairs), target=target_below(history, lost) if lost else None)
 
 
 def plan(workplace: Workplace) -> list[RegionRepair]:
@@ -117,7 +145,7 @@ def plan(workplace: Workplace) -> list[RegionRepair]:
     return [repair for repair in found if repair.steps]
 
 
-def repairs_on_the_way(store: RegionStore, region: str, history: RegionHistory, to: int) -> tuple[TableRepair, ...]:
+def repairs_on_the_way(store: RegionStore, region: str, history: RegionHistory, to: int) -> tuple[Repair, ...]:
     """Return the repairs that a rewind has to make; none if no other program wrote, which is checked cheaply.
 
     Raises:
@@ -199,8 +227,15 @@ def repair_under_claim(owner: RegionOwner, done: list[RegionRepair]) -> bool:
         done.append(RegionRepair(region=owner.region))
         return True
     found = planned(owner.region, owner.history, plan_repairs(store, owner.history))
-    done.append(found)
     owner.versions.update(repair_tables(store, owner.history, found.possible, owner.epoch))
+    if any(isinstance(repair, TableRepair) for repair in found.possible):  # sinks waited for their histories
+        seen = {repair.table for repair in found.tables}
+        more = [repair for repair in plan_repairs(store, owner.history) if repair.table not in seen]
+        owner.versions.update(
+            repair_tables(store, owner.history, [repair for repair in more if not repair.lost], owner.epoch)
+        )
+        found = planned(owner.region, owner.history, [*found.tables, *more])
+    done.append(found)
     if found.possible:
         owner.ledger.note_published()  # a table that was deleted or restored has a smaller version than was noted
     owner.report("repair", {"tables": len(found.possible), "left": len(found.tables) - len(found.possible)})

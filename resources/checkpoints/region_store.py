@@ -74,6 +74,7 @@ class RegionTables:
         self._engine = engine or _only_reads
         self._choice = TaskChoice(engine, small_bytes)
         self._externals = externals
+        self._seen: dict[str, int] = {}
         self.foreign_commits = ForeignCommits(
             self.tables, region, self.checkpoint, self.table, self.staging, faults=reach
         )
@@ -94,7 +95,7 @@ class RegionTables:
         """Return a sink outside Delta; an owner opens it with its epoch."""
         if self._externals is None:
             raise UsageError(f"this process has no settings by which it could open {table.name}")
-        return self._externals.open(table, self.region, self.checkpoint.identity, epoch, reach)
+        return self._externals.open(table, self.region, self.checkpoint.identity, epoch, reach, self._seen)
 
     def open(self, table: RegionTable) -> Any:
         """Return the object for a table: a `ManagedTable`, an `AdoptedTable`, or a sink outside Delta."""

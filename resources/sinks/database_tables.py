@@ -27,6 +27,7 @@ from drainmark.resources.sinks import database_writes
 from drainmark.resources.sinks.applied_version import AppliedVersion, create_applied
 from drainmark.resources.sinks.database_target import DatabaseTarget
 from drainmark.resources.sinks.database_values import Unfit, may_be_unfit, up_to_unfit
+from drainmark.resources.sinks.seen_version import SeenVersion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +45,7 @@ class DatabaseTable:
         region: the region whose rows it holds.
         identity: returns the unique id of the region's checkpoint table, None before that table exists.
         faults: as for `ManagedTable`.
+        seen: as for `Externals.open`.
 
     Raises:
         StoreUnavailable: from any method: the database does not answer, or another process holds the lock.
@@ -59,8 +61,10 @@ class DatabaseTable:
         identity: Callable[[], str | None],
         *,
         faults: Faults | None = None,
+        seen: dict[str, int] | None = None,
     ) -> None:
         self._described = table
+        self._seen = SeenVersion(table.name, seen)
         self._target = DatabaseTarget(settings, table)
         self._applied = AppliedVersion(self._target, region, table.operator, identity)
         self._pass = faults or (lambda _: None)
@@ -76,6 +80,7 @@ class DatabaseTable:
         """Return the version that the table has reached, None before the first."""
         with self._target.reading() as connection:
             row = self._applied.row(connection)
+        self._seen.note(int(row.version) if row is not None else 0)
         return int(row.version) or None if row is not None else None
 
     def delta_version(self) -> int:
@@ -93,6 +98,18 @@ class DatabaseTable:
     def newest_id(self) -> int:
         """Return the largest `_sequence_id`, 0 without one."""
         return int(self._target.scalar(sa.func.max(self._target.id)) or INITIAL_ID)
+
+    def counts(self) -> dict[int, int | None]:
+        """Return the number of rows by id; {} if there is no table."""
+        with self._target.reading() as connection:
+            if not self._target.is_there(connection):
+                return {}
+            counted = sa.select(self._target.id, sa.func.count()).where(self._target.id.is_not(None))
+            return {int(number): int(rows) for number, rows in connection.execute(counted.group_by(self._target.id))}
+
+    def newest_epoch(self) -> int:
+        """Return the epoch of the version that the table has reached, 0 before the first."""
+        return split_txn_version(self.txn_version() or 0)[0]
 
     def read(
         self,
@@ -265,6 +282,35 @@ class DatabaseTable:
 
         return self._commit("rewind_table", version, act)
 
+    def put_right(
+        self,
+        version: int,
+        rows: Callable[[Collection[int]], Iterable[pa.Table]],
+        *,
+        written: Collection[int],
+        leaving: Collection[int],
+        keys: Sequence[str] = (),
+    ) -> Published:
+        """Make the region's rows those that its history says; rows of others, without an id, stay.
+
+        Args:
+            version: above that of the table.
+            rows: returns the rows of some ids; with `keys` one row for each key, and all of them.
+            written: ids that get these rows in place of those that they have.
+            leaving: ids whose rows are deleted.
+        """
+
+        def act(connection: sa.Connection) -> None:
+            table = self._target.table
+            if keys:
+                mine = self._target.id.is_not(None)
+                database_writes.merge(connection, table, rows(written), keys, leaving=mine)
+            else:
+                database_writes.withdraw(connection, table, {*written, *leaving})
+                database_writes.insert(connection, table, rows(written) if written else ())
+
+        return self._commit("repair", version, act)
+
     def _commit(self, verb: str, version: int, act: Act) -> Published:
         """Run `act` and set the version in one transaction, unless the table has reached `version` already."""
         done = Published(delta_version=split_txn_version(version)[1], done_before=True)
@@ -273,10 +319,14 @@ class DatabaseTable:
         self._pass(f"{verb}.before_commit")
         try:
             with self._target.answering(), self._target.engine.begin() as connection:
-                if self._applied.locked(connection) >= version:
+                found = self._applied.locked(connection)
+                if found >= version:
                     return done
+                if verb != "repair":
+                    self._seen.require(found)
                 act(connection)
                 self._applied.note(connection, version)
+            self._seen.note(version)
             self._pass(f"{verb}.after_commit")
         except (DrainmarkError, InjectedFailure) as error:  # the outcome is unknown until it is read back
             if isinstance(error, Interrupted) or not self._applied.is_reached(version):

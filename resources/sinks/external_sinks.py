@@ -30,6 +30,7 @@ class Externals:
         identity: Callable[[], str | None],
         epoch: int,
         faults: Callable[[str], None],
+        seen: dict[str, int],
     ) -> External:
         """Return the adapter of a sink.
 
@@ -37,6 +38,7 @@ class Externals:
             identity: returns the unique id of the region's checkpoint table, None before that table exists.
             epoch: of the owner, 0 for a caller that only reads.
             faults: called before and after each commit with the name of the step.
+            seen: id by sink that it had reached when the caller last saw it; see `SeenVersion`.
 
         Raises:
             UsageError: a newer Drainmark made the sink, or a setting is missing.
@@ -44,9 +46,9 @@ class Externals:
         if table.external == "database":
             from drainmark.resources.sinks.database_tables import DatabaseTable
 
-            return DatabaseTable(self._settings, table, region, identity, faults=faults)
+            return DatabaseTable(self._settings, table, region, identity, faults=faults, seen=seen)
         if table.external == "file":
             from drainmark.resources.sinks.file_tables import FileTable
 
-            return FileTable(self._settings, table, region, identity, epoch=epoch, faults=faults)
+            return FileTable(self._settings, table, region, identity, epoch=epoch, faults=faults, seen=seen)
         raise UsageError(f"{table.name} needs an adapter {table.external!r}", remedy="install a newer Drainmark")

@@ -12,6 +12,7 @@ Objects below `_drainmark/` are written once and never changed: `epochs/<epoch>`
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import uuid
 from collections.abc import Callable, Collection, Iterator
@@ -24,6 +25,7 @@ from drainmark.resources.storage.object_store import ObjectStore
 
 CONTROL = "_drainmark"
 STAGED = "staged"
+ASIDE = "aside"
 _KEPT_NOTES = 2
 
 
@@ -71,6 +73,9 @@ class BucketPlace:
         with contextlib.suppress(ObjectChanged):  # another process was faster: its note counts
             self.put_note(note)
 
+    def newest_epoch(self) -> int:
+        return int(max(self.listed("epochs"), default="0"))
+
     @contextlib.contextmanager
     def writing(self, epoch: int) -> Iterator[BucketWriting]:
         """Yield the puts and deletes of an owner, after the leftovers of earlier owners are deleted."""
@@ -117,16 +122,19 @@ class BucketPlace:
         staged = self.listed(STAGED) if STAGED in kinds else []
         self.delete([f"{CONTROL}/{STAGED}/{name}" for name in staged if int(name.partition("-")[0]) < epoch])
 
-    def delete(self, names: Collection[str]) -> None:
-        """Delete files, or all objects in folders, by name."""
-        keys = [
+    def keys(self, names: Collection[str]) -> list[str]:
+        """Return the keys of files, or of all objects in folders, by name."""
+        return [
             facts.key
             for name in names
             for page in self.store.pages(self.bucket, self.key(name))
             for facts in page
             if facts.key == self.key(name) or facts.key.startswith(f"{self.key(name)}/")
         ]
-        self.store.delete(self.bucket, keys)
+
+    def delete(self, names: Collection[str]) -> None:
+        """Delete files, or all objects in folders, by name."""
+        self.store.delete(self.bucket, self.keys(names))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,6 +176,26 @@ class BucketWriting:
         if first <= last:
             self.at.put(f"{CONTROL}/withdrawn/{first:020d}-{last:020d}", b"")
         self.at.delete(find())
+
+    def readmit(self, ids: Collection[int]) -> None:
+        """Note the other ids of each span of withdrawn ids before its note is deleted, so that `sweep` keeps these."""
+        self.require_last()
+        for name in self.at.listed("withdrawn"):
+            first, last = map(int, name.split("-"))
+            back = sorted(number for number in ids if first <= number <= last)
+            edges = [first - 1, *back, last + 1]
+            for before, after in itertools.pairwise(edges) if back else ():
+                if before + 1 < after:
+                    self.at.put(f"{CONTROL}/withdrawn/{before + 1:020d}-{after - 1:020d}", b"")
+            if back:
+                self.at.delete([f"{CONTROL}/withdrawn/{name}"])
+
+    def set_aside(self, names: Collection[str]) -> None:
+        self.require_last()
+        at, aside = self.at, f"{CONTROL}/{ASIDE}/{uuid.uuid4().hex[:8]}"
+        for key in at.keys(names):
+            at.store.copy(at.bucket, key, at.bucket, at.key(f"{aside}/{key.removeprefix(at.key(''))}"))
+        at.delete(names)
 
     def finish(self, note: dict[str, Any]) -> None:
         """Look for later epochs once more, write the note of the version, and delete old notes."""

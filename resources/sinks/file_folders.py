@@ -27,6 +27,8 @@ from drainmark.jobs.tasks.places import LocalPlace, sync_folder
 
 CONTROL = "_drainmark"
 STAGED = "staged"
+ASIDE = "aside"
+_EPOCHS = "epochs"
 _APPLIED = "applied.json"
 
 
@@ -63,6 +65,14 @@ class FolderPlace:
             first.unlink()
             sync_folder(self._control)
 
+    def withdrawn(self) -> Callable[[str], bool]:
+        return lambda name: False
+
+    def newest_epoch(self) -> int:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return max(map(int, os.listdir(self._control / _EPOCHS)), default=0)
+        return 0
+
     @contextlib.contextmanager
     def writing(self, epoch: int) -> Iterator[FolderWriting]:
         """Yield the renames from the work folder of this owner; a later owner removes that folder."""
@@ -83,7 +93,7 @@ class FolderPlace:
                 shutil.rmtree(staged, ignore_errors=True)
 
     def _keep_out_earlier(self, epoch: int, place: Path) -> None:
-        marks = self._control / "epochs"
+        marks = self._control / _EPOCHS
         marks.mkdir(exist_ok=True)
         (marks / str(epoch)).touch()
         sync_folder(marks)
@@ -148,6 +158,19 @@ class FolderWriting:
     def withdraw(self, first: int, last: int, find: Callable[[], Collection[str]]) -> None:
         for name in find():
             _remove(self.folder / name)
+
+    def readmit(self, ids: Collection[int]) -> None:
+        """Do nothing: a rewind leaves no note of withdrawn ids here."""
+
+    def set_aside(self, names: Collection[str]) -> None:
+        aside = self.folder / CONTROL / ASIDE / uuid.uuid4().hex[:8]
+        if names:
+            aside.mkdir(parents=True)
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # moved before a crash
+                os.rename(self.folder / name, aside / name)
+        if names:
+            sync_folder(aside)
 
     def finish(self, note: dict[str, Any]) -> None:
         sync_folder(self.folder)

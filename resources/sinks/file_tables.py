@@ -22,6 +22,7 @@ from drainmark.resources.delta.commits import Faults, Published
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks.file_folders import FolderPlace
 from drainmark.resources.sinks.file_formats import require_format
+from drainmark.resources.sinks.seen_version import SeenVersion
 from drainmark.resources.sinks.sink_files import SinkFiles, Writing
 from drainmark.resources.sinks.version_note import VersionNote
 
@@ -40,6 +41,7 @@ class FileTable:
         identity: returns the unique id of the region's checkpoint table, None before that table exists.
         epoch: of the owner; 0 for a caller that only reads.
         faults: as for `ManagedTable`.
+        seen: as for `Externals.open`.
     """
 
     judges_by_itself = True
@@ -53,7 +55,9 @@ class FileTable:
         *,
         epoch: int = 0,
         faults: Faults | None = None,
+        seen: dict[str, int] | None = None,
     ) -> None:
+        self._seen = SeenVersion(table.name, seen)
         self._files = SinkFiles(settings, table)
         self._place = self._files.place
         self._note = VersionNote(self._place, region, table.operator, identity)
@@ -74,6 +78,7 @@ class FileTable:
     def txn_version(self) -> int | None:
         """Return the version that the place has reached, None before the first."""
         note = self._place.note()
+        self._seen.note(int(note["version"]) if note else 0)
         return int(note["version"]) or None if note else None
 
     def delta_version(self) -> int:
@@ -91,6 +96,18 @@ class FileTable:
     def newest_id(self) -> int:
         """Return the largest id that has a file, 0 without one."""
         return max(self._files.ids(), default=INITIAL_ID)
+
+    def counts(self) -> dict[int, int | None]:
+        """Return None by id for each id that has a file: its rows are not counted.
+
+        A file that a rewind noted as withdrawn, and could not delete before it was killed, does not count.
+        """
+        is_withdrawn = self._place.withdrawn()
+        return {number: None for number in self._files.ids() if not is_withdrawn(self._files.name(number))}
+
+    def newest_epoch(self) -> int:
+        """Return the newest epoch of an owner that wrote, or began to write, to the place; 0 before the first."""
+        return max(split_txn_version(self.txn_version() or 0)[0], self._place.newest_epoch())
 
     def read(
         self,
@@ -214,6 +231,33 @@ class FileTable:
 
         return self._commit("rewind_table", version, lambda writing: writing.withdraw(to + 1, own - 1, find))
 
+    def put_right(
+        self,
+        version: int,
+        rows: Callable[[Collection[int]], Iterable[pa.Table]],
+        *,
+        written: Collection[int],
+        leaving: Collection[int],
+        keys: Sequence[str] = (),
+    ) -> Published:
+        """Write the files of some ids, and move those of others to `_drainmark/aside/`, where no reader looks.
+
+        Args:
+            version: above that of the place.
+            rows: returns the rows of some ids.
+            written: ids whose files are written.
+            leaving: ids whose files are moved.
+            keys: empty: file sinks have no upsert.
+        """
+
+        def act(writing: Writing) -> None:
+            writing.readmit(written)
+            for number in sorted(written):  # one at a time: all of them may be more than the memory
+                self._files.put(writing, [number], rows([number]))
+            writing.set_aside([self._files.name(number) for number in sorted(leaving)])
+
+        return self._commit("repair", version, act)
+
     def _commit(self, verb: str, version: int, act: Callable[[Writing], None]) -> Published:
         """Run `act` and then write the note of `version`, unless the place has reached it already."""
         done = Published(delta_version=split_txn_version(version)[1], done_before=True)
@@ -222,10 +266,14 @@ class FileTable:
         try:
             with self._place.writing(self._epoch) as writing:
                 self._pass(f"{verb}.before_commit")
-                if self._note.is_reached(version):
+                found = self._note.version()
+                if found >= version:
                     return done
+                if verb != "repair":
+                    self._seen.require(found)
                 act(writing)
                 writing.finish(self._note.text_of(version))
+                self._seen.note(version)
                 self._pass(f"{verb}.after_commit")
         except (DrainmarkError, InjectedFailure) as error:  # the outcome is unknown until it is read back
             if isinstance(error, Interrupted | Fenced) or not self._note.is_reached(version):

@@ -37,6 +37,12 @@ class Writing(Protocol):
     def withdraw(self, first: int, last: int, find: Callable[[], Collection[str]]) -> None:
         """Delete the files of ids from `first` to `last` (inclusive); `find` returns their names just before."""
 
+    def readmit(self, ids: Collection[int]) -> None:
+        """Take back that some ids were withdrawn: their files are written again."""
+
+    def set_aside(self, names: Collection[str]) -> None:
+        """Move files to `_drainmark/aside/`; nothing is overwritten there."""
+
     def finish(self, note: dict[str, Any]) -> None:
         """Write the note that all steps are done."""
 
@@ -59,6 +65,12 @@ class FilePlace(Protocol):
 
     def begin(self, note: dict[str, Any]) -> None:
         """Create the place with its first note, unless it has a note."""
+
+    def withdrawn(self) -> Callable[[str], bool]:
+        """Return a function that says whether a file of this name is going to be deleted."""
+
+    def newest_epoch(self) -> int:
+        """Return the newest epoch of an owner that began to write, 0 before the first."""
 
     def writing(self, epoch: int) -> AbstractContextManager[Writing]:
         """Fence owners of earlier epochs; raise `Fenced` if there is a later owner."""

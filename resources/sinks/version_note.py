@@ -48,9 +48,13 @@ class VersionNote:
             raise SplitBrain(msg, remedy="restore the folder from a backup, or write to another")
         return note
 
+    def version(self) -> int:
+        """Return the version that the files have reached, 0 before the first."""
+        return int(self.read()["version"])
+
     def is_reached(self, version: int) -> bool:
         """Say whether the files have reached a version, or a later one."""
-        return int(self.read()["version"]) >= version
+        return self.version() >= version
 
     def require_mine(self, found: dict[str, Any]) -> None:
         """Check that the place belongs to this sink, and not to a region of the same name in another home.

@@ -10,10 +10,14 @@ from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.runtime.commit.claim_checks import ready, require_takeover
 from drainmark.jobs.runtime.commit.ledger import Ledger
+from drainmark.jobs.runtime.commit.publish.outer_sinks import newest_of_all
 
 
-def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code) -> Sequence[RegionTable]:
+def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code, *, is_verb: bool) -> Sequence[RegionTable]:
     """Commit the claim row, under the lease; return the region's tables.
+
+    Args:
+        is_verb: a rewind or a repair follows, which also takes along sinks that the code has no more.
 
     Raises:
         Fenced: another owner claimed at the same moment.
@@ -22,12 +26,14 @@ def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code) -> Sequence
     store, registry, region = ledger.outside.store, ledger.outside.registry, ledger.region
     ledger.history, known = ready(ledger.outside, region, tables, code)
     previous, info = ledger.history.last_outcome, registry.region_info(region)
-    ledger.epoch = max(ledger.history.epoch, info.epoch) + 1
+    # A sink outside Delta may be ahead of a home from a backup: what follows must not have a version that it knows.
+    epoch, newest = newest_of_all(store, known, ledger.history.former if is_verb else ())
+    ledger.epoch = max(ledger.history.epoch, info.epoch, epoch) + 1
     ledger.controller.claimed(ledger.history, info.state, ledger.epoch)
     last_error = ledger.history.last_error
     row = ledger.row(
         RowKind.CLAIM,
-        max(ledger.history.next_id, info.next_id),  # an id that was taken is never used again
+        max(ledger.history.next_id, info.next_id, newest + 1),  # an id that was taken is never used again
         previous=previous.value,
         error=dict(last_error) if last_error and previous is Outcome.FAILED else None,
         tables=[table.to_json() for table in known],

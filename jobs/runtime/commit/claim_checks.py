@@ -52,6 +52,8 @@ def ready(
     for table in known:
         if not is_gone(store, history, table):  # an empty new table would hide that committed rows are lost
             store.create(table)
+        elif table.external:
+            store.external(table).examine(table.schema_json)  # it may be another's
     return history, known
 
 

@@ -113,7 +113,7 @@ class RegionOwner:
         """
         self.outside.lease.acquire(self.region, self.identity.run_id)
         try:
-            known = fence(self.ledger, tables, code)
+            known = fence(self.ledger, tables, code, is_verb=repair is not None)
         except BaseException:
             self.outside.lease.release(clean=False)
             raise

@@ -32,7 +32,7 @@ from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.jobs.runtime.commit.publish.publication import newest_of
 from drainmark.jobs.runtime.commit.replacement import rows_of
 from drainmark.jobs.runtime.commit.rewind_reach import reach_of
-from drainmark.jobs.runtime.commit.table_damage import repair_tables, repairs_within
+from drainmark.jobs.runtime.commit.table_damage import repair_tables, repairs_within, sinks_within
 from drainmark.jobs.runtime.outside import Published, RegionStore, RowsTable
 from drainmark.jobs.state.keyed_parts import count_keys
 
@@ -83,6 +83,8 @@ class RewindCommits:
         ledger, store, rewind = self.ledger, self.ledger.outside.store, Rewind.from_row(row)
         repairs = repairs_within(store, ledger.history, rewind)
         versions = repair_tables(store, ledger.history, repairs, ledger.epoch, txn_version(row.epoch, row.sequence_id))
+        sinks = sinks_within(store, ledger.history, rewind, set(versions))
+        versions |= repair_tables(store, ledger.history, sinks, ledger.epoch)
         pending = 0
         for step in rewind.steps:
             if isinstance(step, TriggersReturn):

@@ -7,7 +7,7 @@ A table of rows comes before the visible tables that are rebuilt from it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -22,6 +22,8 @@ from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, Stag
 from drainmark.jobs.protocol.repairs import (
     CopiedRows,
     KnownVersions,
+    Repair,
+    SinkRepair,
     TableDamage,
     TableRepair,
     TableVersions,
@@ -30,6 +32,7 @@ from drainmark.jobs.protocol.repairs import (
     repair_of_rows,
 )
 from drainmark.jobs.protocol.rewind_steps import Rewind
+from drainmark.jobs.runtime.commit.publish import outer_sinks
 from drainmark.jobs.runtime.commit.rewind_reach import own_tables
 from drainmark.jobs.runtime.outside import RegionStore, VisibleRows
 
@@ -45,11 +48,13 @@ def require_sole_writer(store: RegionStore, history: RegionHistory, names: Itera
     If the log does not reach back to that commit, the rows are counted by id and compared with the recorded numbers.
 
     Args:
-        names: of managed tables; by default all.
+        names: of managed tables; by default all, and the sinks outside Delta.
 
     Raises:
         SplitBrain: another writer changed rows, or a table is another copy than the checkpoint table knows.
     """
+    if names is None:
+        outer_sinks.require_known(store, history)
     tables = _managed(store, history) if names is None else ()
     for name in [table.name for table in tables] if names is None else names:
         check = partial(_require_same_copy, store, history, name)
@@ -69,7 +74,9 @@ def _require_same_copy(store: RegionStore, history: RegionHistory, name: str, fo
 
 
 def is_gone(store: RegionStore, history: RegionHistory, table: RegionTable) -> bool:
-    """Say whether a managed table was deleted after a group had been published to it."""
+    """Say whether a managed table, or a sink outside Delta, was deleted after a group had been published to it."""
+    if table.external:
+        return outer_sinks.is_gone(store, history, table)
     return table.is_managed and table.name in history.versions and not store.table(table.name).exists()
 
 
@@ -123,13 +130,16 @@ def published_to(history: RegionHistory, manifest: Manifest) -> list[str]:
     ]
 
 
-def plan_repairs(store: RegionStore, history: RegionHistory) -> tuple[TableRepair, ...]:
+def plan_repairs(store: RegionStore, history: RegionHistory) -> tuple[Repair, ...]:
     """Return the repairs of the tables that others changed, in the order to carry them out.
 
     Every commit of others since the last repair counts if it is still among the newest commits of its table, even if
-    the region committed after it.
+    the region committed after it. A sink outside Delta waits until its history is put right: its rows come from there.
     """
-    return tuple(RepairPlan(store, history).repairs())
+    tables = tuple(RepairPlan(store, history).repairs())
+    harmed = {repair.table for repair in tables}
+    sinks = (table for table in history.tables if table.history not in harmed)
+    return (*tables, *outer_sinks.repairs_of(store, history, sinks))
 
 
 def repair_checkpoint(store: RegionStore, damage: TableDamage, history: RegionHistory) -> TableRepair:
@@ -148,9 +158,12 @@ def repair_checkpoint(store: RegionStore, damage: TableDamage, history: RegionHi
 
 
 def repair_tables(
-    store: RegionStore, history: RegionHistory, repairs: Iterable[TableRepair], epoch: int, version: int | None = None
+    store: RegionStore, history: RegionHistory, repairs: Iterable[Repair], epoch: int, version: int | None = None
 ) -> dict[str, int]:
     """Carry out repairs, one commit each; a repair that was done before a crash is not planned again.
+
+    A sink outside Delta gets the version of the newest id that its region knows, under this owner's epoch: all that is
+    committed is in it then, also what is not published elsewhere.
 
     Args:
         epoch: of the owner.
@@ -161,6 +174,10 @@ def repair_tables(
     """
     plan, versions = RepairPlan(store, history), {}
     for repair in repairs:
+        if isinstance(repair, SinkRepair):
+            newest = txn_version(epoch, history.next_id - 1)
+            versions[repair.table] = outer_sinks.put_right(store, history, repair, epoch, newest).delta_version
+            continue
         if is_gone(store, history, plan.table(repair.table)):
             store.create(plan.table(repair.table))
         rows = plan.rows_for(repair.table) if repair.history is not None else None
@@ -353,6 +370,33 @@ def repairs_within(store: RegionStore, history: RegionHistory, rewind: Rewind) -
     return ()
 
 
+def sinks_within(
+    store: RegionStore, history: RegionHistory, rewind: Rewind, repaired: Collection[str]
+) -> tuple[SinkRepair, ...]:
+    """Return the repairs of sinks outside Delta that replace the steps of a committed rewind for them.
+
+    Args:
+        repaired: tables that the rewind has repaired: a sink whose history is among them cannot be taken back by it,
+            since the rows that leave have left the history.
+
+    Raises:
+        SplitBrain: ids at or below the rewind's target are lost.
+    """
+    sinks = [table for table in rewind.tables if table.name not in rewind.former or store.is_own(table)]
+    spoilt = {table.name for table in sinks if table.history in repaired}
+    found = tuple(outer_sinks.repairs_of(store, history, sinks, whatever=spoilt))
+    for repair in found:
+        if repair.lost:
+            raise _lost(history, repair)
+    return found
+
+
+def target_below(history: RegionHistory, lost: Iterable[int]) -> int:
+    """Return the id to go back to so that lost ids are processed again: 0 if a rewind reaches no other id below."""
+    target = history.state_at_most(min(lost) - 1) or INITIAL_ID
+    return target if target >= max([*history.dropped.values(), *history.trimmed.values()], default=0) else INITIAL_ID
+
+
 def is_withdrawn(row: CheckpointRow, behind: Iterable[CheckpointRow]) -> bool:
     """Say whether a later rewind takes back all ids of a row."""
     first = first_brought(row)
@@ -371,8 +415,8 @@ def first_brought(row: CheckpointRow) -> int:
     return min([row.first_id, *ids])
 
 
-def _lost(history: RegionHistory, repair: TableRepair) -> SplitBrain:
-    target = history.state_at_most(min(repair.lost) - 1) or INITIAL_ID
+def _lost(history: RegionHistory, repair: Repair) -> SplitBrain:
+    target = target_below(history, repair.lost)
     msg = f"{len(repair.lost)} ids of {repair.table} cannot be restored, the first is {min(repair.lost)}"
     return SplitBrain(msg, remedy=f"drainmark reset REGION --to {target} --yes, which processes them again")
 
