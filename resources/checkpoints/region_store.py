@@ -95,7 +95,8 @@ class RegionTables:
         """Return a sink outside Delta; an owner opens it with its epoch."""
         if self._externals is None:
             raise UsageError(f"this process has no settings by which it could open {table.name}")
-        return self._externals.open(table, self.region, self.checkpoint.identity, epoch, reach, self._seen)
+        identity = self.checkpoint.identity
+        return self._externals.open(table, self.region, identity, epoch=epoch, faults=reach, seen=self._seen)
 
     def open(self, table: RegionTable) -> Any:
         """Return the object for a table: a `ManagedTable`, an `AdoptedTable`, or a sink outside Delta."""

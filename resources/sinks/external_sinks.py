@@ -28,6 +28,7 @@ class Externals:
         table: RegionTable,
         region: str,
         identity: Callable[[], str | None],
+        *,
         epoch: int,
         faults: Callable[[str], None],
         seen: dict[str, int],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,6 +40,22 @@ def test_a_crash_in_the_store_leaves_every_sink_as_it_should_be(kept: Scene, poi
     kept.assert_golden()
     left = {path.name.partition(".")[0] for path in (kept.folder / "states").rglob("*.0")}
     assert left == {str(number) for number in kept.history.states.ids}, "a checkpoint an id that counts, and no other"
+
+
+@pytest.mark.recovery
+def test_a_store_that_is_ahead_of_a_restored_home_fences_nobody_off(kept: Scene, tmp_path: Path) -> None:
+    """The store was not restored with the home: it has a later owner's mark, and checkpoints of unknown ids."""
+    kept.place.registry.close()
+    shutil.copytree(kept.home, tmp_path / "saved")
+    kept.reopen()
+    for _ in range(3):  # each run claims an epoch
+        kept.run_well(["run", 1])
+    kept.place.registry.close()
+    shutil.rmtree(kept.home)
+    shutil.copytree(tmp_path / "saved", kept.home)
+    kept.reopen()
+    kept.run_well(["run", GROUP])
+    kept.assert_golden()
 
 
 @pytest.mark.recovery

@@ -11,6 +11,9 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.runtime.commit.claim_checks import ready, require_takeover
 from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.jobs.runtime.commit.publish.outer_sinks import newest_of_all
+from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of
+from drainmark.jobs.state.handlers.data_store import DataStore
+from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
 
 
 def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code, *, is_verb: bool) -> Sequence[RegionTable]:
@@ -26,9 +29,10 @@ def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code, *, is_verb:
     store, registry, region = ledger.outside.store, ledger.outside.registry, ledger.region
     ledger.history, known = ready(ledger.outside, region, tables, code)
     previous, info = ledger.history.last_outcome, registry.region_info(region)
-    # A sink outside Delta may be ahead of a home from a backup: what follows must not have a version that it knows.
+    # What is outside may be ahead of a home from a backup: it must not take what follows for an older owner's.
     epoch, newest = newest_of_all(store, known, ledger.history.former if is_verb else ())
-    ledger.epoch = max(ledger.history.epoch, info.epoch, epoch) + 1
+    stored = _stored_epoch(ledger.outside.state_store, known)
+    ledger.epoch = max(ledger.history.epoch, info.epoch, epoch, stored) + 1
     ledger.controller.claimed(ledger.history, info.state, ledger.epoch)
     last_error = ledger.history.last_error
     row = ledger.row(
@@ -54,6 +58,14 @@ def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code, *, is_verb:
     attempts = ledger.history.attempts
     ledger.report("claim", {"epoch": ledger.epoch, "previous": previous.value, "attempts": attempts})
     return known
+
+
+def _stored_epoch(store: DataStore | None, tables: Sequence[RegionTable]) -> int:
+    """Return the newest epoch of an owner that wrote handlers' checkpoints of these states to a store of their own."""
+    if store is None:
+        return 0
+    names = [name for table in tables if store.exists(name := entry_of(table.name))]
+    return max((StoredCheckpoints(store.create(name)).newest_epoch() for name in names), default=0)
 
 
 def collect_orphans(ledger: Ledger) -> None:

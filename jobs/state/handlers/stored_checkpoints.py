@@ -136,6 +136,13 @@ class StoredCheckpoints:
         head.last, head.oldest = last, min(head.oldest, last)
         self._let_go(leaving)
 
+    def newest_epoch(self) -> int:
+        """Return the epoch of the last owner that wrote here, 0 before the first."""
+        try:
+            return _Head.from_bytes(self.entry.get(_HEAD)).epoch
+        except KeyError:
+            return 0
+
     def retire(self, through: int) -> int:
         """Delete checkpoints and chunks that no state from an id on needs (to retire an id retires all lower ones).
 

@@ -50,9 +50,7 @@ def newest_of_all(
     Raises:
         StoreUnavailable: a declared sink does not answer.
     """
-    found = [(INITIAL_ID, INITIAL_ID)]
-    for table in outer(tables):
-        found.append(_newest(store, table))
+    found = [(INITIAL_ID, INITIAL_ID), *(_newest(store, table) for table in outer(tables))]
     for table in outer(former):
         with suppress(StoreUnavailable, UsageError):
             found.append(_newest(store, table))
@@ -220,7 +218,7 @@ class _Content:
         return number <= self._edge and self._is_in_force(number)
 
     def _files(self) -> list[StagedFile]:
-        """Return the files with the rows: what the history shows, what will be published, and what a rewind restores."""
+        """Return the files with the rows: of the history, of what is not published yet, and what a rewind restores."""
         kept = self.store.table(self._name)
         found = {file.path: file for file in (kept.files.live() if kept.exists() else ())}
         for row in self.history.unpublished:
@@ -235,7 +233,7 @@ class _Content:
         files = self.store.table(self._name).files
         counts = row_counts(files.pieces(self._files(), [SEQUENCE_ID]))
         found = {number: rows for number, rows in counts.items() if self._is_in_force(number)}
-        return {number: 0 for number in self._with_a_file()} | found
+        return dict.fromkeys(self._with_a_file(), 0) | found
 
     def _with_a_file(self) -> Iterator[int]:
         """Yield the ids that have a file even without rows, if the sink was declared so."""
