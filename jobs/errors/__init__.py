@@ -300,7 +300,10 @@ class Interrupted(DrainmarkError):
 
 
 class SplitBrain(DrainmarkError):
-    """A managed table has changes that Drainmark did not make: another program commits to it."""
+    """A managed table has changes that Drainmark did not make, or a sink outside Delta is ahead of its region or behind.
+
+    Another program commits to the table, or one of them was restored from a backup without the others.
+    """
 
     id = "SPLIT_BRAIN"
     retry = Retry.PERMANENT
