@@ -300,7 +300,7 @@ class Interrupted(DrainmarkError):
 
 
 class SplitBrain(DrainmarkError):
-    """A managed table has changes that Drainmark did not make, or a sink outside Delta is ahead of its region or behind.
+    """A managed table has changes of others, or a sink outside Delta is ahead of its region or behind it.
 
     Another program commits to the table, or one of them was restored from a backup without the others.
     """

@@ -17,12 +17,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from by_hand import SCHEMA_JSON, HandFed
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake.schema import PrimitiveType
 from places import store_at
 
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import Halted, SplitBrain
 from drainmark.jobs.protocol.history import Outcome
+from drainmark.jobs.protocol.records.ids import app_id, txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.orchestration import doctor
 from drainmark.orchestration.doctor import region_repair
@@ -30,6 +32,7 @@ from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions, table_repair
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks.databases import engine_of, url_of
 
@@ -486,3 +489,29 @@ def test_a_failover_in_the_middle_of_a_run_is_found_before_the_next_group_hides_
     with pytest.raises(Halted):
         fed.drain()
     assert_repaired(fed)
+
+
+class Adopting(Beside):
+    """A region with a table that others made."""
+
+    @property
+    def tables(self) -> tuple[RegionTable, ...]:
+        theirs = RegionTable(
+            name="lake/theirs", role=TableRole.APPEND, operator="theirs", schema_json=SCHEMA_JSON, adopted=True
+        )
+        return (*HandFed.tables.fget(self), theirs)  # type: ignore[attr-defined]
+
+
+def test_an_adopted_table_ahead_of_a_restored_home_takes_no_later_group_for_an_old_one(
+    make: Callable[[str], Beside],
+) -> None:
+    place = make("sqlite").workplace
+    fed = Adopting(place, Path())
+    columns = Schema([Field("value", PrimitiveType("string")), Field("_sequence_id", PrimitiveType("long"))])
+    DeltaTable.create(
+        place.home / "lake" / "theirs", columns, configuration={REGION_PROPERTY: fed.region},
+        raise_if_key_not_exists=False,
+        commit_properties=CommitProperties(app_transactions=[Transaction(app_id(fed.region), txn_version(7, 9))]),
+    )  # fmt: skip
+    with fed.owning():
+        assert (fed.owner.epoch, fed.history().next_id) == (8, 10)

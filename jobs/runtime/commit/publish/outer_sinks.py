@@ -42,7 +42,7 @@ def outer(tables: Iterable[RegionTable]) -> list[RegionTable]:
 def newest_of_all(
     store: RegionStore, tables: Iterable[RegionTable], former: Iterable[RegionTable] = ()
 ) -> tuple[int, int]:
-    """Return the newest epoch, and the newest id, that the sinks of a region have.
+    """Return the newest epoch, and the newest id, that the sinks of a region have which others keep.
 
     Args:
         former: tables that the code has no more; of these, sinks that cannot be asked are passed over.
@@ -50,14 +50,19 @@ def newest_of_all(
     Raises:
         StoreUnavailable: a declared sink does not answer.
     """
-    found = [(INITIAL_ID, INITIAL_ID), *(_newest(store, table) for table in outer(tables))]
-    for table in outer(former):
+    found = [(INITIAL_ID, INITIAL_ID), *(_newest(store, table) for table in tables)]
+    for table in former:
         with suppress(StoreUnavailable, UsageError):
             found.append(_newest(store, table))
     return max(epoch for epoch, _ in found), max(number for _, number in found)
 
 
 def _newest(store: RegionStore, table: RegionTable) -> tuple[int, int]:
+    if table.adopted:
+        adopted = store.adopted(table.name)
+        return split_txn_version((adopted.txn_version() if adopted.exists() else None) or 0)
+    if not table.external:  # its versions are compared with the checkpoint table, and it is repaired as it was
+        return INITIAL_ID, INITIAL_ID
     sink = store.external(table)
     return sink.newest_epoch(), split_txn_version(sink.txn_version() or 0)[1]
 
