@@ -186,8 +186,10 @@ def resolve_target(history: RegionHistory, target: RewindTarget) -> int:
     if target.to_time is not None:
         times = commit_times(history.states.values())
         moment = target.to_time
-        before = [n for n, row in history.states.items() if times.get(row.attempt, row.recorded_at) <= moment]
-        return max(before, default=INITIAL_ID)
+        later = (n for n, row in history.states.items() if times.get(row.attempt, row.recorded_at) > moment)
+        # Nothing that was committed later may stay, even if a host whose clock is behind has taken over since.
+        first = next(later, history.next_id)
+        return history.states.ids.at_most(first - 1) or INITIAL_ID
     if target.by is not None:
         count = len(history.states)
         if not 0 <= target.by <= count:

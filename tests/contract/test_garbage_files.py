@@ -68,13 +68,20 @@ def test_data_files_beside_the_log_go_a_day_after_they_left(folder: LocalFolder)
     fresh = folder.path / "part-of-a-merge-at-work.parquet"
     fresh.write_bytes(b"1")
     for name in before:
-        os.utime(folder.path / name, (time.time() - 2 * HOUR,) * 2)
+        os.utime(folder.path / name, (time.time() - KEPT_SECONDS - HOUR,) * 2)
     found = garbage_of(folder, "lake/t", named=set(), below_epoch=9, now=time.time())
     assert set(found.files) == before - live - lately
     assert found.size == sum((folder.path / name).stat().st_size for name in found.files)
     folder.remove(found.files)
     assert paths(folder) == live | lately | {fresh.name}
     assert DeltaTable(folder.path).count() == len(live)
+
+
+def test_a_clock_that_is_hours_ahead_takes_no_file_from_a_merge_at_work(folder: LocalFolder) -> None:
+    fresh = folder.path / "part-of-a-merge-at-work.parquet"
+    fresh.write_bytes(b"1")
+    found = garbage_of(folder, "lake/t", named=set(), below_epoch=9, now=time.time() + 3 * HOUR)
+    assert fresh.name not in found.files
 
 
 @pytest.fixture

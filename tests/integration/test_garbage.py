@@ -133,10 +133,10 @@ def leave_orphans(place: Workplace) -> list[str]:
     store.staging("lake/two_item_changes", 1, uuid.uuid4().hex).write(columns, "orphan")
     merged = place.home / "lake" / "two_customers" / "part-00000-orphan.parquet"
     merged.write_bytes(b"x" * 1000)
-    os.utime(merged, (time.time() - 7200,) * 2)
+    os.utime(merged, (time.time() - DAYS,) * 2)
     inbox = store.inbox(1, "orphan")
     (inbox / "all").mkdir(parents=True)
-    os.utime(inbox, (time.time() - 7200,) * 2)
+    os.utime(inbox, (time.time() - DAYS,) * 2)
     return [path for path in data_files(place) if "orphan" in path]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from by_hand import Counting
+from by_hand import Counting, HandFed, Shown
 from deltalake import DeltaTable
 from scene import assert_none
 
@@ -46,11 +47,12 @@ def harmed(tmp_path: Path) -> Iterator[Counting]:
     scene.workplace.registry.close()
 
 
-def request(harmed: Counting, failpoints: str) -> dict[str, Any]:
+def request(harmed: HandFed, failpoints: str) -> dict[str, Any]:
     home = harmed.workplace.home
     return {
         "home": str(home), "root": str(home.parent), "master": "local[1]", "app": "none", "inputs": [],
         "region": harmed.region, "steps": [["repair"]], "failpoints": failpoints,
+        "settings": {"databases": dict(harmed.workplace.settings.databases)},
     }  # fmt: skip
 
 
@@ -78,3 +80,41 @@ def test_a_repair_that_failed_is_done_again(
     third = harmed.history().committed_id
     assert harmed.values() == [(1, "a"), (1, "b"), (2, "a"), (2, "c"), (third, "a")]
     assert harmed.values("last") == [(1, "b"), (2, "c"), (third, "a")]
+
+
+@pytest.fixture
+def behind(tmp_path: Path) -> Iterator[Shown]:
+    """Yield a region of three ids whose database and folder were deleted after them."""
+    settings = Settings(
+        home=tmp_path / "home", project_root=tmp_path, databases={"shop": f"sqlite:///{tmp_path}/shop.db"}
+    )
+    scene = Shown(Workplace(settings), tmp_path / "inbox", sinks=("rows", "files"))
+    for name in "abc":
+        scene.write(name, [name])
+        scene.add(name)
+    scene.drain()
+    (tmp_path / "shop.db").unlink()
+    shutil.rmtree(scene.workplace.home / "out")
+    yield scene
+    scene.workplace.registry.close()
+
+
+@pytest.mark.parametrize(
+    ("point", "action", "passing"),
+    [
+        pytest.param(point, action, passing, marks=() if (action, passing) == ("kill", 2) else pytest.mark.recovery)
+        for point in OF_REPAIRS for action in actions(point) for passing in (1, 2)
+    ],
+)  # fmt: skip
+def test_a_repair_of_sinks_outside_that_failed_is_done_again(
+    behind: Shown, nursery: Nursery, point: FailPoint, action: str, passing: int
+) -> None:
+    ended = nursery.start(request(behind, f"{point.value}:{action}:{passing}"), behind.workplace.home.parent).wait()
+    assert ended.code in ((-9,) if action == "kill" else (0, 1)), ended
+    table_repair.mend(behind.workplace, behind.region)
+    assert table_repair.plan(behind.workplace) == []
+    behind.write("d", ["d"])
+    behind.add("d")
+    behind.drain()
+    assert behind.shown("rows") == behind.shown("files") == behind.values()
+    assert [value for _, value in behind.values()] == list("abcd")

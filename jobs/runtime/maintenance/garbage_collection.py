@@ -22,7 +22,6 @@ EVERY_SECONDS = 3600.0
 """Minimum time between two collections of one run."""
 
 _KEPT = dt.timedelta(days=1)
-_SPOOL_SECONDS = 3600.0  # a probe, which has no claim, is over by then
 _SKEW_SECONDS = 60.0
 
 
@@ -68,7 +67,7 @@ def find_garbage(
     found = [
         store.leftovers.garbage(name, named.get(name, frozenset()), below_epoch=below_epoch, now=now) for name in names
     ]
-    spools = store.leftovers.dead_spools(below_epoch=below_epoch, before=now - _SPOOL_SECONDS)
+    spools = store.leftovers.dead_spools(below_epoch=below_epoch, before=since.timestamp())
     return Collected(tables=tuple(garbage for garbage in found if garbage.files), spools=spools)
 
 

@@ -1,7 +1,8 @@
 """Files of a managed table that are no longer needed, for `gc` to delete.
 
 A file stays if the table shows it or has shown it within the last day (a reader may hold that version of the table), or
-if a checkpoint row in reach of a rewind names it.
+if a checkpoint row in reach of a rewind names it. Where age alone decides, a day is long enough for every writer, also
+by a clock that is hours ahead: with SQLite, or without a registry, nobody notices such a clock.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from drainmark.resources.delta.upkeep.log_retention import KEPT_SECONDS, removed
 from drainmark.resources.storage.folder import PART, FileEntry, Folder
 
 _APPLICATION = re.compile(re.escape(app_id("")) + "[^/]+")
-_MERGED_SECONDS = 3600  # a merge writes beside the log and commits within seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def garbage_of(folder: Folder, name: str, *, named: Set[str], below_epoch: int, 
     elif commits.is_table(folder):
         table = commits.open_table(folder)
         kept = commits.live_paths(table) | removed_since(folder, now - KEPT_SECONDS) | named
-        dead = [*_staged(folder, kept, below_epoch), *_merged(folder, kept, now - _MERGED_SECONDS)]
+        dead = [*_staged(folder, kept, below_epoch), *_merged(folder, kept, now - KEPT_SECONDS)]
     else:
         return Garbage(table=name)
     files = tuple(sorted(entry.path for entry in dead))
@@ -84,7 +84,7 @@ def outside_regions(tables: Folder, *, now: float) -> Iterator[Garbage]:
                 continue
             kept = commits.live_paths(table) | removed_since(folder, now - KEPT_SECONDS)
             dead = [entry for entry in dead if entry.path not in kept]
-            dead += _merged(folder, kept, now - _MERGED_SECONDS) if is_autonomous else ()
+            dead += _merged(folder, kept, now - KEPT_SECONDS) if is_autonomous else ()
         files = tuple(sorted(entry.path for entry in dead))
         yield Garbage(table=name, files=files, size=sum(entry.size for entry in dead))
 
