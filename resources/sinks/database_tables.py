@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from drainmark.jobs.errors import DrainmarkError, Interrupted, TableRefused
 from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
+from drainmark.jobs.protocol.records.ids import split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.runtime.outside import Breach
 from drainmark.jobs.state.keyed_parts import parts_of
@@ -25,6 +25,7 @@ from drainmark.resources.delta.merge import KEEP_COLUMN, require_unique, rows_to
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks import database_writes
 from drainmark.resources.sinks.applied_version import AppliedVersion, create_applied
+from drainmark.resources.sinks.database_reader import DatabaseReader
 from drainmark.resources.sinks.database_target import DatabaseTarget
 from drainmark.resources.sinks.database_values import Unfit, may_be_unfit, up_to_unfit
 from drainmark.resources.sinks.seen_version import SeenVersion
@@ -33,10 +34,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Act = Callable[[sa.Connection], None]
-_IDS = 500  # fewer than a statement may have parameters
 
 
-class DatabaseTable:
+class DatabaseTable(DatabaseReader):
     """One table that a sink writes; it holds no connection between calls.
 
     Args:
@@ -65,11 +65,9 @@ class DatabaseTable:
     ) -> None:
         self._described = table
         self._seen = SeenVersion(table.name, seen)
-        self._target = DatabaseTarget(settings, table)
+        super().__init__(DatabaseTarget(settings, table))
         self._applied = AppliedVersion(self._target, region, table.operator, identity)
         self._pass = faults or (lambda _: None)
-
-    # --- reading ---------------------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
         """Say whether the table exists and belongs to this sink."""
@@ -87,53 +85,9 @@ class DatabaseTable:
         """Return the sequence id that the table has reached: databases have no version numbers of their own."""
         return split_txn_version(self.txn_version() or 0)[1]
 
-    def row_count(self) -> int:
-        """Return the number of rows of the region."""
-        return int(self._target.scalar(sa.func.count(self._target.id)) or 0)
-
-    def rows_above(self, to: int) -> int:
-        """Return the number of rows with ids above `to` (exclusive)."""
-        return int(self._target.scalar(sa.func.count(self._target.id).filter(self._target.id > to)) or 0)
-
-    def newest_id(self) -> int:
-        """Return the largest `_sequence_id`, 0 without one."""
-        return int(self._target.scalar(sa.func.max(self._target.id)) or INITIAL_ID)
-
-    def counts(self) -> dict[int, int | None]:
-        """Return the number of rows by id; {} if there is no table."""
-        with self._target.reading() as connection:
-            if not self._target.is_there(connection):
-                return {}
-            counted = sa.select(self._target.id, sa.func.count()).where(self._target.id.is_not(None))
-            return {int(number): int(rows) for number, rows in connection.execute(counted.group_by(self._target.id))}
-
     def newest_epoch(self) -> int:
         """Return the epoch of the version that the table has reached, 0 before the first."""
         return split_txn_version(self.txn_version() or 0)[0]
-
-    def read(
-        self,
-        columns: Sequence[str] | None = None,
-        where: pa.compute.Expression | None = None,
-        *,
-        upto: int | None = None,
-    ) -> pa.Table:
-        """Return the region's rows for which `where` holds, in no order.
-
-        Args:
-            columns: all by default.
-            where: a condition on any of the columns; it is applied after the rows left the database.
-            upto: the last id (inclusive) whose rows the database returns.
-        """
-        rows = self._target.rows([self._target.id.is_not(None) if upto is None else self._target.id <= upto], where)
-        return rows if columns is None else rows.select(list(columns))
-
-    def read_ids(self, ids: Collection[int]) -> pa.Table:
-        """Return the rows of some ids, in no order; the database returns no other rows."""
-        ordered = sorted(ids)
-        return self._target.rows(
-            [self._target.id.in_(ordered[first : first + _IDS]) for first in range(0, len(ordered), _IDS)]
-        )
 
     # --- before anything is committed ------------------------------------------------------------------------------
 
@@ -301,10 +255,9 @@ class DatabaseTable:
         """
 
         def act(connection: sa.Connection) -> None:
-            table = self._target.table
+            table, is_mine = self._target.table, self._target.id.is_not(None)
             if keys:
-                mine = self._target.id.is_not(None)
-                database_writes.merge(connection, table, rows(written), keys, leaving=mine)
+                database_writes.merge(connection, table, rows(written), keys, leaving=is_mine)
             else:
                 database_writes.withdraw(connection, table, {*written, *leaving})
                 database_writes.insert(connection, table, rows(written) if written else ())

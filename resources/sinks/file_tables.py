@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from drainmark.jobs.errors import DrainmarkError, Fenced, ForeignTable, Interrupted
 from drainmark.jobs.failpoints import InjectedFailure
-from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
+from drainmark.jobs.protocol.records.ids import split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.runtime.outside import Breach
 from drainmark.jobs.tasks.judged_rows import unheld
@@ -22,6 +22,7 @@ from drainmark.resources.delta.commits import Faults, Published
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks.file_folders import FolderPlace
 from drainmark.resources.sinks.file_formats import require_format
+from drainmark.resources.sinks.file_reader import FileReader
 from drainmark.resources.sinks.seen_version import SeenVersion
 from drainmark.resources.sinks.sink_files import SinkFiles, Writing
 from drainmark.resources.sinks.version_note import VersionNote
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class FileTable:
+class FileTable(FileReader):
     """The files of one sink; it keeps nothing open between calls.
 
     Args:
@@ -58,8 +59,7 @@ class FileTable:
         seen: dict[str, int] | None = None,
     ) -> None:
         self._seen = SeenVersion(table.name, seen)
-        self._files = SinkFiles(settings, table)
-        self._place = self._files.place
+        super().__init__(SinkFiles(settings, table))
         self._note = VersionNote(self._place, region, table.operator, identity)
         self._epoch = epoch
         self._pass = faults or (lambda _: None)
@@ -85,51 +85,9 @@ class FileTable:
         """Return the sequence id that the place has reached: folders have no version numbers of their own."""
         return split_txn_version(self.txn_version() or 0)[1]
 
-    def row_count(self) -> int | None:
-        """Return None: the rows are not counted."""
-        return None
-
-    def rows_above(self, to: int) -> int:
-        """Return the number of rows in the files of ids above `to` (exclusive); it reads one file at a time."""
-        return sum(self._files.rows([number]).num_rows for number in self._files.ids() if number > to)
-
-    def newest_id(self) -> int:
-        """Return the largest id that has a file, 0 without one."""
-        return max(self._files.ids(), default=INITIAL_ID)
-
-    def counts(self) -> dict[int, int | None]:
-        """Return None by id for each id that has a file: its rows are not counted.
-
-        A file that a rewind noted as withdrawn, and could not delete before it was killed, does not count.
-        """
-        is_withdrawn = self._place.withdrawn()
-        return {number: None for number in self._files.ids() if not is_withdrawn(self._files.name(number))}
-
     def newest_epoch(self) -> int:
         """Return the newest epoch of an owner that wrote, or began to write, to the place; 0 before the first."""
         return max(split_txn_version(self.txn_version() or 0)[0], self._place.newest_epoch())
-
-    def read(
-        self,
-        columns: Sequence[str] | None = None,
-        where: pa.compute.Expression | None = None,
-        *,
-        upto: int | None = None,
-    ) -> pa.Table:
-        """Return the rows for which `where` holds, sorted by id; the names of the files have the ids.
-
-        Args:
-            columns: all by default.
-            where: a condition on any of the columns.
-            upto: the last id (inclusive) whose file is read.
-        """
-        rows = self._files.rows(number for number in self._files.ids() if upto is None or number <= upto)
-        rows = rows if where is None else rows.filter(where)
-        return rows if columns is None else rows.select(list(columns))
-
-    def read_ids(self, ids: Collection[int]) -> pa.Table:
-        """Return the rows of some ids, sorted by id; it reads no other files."""
-        return self._files.rows(set(ids).intersection(self._files.ids()))
 
     # --- before anything is committed ------------------------------------------------------------------------------
 

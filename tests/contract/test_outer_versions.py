@@ -6,11 +6,13 @@ takes over. After the printed remedy the sink has the rows of the Delta table of
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +38,10 @@ from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks.databases import engine_of, url_of
 
-QUICK = ("sqlite", "folder")
-KINDS = [
-    pytest.param(kind, marks=() if kind in QUICK else pytest.mark.slow)
-    for kind in (*QUICK, "postgresql", "keyed", "folders", "bucket")
-]
-FEW = KINDS[:2] + KINDS[3:]
+ALL = ("sqlite", "folder", "postgresql", "keyed", "folders", "bucket")
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ALL]
+KINDS = ["sqlite", *SLOW[1:]]
+FEW = [SLOW[0], SLOW[1], SLOW[3], SLOW[5]]
 FILE = {"format": "csv", "name": "part-{sequence_id}"}
 
 
@@ -247,7 +247,7 @@ def test_a_sink_behind_its_region_halts_until_its_ids_are_written_again(
     assert_repaired(fed)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SLOW)
 def test_a_sink_that_is_gone_is_not_begun_anew_and_is_written_again(make: Callable[[str], Beside], kind: str) -> None:
     fed = make(kind)
     fed.take("a", "b")
@@ -258,7 +258,7 @@ def test_a_sink_that_is_gone_is_not_begun_anew_and_is_written_again(make: Callab
     assert_repaired(fed)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SLOW)
 def test_ids_that_the_lost_time_withdrew_come_back(make: Callable[[str], Beside], kind: str) -> None:
     """After the backup, the region went back below it: the sink lacks ids that the home knows, and has others."""
     fed = make(kind)
@@ -275,7 +275,7 @@ def test_ids_that_the_lost_time_withdrew_come_back(make: Callable[[str], Beside]
         assert fed.beside() == fed.values()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SLOW)
 @pytest.mark.parametrize("point", ["repair.before_commit", "repair.after_commit"])
 def test_a_repair_that_is_killed_is_repeated(
     make: Callable[[str], Beside], monkeypatch: pytest.MonkeyPatch, kind: str, point: str
@@ -316,7 +316,7 @@ def test_a_repair_brings_what_is_committed_and_not_published(make: Callable[[str
     assert_repaired(fed)
 
 
-@pytest.mark.parametrize("kind", FEW)
+@pytest.mark.parametrize("kind", ["sqlite", *FEW[1:]])
 def test_a_sink_that_only_lacks_what_is_not_published_is_no_damage(make: Callable[[str], Beside], kind: str) -> None:
     fed = make(kind)
     fed.take("a")
@@ -400,7 +400,7 @@ def test_a_sink_waits_for_the_repair_of_its_history(make: Callable[[str], Beside
     assert_goes_on(fed)
 
 
-@pytest.mark.parametrize("kind", KINDS[:2])
+@pytest.mark.parametrize("kind", SLOW[:2])
 def test_ids_beyond_the_horizon_are_named_and_the_reset_that_is_told_brings_them(
     make: Callable[[str], Beside], kind: str
 ) -> None:
@@ -436,6 +436,7 @@ def trim(fed: Beside, through: int) -> None:
     fed.owner.release(Outcome.CLEAN)
 
 
+@pytest.mark.slow
 def test_the_desk_of_dagster_repairs_by_the_same_plan(make: Callable[[str], Beside]) -> None:
     fed = make("sqlite")
     fed.take("a", "b")
@@ -446,6 +447,7 @@ def test_the_desk_of_dagster_repairs_by_the_same_plan(make: Callable[[str], Besi
     assert_goes_on(fed)
 
 
+@pytest.mark.slow
 def test_files_that_leave_are_kept_aside(make: Callable[[str], Beside]) -> None:
     fed = make("folder")
     fed.take("a")
@@ -458,6 +460,7 @@ def test_files_that_leave_are_kept_aside(make: Callable[[str], Beside]) -> None:
     assert "b1" in kept.read_text()
 
 
+@pytest.mark.slow
 def test_a_sink_whose_table_was_dropped_after_everything_left_it_is_begun_anew(make: Callable[[str], Beside]) -> None:
     fed = make("sqlite")
     fed.take("a")
@@ -515,3 +518,19 @@ def test_an_adopted_table_ahead_of_a_restored_home_takes_no_later_group_for_an_o
     )  # fmt: skip
     with fed.owning():
         assert (fed.owner.epoch, fed.history().next_id) == (8, 10)
+
+
+def test_a_rewind_to_a_time_keeps_nothing_that_was_committed_later_by_a_clock_that_is_behind(
+    make: Callable[[str], Beside],
+) -> None:
+    fed = make("")
+    fed.take("a")
+    for name in "bc":
+        fed.write(name, [name])
+        fed.add(name)
+    moment = dt.datetime.now(dt.UTC)
+    with fed.owning():
+        fed.process(1)
+        fed.owner.ledger.outside = replace(fed.owner.ledger.outside, clock=lambda: time.time() - 3600)
+        fed.process(1)
+    assert interventions.resolve_target(fed.history(), RewindTarget(to_time=moment)) == 1
