@@ -24,7 +24,7 @@ IN_THE_DEFAULT_RUN = ("how-to/skip.md",)
 
 NOT_RUN = {
     "tutorial.md": 2,
-    "how-to/deploy.md": 4,
+    "how-to/deploy.md": 5,
     "how-to/kafka.md": 3,
     "how-to/monitor.md": 1,
     "how-to/postgres.md": 2,
