@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,13 +12,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
 from urllib.parse import urlsplit
 
-Fault = Literal["403", "500", "503", "timeout", "short body", "truncated page", "lost reply", "unconditional"]
-"""A lost reply: the request succeeds, but is answered with a 500. Unconditional: If-None-Match is not passed on."""
+Fault = Literal[
+    "403", "500", "503", "timeout", "short body", "truncated page", "lost reply", "unconditional", "late write",
+    "from the beginning",
+]  # fmt: skip
+"""A lost reply: the request succeeds, but is answered with a 500. Unconditional: If-Match and If-None-Match are left
+out. A late write: the proxy checks If-None-Match, and writes later. From the beginning: start-after is left out."""
 Chooser = Callable[[str, str, int], Fault | None]
 """(method, path with query, number of earlier requests with that method and path) -> the fault, or None."""
 
 TIMEOUT_SECONDS = 60.0
 """Longer than any client of the tests waits."""
+LATE_SECONDS = 0.05
 _ERROR = "<?xml version='1.0'?><Error><Code>{}</Code><Message>{}</Message></Error>"
 _HOP = {"connection", "content-length", "date", "server", "transfer-encoding"}
 
@@ -31,6 +37,7 @@ class FaultProxy(ThreadingHTTPServer):
         error: the code and the message of a 403 and of a 500.
         seen: "METHOD /path?query" of every request, in order.
         sent: the total bytes of the contents of all answers.
+        alter: a function of method, path with query, and content of an answer; it returns the content to send.
     """
 
     daemon_threads = True
@@ -43,6 +50,7 @@ class FaultProxy(ThreadingHTTPServer):
         self.error = ("InternalError", "We encountered an internal error.")
         self.seen: list[str] = []
         self.sent = 0
+        self.alter: Callable[[str, str, bytes], bytes] = lambda method, path, content: content
         self.lock = threading.Lock()
 
     def fault(self, method: str, path: str) -> Fault | None:
@@ -71,14 +79,28 @@ class _Handler(BaseHTTPRequestHandler):
             self._forward(body)
             self._answer(500, {"Content-Type": "application/xml"}, _ERROR.format(*self.server.error).encode())
         else:
-            if fault == "unconditional":
-                del self.headers["If-None-Match"]
+            if fault == "from the beginning":
+                self.path = re.sub("&?start-after=[^&]*", "", self.path)
+            if fault == "late write" and self._is_there():
+                self._answer(412, {"Content-Type": "application/xml"}, _ERROR.format("PreconditionFailed", "").encode())
+                return
+            if fault in ("unconditional", "late write"):
+                del self.headers["If-None-Match"], self.headers["If-Match"]
             status, headers, content = self._forward(body)
             if fault == "truncated page":
                 content = content[: len(content) * 2 // 3]
+            content = self.server.alter(self.command, self.path, content)
             self._answer(status, headers, content, cut=fault == "short body")
 
     do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _serve
+
+    def _is_there(self) -> bool:
+        connection = HTTPConnection(self.server.upstream, timeout=30)
+        connection.request("GET", self.path, headers={k: v for k, v in self.headers.items() if k == "Authorization"})
+        there = connection.getresponse().status == 200
+        connection.close()
+        time.sleep(LATE_SECONDS)
+        return there
 
     def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
         connection = HTTPConnection(self.server.upstream, timeout=30)

@@ -52,14 +52,18 @@ class Bucket:
         """Return an object's bytes, or the range of them that the options of the client ask for.
 
         Raises:
-            ObjectMissing, ObjectChanged: it is gone, or does not match the condition in the options.
+            ObjectMissing, ObjectChanged: it is gone, or does not match the condition in the options. The answer's ETag
+                is compared as well, since some servers ignore `If-Match`.
         """
         import obstore
         from obstore.exceptions import PreconditionError
 
         with told(self, key):
             try:
-                return bytes(obstore.get(_store(self), key, options=options).bytes())
+                answer = obstore.get(_store(self), key, options=options)
+                if "if_match" in options and etag_of(answer.meta["e_tag"] or "") != etag_of(options["if_match"]):
+                    raise ObjectChanged(f"s3://{self.name}/{key} is another object now")
+                return bytes(answer.bytes())
             except FileNotFoundError as error:
                 if "NoSuchBucket" in str(error):
                     raise OSError(errno.ENOENT, "there is no such bucket", f"s3://{self.name}/{key}") from None
@@ -183,6 +187,11 @@ class _Parts(_ObjectFile):
     def write(self, content: Any) -> int:
         with told(self._bucket, self._key):
             return int(self._file.write(memoryview(content).tobytes()))  # a copy, since Arrow reuses its buffers
+
+
+def etag_of(quoted: str) -> str:
+    """Return an ETag without quotes, and without the mark of proxies that compress: the object has the same content."""
+    return quoted.removeprefix("W/").strip('"')
 
 
 @contextmanager

@@ -133,18 +133,23 @@ def _files(wanted: Wanted, scan: DirectoryScan | None, folder: str | None) -> li
 def _objects(
     workplace: Workplace, wanted: Wanted, scan: DirectoryScan | None, folder: str | None
 ) -> list[tuple[str, NewTrigger | str]]:
-    """Return (uri, trigger) of the wanted objects, by key."""
+    """Return (uri, trigger or the reason against one) of the wanted objects, by key."""
     from drainmark.jobs.runtime.scan.bucket_objects import trigger_of_object
 
     bucket, _ = address_of(wanted.pattern)
     below = prefix_of(folder) if folder is not None and is_object(folder) else (bucket, "")
     found: list[NewTrigger] = []
-    for facts in workplace.inputs.matching(wanted.pattern):
-        if _is_within(facts.modified, wanted):
+    refused: list[tuple[str, NewTrigger | str]] = []
+    for facts, reason in workplace.inputs.matching(wanted.pattern):
+        if not _is_within(facts.modified, wanted):
+            continue
+        if reason is not None:
+            refused.append((object_uri(bucket, facts.key), reason))
+        else:
             relative = facts.key.removeprefix(below[1]) if below[0] == bucket else facts.key
             output = _output_of(object_uri(bucket, facts.key), relative, wanted, scan)
             found.append(trigger_of_object(bucket, facts, output=output, origin=ORIGIN))
-    return [(trigger.uri, trigger) for trigger in workplace.inputs.with_versions(bucket, found)]
+    return [(trigger.uri, trigger) for trigger in workplace.inputs.with_versions(bucket, found)] + refused
 
 
 def _matching(wanted: Wanted) -> list[str]:

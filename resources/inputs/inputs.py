@@ -27,8 +27,10 @@ from drainmark.jobs.runtime.scan.bucket_listing import PrefixListing
 from drainmark.jobs.runtime.scan.bucket_objects import (
     ObjectFacts,
     identity_of_object,
+    is_marker,
     listing_prefix,
     literal_prefix,
+    refusal_of,
     selects,
 )
 from drainmark.jobs.runtime.scan.folder import IS_LINK, identity_key, identity_of, path_of
@@ -39,7 +41,8 @@ from drainmark.jobs.runtime.scan.scanner import Listing, Scanner, scan_once
 from drainmark.jobs.tasks.buckets import Bucket, StoredObject
 from drainmark.resources.inputs.disposal import dispose
 from drainmark.resources.inputs.spool import spool
-from drainmark.resources.storage.object_store import PAGE_KEYS, ObjectStore, object_store
+from drainmark.resources.storage.object_listing import PAGE_KEYS
+from drainmark.resources.storage.object_store import ObjectStore, object_store
 from drainmark.resources.storage.s3_connection import PARALLEL
 
 if TYPE_CHECKING:
@@ -154,15 +157,19 @@ class Inputs:
         """Say whether there is a folder to scan; always True for a bucket, which only the scan itself checks."""
         return is_object(location) or Path(location).is_dir()
 
-    def matching(self, address: str) -> Iterator[ObjectFacts]:
+    def matching(self, address: str) -> Iterator[tuple[ObjectFacts, str | None]]:
         """Yield the objects at an address: `s3://BUCKET/` and a key, a folder, or a glob (`**` includes subfolders).
+
+        With each object comes the reason why it cannot be read, None if it can.
 
         Raises:
             UsageError: the address names no bucket.
         """
         bucket, glob = address_of(address)
         for page in self.objects.pages(bucket, literal_prefix(glob)):
-            yield from (facts for facts in page if not facts.key.endswith("/") and selects(glob, facts.key))
+            for facts in page:
+                if not is_marker(facts) and selects(glob, facts.key.rstrip("/")):
+                    yield facts, refusal_of(facts, lambda key: _there(self.objects, bucket, key))
 
     def lost(self, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the uris of inputs that are gone, and of inputs that were replaced by other files.
@@ -317,10 +324,14 @@ class _Objects:
         )
 
     def head(self, key: str) -> ObjectFacts | None:
-        try:
-            return self.objects.head(self.bucket, key)
-        except ObjectMissing:
-            return None
+        return _there(self.objects, self.bucket, key)
+
+
+def _there(objects: ObjectStore, bucket: str, key: str) -> ObjectFacts | None:
+    try:
+        return objects.head(bucket, key)
+    except ObjectMissing:
+        return None
 
 
 def _newest(identity: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from drainmark.jobs.errors import ObjectChanged, StoreRefused, StoreUnavailable
-from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts
-from drainmark.jobs.tasks.buckets import CONNECT_SECONDS, Bucket
+from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts, may_be_altered
+from drainmark.jobs.tasks.buckets import CONNECT_SECONDS, Bucket, etag_of
 from drainmark.resources.storage.object_errors import AGAIN, code_of
+from drainmark.resources.storage.object_listing import PAGE_KEYS, listed
 from drainmark.resources.storage.s3_connection import ATTEMPTS, READ_SECONDS, S3Connection
 
 if TYPE_CHECKING:
@@ -25,13 +26,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-PAGE_KEYS = 1000
-"""The most keys that a store puts on a page of a listing."""
-
 _CHUNK = 1024 * 1024
 _DELETED_AT_ONCE = 1000
 _BACK_OFF_SECONDS = 0.2
-_LAST = "\U0010ffff"  # sorts after every key below a folder, so that a listing goes on after the folder
 _WRITE_NO_LINK = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
 """Flags for a file of the spool: they follow no link, which would lead the copy to another place."""
 
@@ -116,7 +113,7 @@ class ObjectStore:
             if written != size:
                 raise StoreUnavailable(f"s3://{bucket}/{key} came with {written} of {size} bytes", remedy=AGAIN)
 
-        self._read(bucket, key, copy, IfMatch=f'"{etag}"', **_of(version))
+        self._read(bucket, key, copy, etag=etag, **_of(version))
 
     def pages(
         self,
@@ -127,50 +124,35 @@ class ObjectStore:
         recursive: bool = True,
         first_page: int = PAGE_KEYS,
     ) -> Iterator[tuple[ObjectFacts, ...]]:
-        """Yield the objects below a prefix in the order of their keys, page by page (1000 at most).
+        """Yield the objects below a prefix in the order of their keys, page by page (1000 at most): all, or an error.
 
-        Each request begins after the last key of the page before. If a page fails after all tries, the error is raised:
-        the pages before it are not a complete listing.
+        Two objects may have the same key if the server alters keys in its answers: see `may_be_altered`.
 
         Args:
             start_after: leave out keys up to and including this one.
             recursive: also keys with a slash after the prefix.
             first_page: limit of the keys on the first page.
+
+        Raises:
+            StoreRefused: the server does not list as S3 does; `object_listing` says what it must keep to.
         """
-        arguments: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, **({} if recursive else {"Delimiter": "/"})}
-        cursor, size = start_after, {"MaxKeys": first_page} if first_page < PAGE_KEYS else {}
-        while True:
-            with self.connection.translating("list", bucket, prefix):
-                page = self.connection.client.list_objects_v2(
-                    **arguments, **({"StartAfter": cursor} if cursor else {}), **size
-                )
-                found = tuple(_facts(entry["Key"], entry, size=entry["Size"]) for entry in page.get("Contents", ()))
-                folders = [item["Prefix"] + _LAST for item in page.get("CommonPrefixes", ())]
-                is_last = not page["IsTruncated"]
-            reached = max([entry.key for entry in found] + folders, default=cursor)
-            if not is_last and reached <= cursor:
-                msg = f"the listing of {bucket}/{prefix} does not advance: its pages are not in the order of the keys"
-                raise StoreRefused(msg, remedy="a general purpose bucket lists in order, a directory bucket does not")
-            yield found
-            if is_last:
-                return
-            cursor, size = reached, {}
+        for page in listed(
+            self.connection, bucket, prefix, start_after=start_after, recursive=recursive, first_page=first_page
+        ):
+            yield tuple(_facts(entry["Key"], entry, size=entry["Size"]) for entry in page.objects)
 
     def names(self, bucket: str, prefix: str) -> Iterator[str]:
         """Yield the names of the objects and folders directly below a prefix that ends in a slash, in their order.
 
         An object with the prefix itself as its key is left out: consoles create such an object for an empty folder.
+
+        Raises:
+            StoreRefused: as `pages`.
         """
-        going_on: dict[str, str] = {}
-        while True:
-            with self.connection.translating("list", bucket, prefix):
-                page = self.connection.client.list_objects_v2(Bucket=bucket, Prefix=prefix, Delimiter="/", **going_on)
-                found = [entry["Key"] for entry in page.get("Contents", ()) if entry["Key"] != prefix]
-                found += [entry["Prefix"].rstrip("/") for entry in page.get("CommonPrefixes", ())]
+        for page in listed(self.connection, bucket, prefix, recursive=False):
+            found = [entry["Key"] for entry in page.objects if entry["Key"] != prefix]
+            found += [folder.rstrip("/") for folder in page.folders]
             yield from sorted(key.removeprefix(prefix) for key in found)
-            if not page["IsTruncated"]:
-                return
-            going_on = {"ContinuationToken": page["NextContinuationToken"]}
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -185,7 +167,7 @@ class ObjectStore:
         """
         with self.connection.translating("write", bucket, key):
             condition = {"IfNoneMatch": "*"} if if_absent else {}
-            return _etag(self.connection.client.put_object(Bucket=bucket, Key=key, Body=body, **condition)["ETag"])
+            return etag_of(self.connection.client.put_object(Bucket=bucket, Key=key, Body=body, **condition)["ETag"])
 
     def copy(self, bucket: str, key: str, to_bucket: str, to_key: str, *, etag: str | None = None) -> None:
         """Copy an object inside the store, a large one in parts; an object at the target is replaced.
@@ -221,8 +203,13 @@ class ObjectStore:
 
     def delete(self, bucket: str, keys: Sequence[str]) -> None:
         """Delete objects; missing objects are no error."""
-        for first in range(0, len(keys), _DELETED_AT_ONCE):
-            objects = [{"Key": key} for key in keys[first : first + _DELETED_AT_ONCE]]
+        odd = [key for key in keys if may_be_altered(key)]  # no list in XML can hold them
+        for key in odd:
+            with self.connection.translating("delete", bucket, key):
+                self.connection.client.delete_object(Bucket=bucket, Key=key)
+        plain = [key for key in keys if not may_be_altered(key)] if odd else keys
+        for first in range(0, len(plain), _DELETED_AT_ONCE):
+            objects = [{"Key": key} for key in plain[first : first + _DELETED_AT_ONCE]]
             with self.connection.translating("delete in", bucket, ""):
                 answer = self.connection.client.delete_objects(
                     Bucket=bucket, Delete={"Objects": objects, "Quiet": True}
@@ -233,11 +220,22 @@ class ObjectStore:
 
     # --- the boundary ------------------------------------------------------------------------------------------------
 
-    def _read(self, bucket: str, key: str, consume: Callable[[Iterator[bytes]], _T], **condition: str) -> _T:
-        """Pass an object's bytes to a function, again if they break off: botocore retries only until the first byte."""
+    def _read(
+        self, bucket: str, key: str, consume: Callable[[Iterator[bytes]], _T], *, etag: str | None = None, **asked: str
+    ) -> _T:
+        """Pass an object's bytes to a function, again if they break off: botocore retries only until the first byte.
+
+        Args:
+            etag: that the object must have. The answer's is compared as well: some servers ignore `If-Match`.
+        """
+        condition = asked if etag is None else {**asked, "IfMatch": f'"{etag}"'}
         for attempt in range(1, self.connection.attempts + 1):
             with self.connection.translating("read", bucket, key):
-                body = self.connection.client.get_object(Bucket=bucket, Key=key, **condition)["Body"]
+                answer = self.connection.client.get_object(Bucket=bucket, Key=key, **condition)
+                body = answer["Body"]
+                if etag is not None and etag_of(answer.get("ETag", "")) != etag:
+                    body.close()
+                    raise ObjectChanged(f"s3://{bucket}/{key} is another object now")
             try:
                 with self.connection.translating("read", bucket, key), contextlib.closing(body):
                     return consume(body.iter_chunks(_CHUNK))
@@ -266,11 +264,7 @@ def _facts(key: str, answer: Mapping[str, Any], *, size: int) -> ObjectFacts:
     return ObjectFacts(
         key=key,
         size=size,
-        etag=_etag(answer["ETag"]),
+        etag=etag_of(answer["ETag"]),
         modified=answer["LastModified"].timestamp(),
         version=answer.get("VersionId"),
     )
-
-
-def _etag(quoted: str) -> str:
-    return quoted.strip('"')

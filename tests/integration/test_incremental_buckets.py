@@ -246,6 +246,41 @@ def test_a_first_look_that_fails_goes_on_where_it_was(
     assert (taken if order == "name" else sorted(taken)) == [f"{scene.uri}/{name}" for name in names]
 
 
+@pytest.fixture
+def altering(s3_server: str, scene: Scene) -> Iterator[Scene]:
+    """Return a bucket that is listed by a server which writes U+FFFD for control characters."""
+    with fault_proxy(s3_server) as proxy:
+        proxy.alter = lambda method, path, page: page.replace(b"%0B", b"%EF%BF%BD") if "list-type" in path else page
+        scene.start(LIMITS, ObjectStore(proxy.url))
+        yield scene
+
+
+@pytest.mark.seed("CL1")
+@pytest.mark.parametrize("many", [3, 40])
+def test_an_object_that_is_listed_under_another_key_is_left_out_by_name(altering: Scene, many: int) -> None:
+    """All other objects are taken, also those with U+FFFD in their own key, and new ones in later scans."""
+    altering.put("\x0bnote.txt", "\ufffd.txt", "z\x0b", *(f"d/{number:02d}.txt" for number in range(many)))
+    found = altering.scan(pattern="*.txt")
+    assert [uri for uri, _ in found.refused] == [f"{altering.uri}/\ufffdnote.txt"]
+    assert "without control characters" in found.refused[0][1]
+    assert altering.names(found)[-1] == "\ufffd.txt"
+    assert found.new_count == many + 1
+    altering.put("d/99.txt", "e.txt")
+    assert altering.names(altering.scan(pattern="*.txt")) == ["d/99.txt", "e.txt"]
+
+
+def test_a_key_that_ends_in_a_slash_is_left_out_by_name_if_it_has_content(scene: Scene) -> None:
+    for key, text in (("a.txt/", b"rows"), ("marker.txt/", b""), ("other/", b"not of the pattern"), ("d/", b"")):
+        scene.store.put(scene.bucket, f"in/{key}", text)
+    scene.put("d/b.txt")
+    found = scene.scan(pattern="*.txt")
+    assert scene.names(found) == ["d/b.txt"]
+    assert [uri for uri, _ in found.refused] == [f"{scene.uri}/a.txt/"]
+    matching = {facts.key: reason for facts, reason in scene.inputs.matching(f"{scene.uri}/*.txt")}
+    assert list(matching) == ["in/a.txt/"]
+    assert "slash" in str(matching["in/a.txt/"])
+
+
 def test_a_prefix_that_was_emptied_is_a_small_one_again(large: Scene) -> None:
     large.store.delete(large.bucket, [f"in/{'bdf'[number % 3]}/{number:02d}.txt" for number in range(5, 30)])
     large.start(ROUNDS)

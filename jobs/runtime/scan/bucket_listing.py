@@ -13,9 +13,15 @@ from dataclasses import replace
 from typing import Protocol
 
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
-from drainmark.jobs.protocol.records.addresses import address_of, prefix_of
+from drainmark.jobs.protocol.records.addresses import address_of, object_uri, prefix_of
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
-from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts, trigger_of_object
+from drainmark.jobs.runtime.scan.bucket_objects import (
+    ObjectFacts,
+    is_marker,
+    may_be_altered,
+    refusal_of,
+    trigger_of_object,
+)
 from drainmark.jobs.runtime.scan.found import Found
 from drainmark.jobs.runtime.scan.index import ScanNote
 from drainmark.jobs.runtime.scan.verdict import Candidate, Passed
@@ -41,7 +47,8 @@ class Objects(Protocol):
 class PrefixListing:
     """The objects below a prefix; an entry is the facts about one object.
 
-    A put is atomic: an object is there whole or not at all. Keys that end in a slash are markers of folders, no files.
+    A put is atomic: an object is there whole or not at all. An empty object whose key ends in a slash marks a folder.
+    Objects that nobody can fetch under the key that is listed, or whose key ends in a slash, are refused.
     """
 
     settles = False
@@ -57,6 +64,7 @@ class PrefixListing:
     def forget(self) -> None:
         self._tails = _Tails(self._prefix)
         self._round: _Tails | None = None
+        self._refused: dict[ObjectFacts, str] = {}  # so that each scan does not ask for them again
 
     def require(self) -> None:
         """Accept every prefix: one without objects is empty."""
@@ -73,8 +81,14 @@ class PrefixListing:
         return hash((entry.size, entry.etag))
 
     def candidate(self, entry: ObjectFacts, found: Found) -> Candidate | None:
-        output = None if entry.key.endswith("/") else self._scan.output_of(entry.key[len(self._prefix) :])
+        if is_marker(entry):
+            return None
+        output = self._scan.output_of(entry.key[len(self._prefix) :].rstrip("/"))
         if output is None:
+            return None
+        if reason := self._refused.get(entry) or refusal_of(entry, self._objects.head):
+            self._refused[entry] = reason
+            found.refused.append((object_uri(self._bucket, entry.key), reason))
             return None
         trigger = trigger_of_object(self._bucket, entry, output=output)
         place = (entry.modified if self._scan.order == "mtime" else 0, entry.key)
@@ -95,7 +109,7 @@ class PrefixListing:
         by_name = self._scan.order != "mtime"
         for number, page in enumerate(self._objects.pages(note.at or ""), start=1):
             self._tails.extend(page)
-            yield page, page[-1].key if by_name and page and number % _PAGES_A_BATCH == 0 else None
+            yield page, _last_key(page) if by_name and number % _PAGES_A_BATCH == 0 else None
 
     def news(self, note: ScanNote, found: Found) -> Iterator[Sequence[ObjectFacts]]:
         """Yield the objects after each tail up to the next known key, and the objects before the first folder."""
@@ -127,7 +141,7 @@ class PrefixListing:
         self._round = _Tails(self._prefix)
         for page in self._objects.pages(after):
             self._round.extend(page)
-            after = page[-1].key if page else after  # a page of folders only is empty, but not the last page
+            after = _last_key(page) or after  # a page of folders only is empty, but not the last page
             yield after, page
 
     # --- memory ------------------------------------------------------------------------------------------------------
@@ -141,6 +155,11 @@ class PrefixListing:
         return set(sorted(waiting)[:_HEADS]), {}
 
 
+def _last_key(page: Sequence[ObjectFacts]) -> str | None:
+    """Return the last key of a page from which a listing can go on: one that the server has not altered."""
+    return next((facts.key for facts in reversed(page) if not may_be_altered(facts.key)), None)
+
+
 class _Tails:
     """The greatest key of each folder directly below a prefix ("" for keys in no folder); of all, if there are many."""
 
@@ -152,7 +171,7 @@ class _Tails:
 
     def extend(self, facts: Sequence[ObjectFacts]) -> None:
         """Add keys that were listed."""
-        for key in (each.key for each in facts):
+        for key in (each.key for each in facts if not may_be_altered(each.key)):
             self._greatest = max(self._greatest, key)
             if not self._are_many:
                 folder = self._folder(key)

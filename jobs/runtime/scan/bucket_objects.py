@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from drainmark.jobs.protocol.records.addresses import object_uri
 from drainmark.jobs.protocol.records.triggers import NewTrigger
 from drainmark.jobs.runtime.scan.folder import identity_key
 
+_NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffd-\uffff]")
 _GLOB = re.compile(r"[*?\[]")
 _PARTS = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^]]*\]|.", re.DOTALL)
 _WILD = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
@@ -37,6 +39,33 @@ class ObjectFacts:
     etag: str
     modified: float
     version: str | None = None
+
+
+def may_be_altered(key: str) -> bool:
+    """Say whether a listed key may not be the key in the store: it has a character that XML cannot carry, or U+FFFD.
+
+    Many servers write U+FFFD into their answers for such a character; others fail to repeat it in the next answer.
+    """
+    return _NOT_IN_XML.search(key) is not None
+
+
+def is_marker(facts: ObjectFacts) -> bool:
+    """Say whether an object only marks a folder, as consoles create them: it is empty, and its key ends in a slash."""
+    return facts.key.endswith("/") and not facts.size
+
+
+def refusal_of(facts: ObjectFacts, head: Callable[[str], ObjectFacts | None]) -> str | None:
+    """Return why an object of a listing cannot be read under its key, None if it can; `head` returns what is there."""
+    if facts.key.endswith("/"):
+        return "its key ends in a slash, as that of a folder does: put it under another key"
+    if may_be_altered(facts.key):
+        there = head(facts.key)
+        if there is None or there.etag != facts.etag:
+            return (
+                "the server lists this key instead of the object's own, whose characters it cannot list: put the"
+                " object under another key, without control characters"
+            )
+    return None
 
 
 def literal_prefix(glob: str) -> str:

@@ -16,8 +16,8 @@ from drainmark.jobs.runtime.scan.index import ScanNote
 from drainmark.jobs.runtime.scan.scanner import scan_once
 
 
-def facts(key: str, etag: str = "e", modified: float = 0.0) -> ObjectFacts:
-    return ObjectFacts(key=key, size=1, etag=etag, modified=modified)
+def facts(key: str, etag: str = "e", modified: float = 0.0, size: int = 1) -> ObjectFacts:
+    return ObjectFacts(key=key, size=size, etag=etag, modified=modified)
 
 
 class Listed:
@@ -40,7 +40,8 @@ def looked(location: str, objects: Iterable[ObjectFacts], known: Mapping[str, st
 
 def test_a_listing_becomes_triggers() -> None:
     """Known objects are omitted, another etag is a change, markers of folders are no files; any key is allowed."""
-    listing = [facts("in/"), facts("in/a\nb%20[1]{*}"), facts("in/known"), facts("in/other", "new"), facts("in/d/e")]
+    listing = [facts("in/a\nb%20[1]{*}"), facts("in/known"), facts("in/other", "new"), facts("in/d/e")]
+    listing.insert(0, facts("in/", size=0))
     first = looked("s3://bucket/in", listing, {})
     assert [trigger.uri for trigger in first.new] == [
         "s3://bucket/in/a\nb%20[1]{*}", "s3://bucket/in/known", "s3://bucket/in/other",

@@ -1,0 +1,148 @@
+"""The listing of a prefix of a bucket: whole, in the order of the keys, or an error that says what is wrong with it.
+
+A server may change characters of a key in its answers: many write U+FFFD for a character that XML cannot carry. Such a
+key is no place to go on from: the listing would leave out all keys in between. Some servers change the continuation
+token in the same way. So each request begins after the last key that is surely as the store has it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from drainmark.jobs.errors import StoreRefused, StoreUnavailable
+from drainmark.jobs.runtime.scan.bucket_objects import may_be_altered
+from drainmark.resources.storage.object_errors import AGAIN
+from drainmark.resources.storage.s3_connection import S3Connection
+
+PAGE_KEYS = 1000
+"""The most keys that a store puts on a page of a listing."""
+
+_BEHIND = "\U0010ffff"  # sorts after every key below a folder, so that a listing goes on after the folder
+_ORDERS: tuple[Callable[[str], str], ...] = (str, lambda key: key.replace("/", "\0"))
+"""The orders in which stores list: by characters, and (SeaweedFS) a folder with all below it before its neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a listing.
+
+    Attributes:
+        objects: the entries of the objects, as boto3 returns them.
+        folders: common prefixes of keys, each with its slash.
+    """
+
+    objects: tuple[Mapping[str, Any], ...]
+    folders: tuple[str, ...]
+
+
+def listed(
+    connection: S3Connection,
+    bucket: str,
+    prefix: str,
+    *,
+    start_after: str = "",
+    recursive: bool = True,
+    first_page: int = PAGE_KEYS,
+) -> Iterator[Page]:
+    """Yield the pages of a listing, each with other keys. If it ends without an error, no key was left out.
+
+    Args:
+        start_after: leave out keys up to and including this one.
+        recursive: list all keys; otherwise those with a slash after the prefix are joined to folders.
+        first_page: limit of the keys on the first page.
+
+    Raises:
+        StoreRefused: the server does not list as S3 does; or so many keys in a row were altered that it cannot go on.
+        StoreUnavailable: a request failed after all tries, or its answer is no listing.
+    """
+    where = f"s3://{bucket}/{prefix}"
+    asked: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, **({} if recursive else {"Delimiter": "/"})}
+    size = {"MaxKeys": first_page} if first_page < PAGE_KEYS else {}
+    place = {"StartAfter": start_after} if start_after else {}
+    order, doubtful = _Order(where, prefix, start_after), set[tuple[str, str]]()
+    while True:
+        with connection.translating("list", bucket, prefix):
+            answer = connection.client.list_objects_v2(**asked, **place, **size)
+        if "IsTruncated" not in answer:
+            raise StoreUnavailable(f"the answer to a request for the listing of {where} is none", remedy=AGAIN)
+        page = _page(answer, doubtful)
+        reached = order.follow([entry["Key"] for entry in page.objects], [f"{name}{_BEHIND}" for name in page.folders])
+        yield page
+        if not answer["IsTruncated"]:
+            return
+        place, size = _next_place(where, reached, answer.get("NextContinuationToken", ""), place), {}
+        doubtful = {_mark(entry) for entry in page.objects if may_be_altered(entry["Key"])}
+
+
+def _page(answer: Mapping[str, Any], before: set[tuple[str, str]]) -> Page:
+    """Return a page without altered keys of the page before: the request for this one began before them."""
+    objects = (entry for entry in answer.get("Contents", ()) if _mark(entry) not in before)
+    return Page(tuple(objects), tuple(item["Prefix"] for item in answer.get("CommonPrefixes", ())))
+
+
+def _mark(entry: Mapping[str, Any]) -> tuple[str, str]:
+    return entry["Key"], entry["ETag"]
+
+
+def _next_place(where: str, reached: str | None, token: str, before: Mapping[str, str]) -> dict[str, str]:
+    """Return the place of the next page: behind a key, or, if the page has no sure one, at the server's token."""
+    if reached is not None:
+        return {"StartAfter": reached}
+    place = {"ContinuationToken": token}
+    if token and not may_be_altered(token) and place != before:
+        return place
+    msg = f"the listing of {where} stops at a page without a readable key, and does not say where the next page begins"
+    remedy = (
+        "delete the objects there whose keys have characters that the server cannot list (control characters, U+FFFD),"
+        " or put them under other keys; if there are none, the server's listing is broken: use another server"
+    )
+    raise StoreRefused(msg, remedy=remedy)
+
+
+class _Order:
+    """A check that the keys of a listing rise from page to page, and inside each page.
+
+    Keys that the server may have altered are left out, since their places are those of the true keys.
+    """
+
+    def __init__(self, where: str, prefix: str, start_after: str) -> None:
+        self._where = where
+        self._prefix = prefix
+        self._last = start_after
+        self._orders = _ORDERS
+
+    def follow(self, *runs: Iterable[str]) -> str | None:
+        """Check the runs of keys of a page, and return the last key of all; None if there is none to rely on.
+
+        Raises:
+            StoreRefused: a key is not below the prefix, or does not come after the one before.
+        """
+        reached: list[str] = []
+        for run in runs:
+            sure = [key for key in run if not may_be_altered(key)]
+            for before, key in itertools.pairwise([self._last, *sure]):
+                self._require(before, key)
+            reached += sure[-1:]
+        if not reached:
+            return None
+        self._last = max(reached, key=self._orders[0])
+        return self._last
+
+    def _require(self, before: str, key: str) -> None:
+        self._orders = tuple(order for order in self._orders if order(before) < order(key))
+        if self._orders and key.startswith(self._prefix):
+            return
+        wrong = f"{_shown(key)}, which is not below it" if self._orders else f"{_shown(key)} after {_shown(before)}"
+        msg = f"the listing of {self._where} has {wrong}: it is not in the order of the keys, and may leave some out"
+        remedy = (
+            "use a general purpose bucket of a server that lists in order: a directory bucket does not; if one of these"
+            " objects is not in the bucket under this key, delete it or put it under another key"
+        )
+        raise StoreRefused(msg, remedy=remedy)
+
+
+def _shown(key: str) -> str:
+    return ascii(key.removesuffix(_BEHIND))
