@@ -71,6 +71,18 @@ class Bucket:
             except PreconditionError:
                 raise ObjectChanged(f"s3://{self.name}/{key} is another object now") from None
 
+    def put_absent(self, key: str, content: bytes) -> bool:
+        """Put an object if there is none, by the request with which `deltalake` commits; return whether it was put."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        with told(self, key):
+            try:
+                obstore.put(_store(self), key, content, mode="create")
+            except AlreadyExistsError:
+                return False
+            return True
+
     def size(self, key: str) -> int:
         """Return an object's size in bytes.
 

@@ -17,6 +17,7 @@ from drainmark.resources.settings import SQLITE
 
 if TYPE_CHECKING:
     from drainmark.resources.storage.folder import Folder
+    from drainmark.resources.storage.store_probe import Habit
 
 _ENOUGH_BYTES = 1024**3
 _NETWORK = frozenset(
@@ -152,11 +153,20 @@ def _file_system(file: Path, mounts: str) -> str | None:
 def store(tables: Folder) -> list[Finding]:
     """Check, on the store of the tables, the guarantees that every commit needs."""
     from drainmark.resources.delta.health.store_check import shortcomings
+    from drainmark.resources.storage.s3_folder import S3Folder
 
     wrong = shortcomings(tables)
-    if not wrong:
-        return [ok("store", f"{tables} never overwrites a file of another writer, and lists new files at once")]
-    return [fail("store", f"{tables}: {what}", "keep tables on another disk or store") for what in wrong]
+    if wrong:
+        return [fail("store", f"{tables}: {what}", "keep tables on another disk or store") for what in wrong]
+    findings = [ok("store", f"{tables} never overwrites a file of another writer, and lists new files at once")]
+    return findings + [_habit(tables, each) for each in (tables.habits() if isinstance(tables, S3Folder) else ())]
+
+
+def _habit(tables: Folder, found: Habit) -> Finding:
+    message = f"{tables}: {found.what}"
+    if found.remedy is None:
+        return ok("store", message)
+    return (fail if found.is_fault else warn)("store", message, found.remedy)
 
 
 def spark_settings(conf: Mapping[str, str]) -> Finding:

@@ -8,7 +8,7 @@ token in the same way. So each request begins after the last key that is surely 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,38 +62,56 @@ def listed(
     asked: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, **({} if recursive else {"Delimiter": "/"})}
     size = {"MaxKeys": first_page} if first_page < PAGE_KEYS else {}
     place = {"StartAfter": start_after} if start_after else {}
-    order, doubtful = _Order(where, prefix, start_after), set[tuple[str, str]]()
+    in_order, folders_in_order = _Order(where, prefix, start_after), _Order(where, prefix, "")
+    before = Page((), ())
     while True:
         with connection.translating("list", bucket, prefix):
             answer = connection.client.list_objects_v2(**asked, **place, **size)
         if "IsTruncated" not in answer:
             raise StoreUnavailable(f"the answer to a request for the listing of {where} is none", remedy=AGAIN)
-        page = _page(answer, doubtful)
-        reached = order.follow([entry["Key"] for entry in page.objects], [f"{name}{_BEHIND}" for name in page.folders])
-        yield page
+        folders = tuple(each["Prefix"] for each in answer.get("CommonPrefixes", ()))
+        page = Page(tuple(answer.get("Contents", ())), folders)
+        new = _without_repeated(page, before)
+        last = in_order.follow(entry["Key"] for entry in new.objects)
+        folders_in_order.follow(new.folders)
+        yield new
         if not answer["IsTruncated"]:
             return
-        place, size = _next_place(where, reached, answer.get("NextContinuationToken", ""), place), {}
-        doubtful = {_mark(entry) for entry in page.objects if may_be_altered(entry["Key"])}
+        place, size = _next_place(where, place, [*_behind(last, folders), *_at(answer)]), {}
+        before = page
 
 
-def _page(answer: Mapping[str, Any], before: set[tuple[str, str]]) -> Page:
-    """Return a page without altered keys of the page before: the request for this one began before them."""
-    objects = (entry for entry in answer.get("Contents", ()) if _mark(entry) not in before)
-    return Page(tuple(objects), tuple(item["Prefix"] for item in answer.get("CommonPrefixes", ())))
+def _without_repeated(page: Page, before: Page) -> Page:
+    """Return a page without those entries of the page before that the request for this one could not leave out."""
+    altered = {(entry["Key"], entry["ETag"]) for entry in before.objects if may_be_altered(entry["Key"])}
+    repeated = set(before.folders)
+    return Page(
+        tuple(entry for entry in page.objects if (entry["Key"], entry["ETag"]) not in altered),
+        tuple(folder for folder in page.folders if folder not in repeated),
+    )
 
 
-def _mark(entry: Mapping[str, Any]) -> tuple[str, str]:
-    return entry["Key"], entry["ETag"]
+def _behind(last: str | None, folders: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Yield the place behind the last key of a page; if it has folders only, behind the last of them.
+
+    A folder may come after the last key of its page, and before keys of the next page: S3Mock adds all folders to each.
+    """
+    sure = [last] if last is not None else [f"{name}{_BEHIND}" for name in folders if not may_be_altered(name)]
+    yield from ({"StartAfter": key} for key in sure[-1:])
 
 
-def _next_place(where: str, reached: str | None, token: str, before: Mapping[str, str]) -> dict[str, str]:
-    """Return the place of the next page: behind a key, or, if the page has no sure one, at the server's token."""
-    if reached is not None:
-        return {"StartAfter": reached}
-    place = {"ContinuationToken": token}
-    if token and not may_be_altered(token) and place != before:
-        return place
+def _at(answer: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield the server's own place for the next page, unless it is altered."""
+    token = answer.get("NextContinuationToken", "")
+    if token and not may_be_altered(token):
+        yield {"ContinuationToken": token}
+
+
+def _next_place(where: str, before: Mapping[str, str], places: Iterable[dict[str, str]]) -> dict[str, str]:
+    """Return the first place for the next page that is another one than before."""
+    for place in places:
+        if place != before:
+            return place
     msg = f"the listing of {where} stops at a page without a readable key, and does not say where the next page begins"
     remedy = (
         "delete the objects there whose keys have characters that the server cannot list (control characters, U+FFFD),"
@@ -114,35 +132,26 @@ class _Order:
         self._last = start_after
         self._orders = _ORDERS
 
-    def follow(self, *runs: Iterable[str]) -> str | None:
-        """Check the runs of keys of a page, and return the last key of all; None if there is none to rely on.
+    def follow(self, keys: Iterable[str]) -> str | None:
+        """Check the keys of a page, and return the last one to rely on; None if there is none.
 
         Raises:
             StoreRefused: a key is not below the prefix, or does not come after the one before.
         """
-        reached: list[str] = []
-        for run in runs:
-            sure = [key for key in run if not may_be_altered(key)]
-            for before, key in itertools.pairwise([self._last, *sure]):
-                self._require(before, key)
-            reached += sure[-1:]
-        if not reached:
-            return None
-        self._last = max(reached, key=self._orders[0])
-        return self._last
+        sure = [key for key in keys if not may_be_altered(key)]
+        for before, key in itertools.pairwise([self._last, *sure]):
+            self._require(before, key)
+        self._last = sure[-1] if sure else self._last
+        return sure[-1] if sure else None
 
     def _require(self, before: str, key: str) -> None:
         self._orders = tuple(order for order in self._orders if order(before) < order(key))
         if self._orders and key.startswith(self._prefix):
             return
-        wrong = f"{_shown(key)}, which is not below it" if self._orders else f"{_shown(key)} after {_shown(before)}"
+        wrong = f"{key!a}, which is not below it" if self._orders else f"{key!a} after {before!a}"
         msg = f"the listing of {self._where} has {wrong}: it is not in the order of the keys, and may leave some out"
         remedy = (
             "use a general purpose bucket of a server that lists in order: a directory bucket does not; if one of these"
             " objects is not in the bucket under this key, delete it or put it under another key"
         )
         raise StoreRefused(msg, remedy=remedy)
-
-
-def _shown(key: str) -> str:
-    return ascii(key.removesuffix(_BEHIND))

@@ -43,6 +43,9 @@ class ObjectStore:
         connect_seconds, read_seconds: time-outs of one try.
         attempts: tries of one call.
 
+    Attributes:
+        fenced: names of buckets in which this process has seen that of several writers one puts an absent object.
+
     Raises:
         StoreUnavailable: from any method: no answer, or a temporary error (500, 503, a short body), after all tries.
         StoreRefused: from any method: no permission, no credentials, no such bucket, another region.
@@ -58,6 +61,7 @@ class ObjectStore:
         read_seconds: float = READ_SECONDS,
         attempts: int = ATTEMPTS,
     ) -> None:
+        self.fenced: set[str] = set()
         self.connection = S3Connection(
             endpoint_url,
             profile,

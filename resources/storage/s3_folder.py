@@ -7,7 +7,6 @@ bucket themselves.
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,12 @@ from drainmark.jobs.tasks.places import BucketPlace
 from drainmark.resources.storage.bucket_prefix import BucketPrefix
 from drainmark.resources.storage.folder import FileEntry, Folder, nothing
 from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.storage.store_probe import Habit, habits, require_one_winner
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_STAGED = "_staged"  # of a table: `gc` deletes what a process that was killed left there
 _NOISE = re.compile(r"\x1b\[[0-9;]*m|\s*↳\s*|\s+")  # deltalake prints its chain of causes as a coloured tree
 _STATUS = re.compile(r"status code (\d{3})|\b(\d{3}) (?:Forbidden|Not Found|Bad Request|Moved|Unauthorized)")
 
@@ -82,21 +83,18 @@ class S3Folder(Folder):
         return isinstance(error, OSError) or "object store" in str(error) or "S3 error" in str(error)
 
     def require_put_if_absent(self) -> None:
-        """Write an object twice: a store that accepts both has no conditional put, and no commit would be safe.
+        """Let writers race, once a process and bucket: tables in a bucket show that an earlier process did so.
 
         Raises:
-            StoreRefused: the store accepts both.
+            StoreRefused: several of them succeed.
         """
-        key = self._objects.key(f"_staged/put-if-absent-{uuid.uuid4().hex}")
-        try:
-            for content in (b"1", b"2"):
-                self.store.put(self.bucket, key, content, if_absent=True)
-        except ObjectChanged:  # the first put can raise it, too: if its reply was lost, it was sent again
-            return
-        finally:
-            self.store.delete(self.bucket, [key])
-        msg = f"the store of {self.uri} overwrites objects in spite of If-None-Match: two owners could both commit"
-        raise StoreRefused(msg, remedy="use a store with conditional writes (AWS, MinIO, R2, Ceph)")
+        if self.bucket not in self.store.fenced:
+            require_one_winner(self.store, self.bucket, self._objects.below(_STAGED))
+            self.store.fenced.add(self.bucket)
+
+    def habits(self) -> list[Habit]:
+        """Return what the store does otherwise than S3, tried on objects below this folder."""
+        return habits(self.store, self.bucket, self._objects.below(_STAGED))
 
     # --- files -----------------------------------------------------------------------------------------------------
 

@@ -101,6 +101,28 @@ def test_an_object_that_changes_midway_is_not_read_on(store: ObjectStore, bucket
         list(pieces)
 
 
+@pytest.mark.seed("CL2")
+@canary.only_with_moto("a request without a header that was signed is refused")
+def test_another_object_is_not_read_from_a_server_that_ignores_conditions(
+    store: ObjectStore, bucket: Bucket, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    """Two ranges of one scanned object are of one object; so is the copy that the run makes."""
+    proxy.choose = lambda method, path, before: "unconditional"
+    through = ObjectStore(proxy.url)
+    scanned = replace(put(store, bucket, "in/a", b"AAAABBBB"), bucket=through.bucket(bucket.name))
+    assert scanned.read(0, 4) == b"AAAA"
+    through.fetch(bucket.name, "in/a", tmp_path / "copy", etag=scanned.etag, size=8)
+    store.put(bucket.name, "in/a", b"CCCCDDDD")
+    for read in (
+        lambda: scanned.read(4, 8),
+        lambda: list(scanned.pieces()),
+        lambda: through.fetch(bucket.name, "in/a", tmp_path / "other", etag=scanned.etag, size=8),
+    ):
+        with pytest.raises(ObjectChanged, match=f"s3://{bucket.name}/in/a"):
+            read()
+    assert not (tmp_path / "other").exists()
+
+
 def test_an_object_that_is_gone_is_said_to_be(store: ObjectStore, bucket: Bucket) -> None:
     gone = put(store, bucket, "a", b"1")
     store.delete(bucket.name, ["a"])

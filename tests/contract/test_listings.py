@@ -134,6 +134,17 @@ def test_keys_beside_folders_are_listed_once(store: ObjectStore, bucket: str, s3
     assert sorted(keys(there, bucket, recursive=False)) == sorted(key for key in SIDE_BY_SIDE if key.count("/") == 1)
 
 
+def test_folders_that_a_page_has_too_early_hide_no_key(store: ObjectStore, bucket: str, proxy: FaultProxy) -> None:
+    """S3Mock adds all further folders to each page, whatever keys come before them."""
+    put(store, bucket, "in/a", "in/b", "in/c", "in/m/1", "in/x", "in/z/1")
+    folders = b"".join(b"<CommonPrefixes><Prefix>in/%s/</Prefix></CommonPrefixes>" % name for name in (b"m", b"z"))
+    alone = re.compile(rb"<CommonPrefixes>.*?</CommonPrefixes>", re.DOTALL)
+    proxy.alter = edited(lambda page: alone.sub(b"", page).replace(b"</ListB", folders + b"</ListB"))
+    there = in_pages_of(2, proxy.url)
+    assert keys(there, bucket, recursive=False) == ["in/a", "in/b", "in/c", "in/x"]
+    assert sorted(there.names(bucket, "in/")) == ["a", "b", "c", "m", "x", "z"]
+
+
 # --- listings that are refused ------------------------------------------------------------------------------------
 
 

@@ -24,10 +24,21 @@ from botocore.exceptions import ClientError
 from fault_proxy import Fault, FaultProxy, fault_proxy
 from places import BUCKET, folders, remove, store_at, text_of
 
-from drainmark.jobs.errors import AccountingError, Fenced, ObjectMissing, Retry, StoreRefused, StoreUnavailable
+from drainmark.jobs.errors import (
+    AccountingError,
+    Fenced,
+    ObjectChanged,
+    ObjectMissing,
+    Retry,
+    StoreRefused,
+    StoreUnavailable,
+)
 from drainmark.jobs.errors.spark_faults import environment_fault
+from drainmark.jobs.operators.sources.pushed.bucket_buffer import BucketBuffer
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.orchestration.doctor import machine
+from drainmark.orchestration.doctor.findings import Severity
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, regions_of
 from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.delta.managed_table import ManagedTable
@@ -122,6 +133,47 @@ def test_a_store_without_put_if_absent_gets_no_table(proxy: FaultProxy, shaky: S
     with pytest.raises(StoreRefused, match="If-None-Match"):
         table.create(SCHEMA_JSON)
     assert not table.exists()
+
+
+@pytest.mark.seed("CL3")
+@canary.only_with_moto("a request without a header that was signed is refused")
+def test_a_store_that_checks_first_and_writes_later_gets_no_table(proxy: FaultProxy, shaky: S3Folder) -> None:
+    """It refuses the second of two puts, and accepts several puts at once."""
+    proxy.choose = lambda method, path, before: "late write" if method == "PUT" else None
+    shaky.store.put(BUCKET, f"{shaky.prefix}/x", b"1", if_absent=True)
+    with pytest.raises(ObjectChanged):
+        shaky.store.put(BUCKET, f"{shaky.prefix}/x", b"2", if_absent=True)
+    table = ManagedTable(shaky / "lake" / "orders", REGION)
+    with pytest.raises(StoreRefused, match="several writers"):
+        table.create(SCHEMA_JSON)
+    with pytest.raises(StoreRefused, match="several writers"):
+        BucketBuffer(shaky / "pushed").push([{"n": 1}])
+    (found,) = machine.store(shaky)
+    assert found.verdict is Severity.FAIL
+    assert [entry.path for entry in shaky.everything("")] == ["x"], "no object of the races is left"
+
+
+@pytest.mark.seed("CL3")
+def test_writers_race_once_for_a_bucket(proxy: FaultProxy, shaky: S3Folder) -> None:
+    """Also if the reply to the winner is lost: then nobody knows that it won, and the store is no worse for it."""
+    proxy.choose = lambda method, path, before: "lost reply" if method == "PUT" and not before else None
+    shaky.require_put_if_absent()
+    raced = len(proxy.seen)
+    (shaky / "another").require_put_if_absent()
+    assert len(proxy.seen) == raced
+
+
+@pytest.mark.seed("CL2", "CL7")
+@canary.only_with_moto("a request without a header that was signed is refused")
+def test_doctor_tells_what_a_store_does_otherwise(proxy: FaultProxy, shaky: S3Folder) -> None:
+    assert [found.verdict for found in machine.store(shaky)] == [Severity.OK]
+    proxy.choose = lambda method, path, before: "unconditional" if "habits" in path else None
+    proxy.alter = lambda method, path, page: page.replace(b"%0B", b"%EF%BF%BD")
+    assert [each.message.partition(": ")[2][:40] for each in machine.store(shaky)[1:]] == [
+        "it ignores If-Match when it reads: Drain", "it ignores If-Match when it deletes: wit",
+        "it lists control characters in keys as o",
+    ]  # fmt: skip
+    assert list(shaky.everything("")) == []
 
 
 def test_a_folder_that_somebody_made_by_hand_takes_a_table(s3_place: S3Folder) -> None:

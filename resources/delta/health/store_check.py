@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from drainmark.jobs.errors import DrainmarkError
+from drainmark.jobs.errors import DrainmarkError, StoreRefused
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
 _PROBES = "_drainmark_probe"
@@ -18,7 +18,8 @@ def shortcomings(folder: Folder) -> list[str]:
     """Return the faults of the store of a folder, [] if there are none; leave no file behind.
 
     It tests that a second write to a name is refused, and that a new file is read and listed at once. On a disk it
-    first tests that a hard link onto a file is refused: `deltalake` commits by links, and links put files in place.
+    first tests that a hard link onto a file is refused: `deltalake` commits by links, and links put files in place. In
+    a bucket it lets writers race.
     """
     import pyarrow as pa
 
@@ -28,6 +29,10 @@ def shortcomings(folder: Folder) -> list[str]:
     try:
         if isinstance(folder, LocalFolder) and (wrong := _links(folder.path / _PROBES)):
             return wrong
+        try:
+            folder.require_put_if_absent()
+        except StoreRefused as error:
+            return [error.message]
         folder.write(path, pa.py_buffer(_FIRST))
         try:
             folder.write(path, pa.py_buffer(_SECOND))

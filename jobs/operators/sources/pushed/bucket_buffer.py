@@ -42,12 +42,15 @@ class BucketBuffer:
 
         Raises:
             TypeError, ValueError: a row is no JSON object, or has a column `_pushed_at`; nothing was put.
-            StoreUnavailable, StoreRefused: the store does not accept the rows; they may be stored nevertheless.
+            StoreUnavailable: the store does not accept the rows; they may be stored nevertheless.
+            StoreRefused: the same, or two pushes could put the same segment: nothing was put then.
         """
         import pyarrow as pa
 
         # with a mark, so that no other push has the same bytes
         content, number = lines_of(rows, f"{time.time()} {uuid.uuid4().hex}"), self._newest()
+        if content and not number:
+            self.objects.require_put_if_absent()
         while content:
             number += 1
             try:
