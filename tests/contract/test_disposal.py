@@ -106,7 +106,7 @@ def test_an_object_that_is_replaced_meanwhile_stays(
 
 
 def test_a_store_is_asked_for_that_object_and_no_other(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
-    """No server of the tests checks these conditions, but others do: they refuse an object that came after our look."""
+    """A store that checks these conditions refuses an object that came after our look."""
     files = put(store, bucket, "in/a.txt")
     asked: list[str] = []
     events = store.connection.client.meta.events
