@@ -96,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _is_there(self) -> bool:
         connection = HTTPConnection(self.server.upstream, timeout=30)
-        connection.request("GET", self.path, headers={k: v for k, v in self.headers.items() if k == "Authorization"})
+        connection.request("GET", self.path, headers={"Authorization": self.headers.get("Authorization", "")})
         there = connection.getresponse().status == 200
         connection.close()
         time.sleep(LATE_SECONDS)
