@@ -1,4 +1,4 @@
-"""A listing is whole, or is refused by name: against an S3 server, and a proxy that lists as other servers do (CL1)."""
+"""A listing is whole, or is refused by name: against an S3 server, and a proxy that lists as other servers do (D15)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fault_proxy import FaultProxy, fault_proxy
 from drainmark.jobs.errors import StoreRefused, StoreUnavailable
 from drainmark.resources.storage.object_store import ObjectStore
 
-pytestmark = [pytest.mark.usefixtures("s3_credentials"), pytest.mark.seed("CL1")]
+pytestmark = [pytest.mark.usefixtures("s3_credentials"), pytest.mark.seed("D15")]
 
 ALTERED = "\ufffd"
 CONTENTS = re.compile(rb"<Contents>.*?</Contents>", re.DOTALL)

@@ -135,7 +135,7 @@ def test_a_store_without_put_if_absent_gets_no_table(proxy: FaultProxy, shaky: S
     assert not table.exists()
 
 
-@pytest.mark.seed("CL3")
+@pytest.mark.seed("D3")
 @canary.only_with_moto("a request without a header that was signed is refused")
 def test_a_store_that_checks_first_and_writes_later_gets_no_table(proxy: FaultProxy, shaky: S3Folder) -> None:
     """It refuses the second of two puts, and accepts several puts at once."""
@@ -153,7 +153,7 @@ def test_a_store_that_checks_first_and_writes_later_gets_no_table(proxy: FaultPr
     assert [entry.path for entry in shaky.everything("")] == ["x"], "no object of the races is left"
 
 
-@pytest.mark.seed("CL3")
+@pytest.mark.seed("D3")
 def test_writers_race_once_for_a_bucket(proxy: FaultProxy, shaky: S3Folder) -> None:
     """Also if the reply to the winner is lost: then nobody knows that it won, and the store is no worse for it."""
     proxy.choose = lambda method, path, before: "lost reply" if method == "PUT" and not before else None
@@ -163,7 +163,7 @@ def test_writers_race_once_for_a_bucket(proxy: FaultProxy, shaky: S3Folder) -> N
     assert len(proxy.seen) == raced
 
 
-@pytest.mark.seed("CL2", "CL7")
+@pytest.mark.seed("D16")
 @canary.only_with_moto("a request without a header that was signed is refused")
 def test_doctor_tells_what_a_store_does_otherwise(proxy: FaultProxy, shaky: S3Folder) -> None:
     assert [found.verdict for found in machine.store(shaky)] == [Severity.OK]

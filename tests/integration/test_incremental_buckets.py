@@ -255,7 +255,7 @@ def altering(s3_server: str, scene: Scene) -> Iterator[Scene]:
         yield scene
 
 
-@pytest.mark.seed("CL1")
+@pytest.mark.seed("D15")
 @pytest.mark.parametrize("many", [3, 40])
 def test_an_object_that_is_listed_under_another_key_is_left_out_by_name(altering: Scene, many: int) -> None:
     """All other objects are taken, also those with U+FFFD in their own key, and new ones in later scans."""
