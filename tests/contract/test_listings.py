@@ -73,14 +73,6 @@ def edited(change: Callable[[bytes], bytes]) -> Callable[[str, str, bytes], byte
     return lambda method, path, content: change(content) if "list-type=2" in path else content
 
 
-def test_one_odd_key_hides_no_other(store: ObjectStore, bucket: str, proxy: FaultProxy) -> None:
-    """A page of a thousand keys begins with a key that comes back as one that sorts after all others."""
-    names = [f"in/{number:05d}.txt" for number in range(1200)]
-    put(store, bucket, "in/\x0bnote", *names)
-    proxy.alter = altered_with_tokens
-    assert keys(ObjectStore(proxy.url), bucket) == [f"in/{ALTERED}note", *names]
-
-
 ODD = ["in/\x0bfirst", "in/a", "in/b\x0b", "in/b\x0c", "in/b\x0c2", "in/c", "in/z", f"in/{ALTERED}"]
 
 

@@ -139,6 +139,17 @@ def test_pages_go_on_behind_the_last_key(full: str, s3_server: str) -> None:
     assert keys(store, full, "in/", start_after="in/1197") == [["in/1198", "in/1199"]]
 
 
+@pytest.mark.seed("D15")
+def test_one_key_that_a_server_alters_hides_no_other(full: str, s3_server: str) -> None:
+    """A page of a thousand keys begins with one that comes back as a key that sorts after all others."""
+    with fault_proxy(s3_server) as proxy:
+        proxy.alter = lambda method, path, page: page.replace(b"0000</Key>", "\ufffd</Key>".encode())
+        listing = keys(patiently_through(proxy), full, "in/", recursive=False)
+        names = list(patiently_through(proxy).names(full, "in/"))
+    assert [key for page in listing for key in page] == ["in/\ufffd", *NAMES[1:]]
+    assert len(names) == len(NAMES) + 1
+
+
 # --- requests that fail -------------------------------------------------------------------------------------------
 
 
