@@ -74,22 +74,15 @@ def s3_server() -> Iterator[str]:
         yield other.url
         other.remove()
         return
-    server = subprocess.Popen([sys.executable, "-c", _MOTO], **_PIPES)
+    server = subprocess.Popen([sys.executable, _MOTO, "127.0.0.1", "0"], **_PIPES)
     assert server.stdout is not None
     yield f"http://127.0.0.1:{int(server.stdout.readline())}"
     server.kill()
     server.wait()
 
 
+_MOTO = str(Path(__file__).with_name("moto_server.py"))
 _PIPES: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-_MOTO = """
-import sys
-from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-server.start()
-print(server.get_host_and_port()[1], flush=True)
-sys.stdin.read()
-"""
 
 
 @pytest.fixture

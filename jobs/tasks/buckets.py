@@ -133,8 +133,8 @@ class StoredObject:
 
     @property
     def can_be_named(self) -> bool:
-        """Say whether the client requests exactly this key: it removes dots and slashes from some keys."""
-        return not {"", ".", ".."} & set(self.key.split("/")) and not _CONTROL.search(self.key)
+        """Say whether tasks can fetch it: see the function."""
+        return can_be_named(self.key)
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the object piece by piece, if it is still the object that was scanned.
@@ -199,6 +199,11 @@ class _Parts(_ObjectFile):
     def write(self, content: Any) -> int:
         with told(self._bucket, self._key):
             return int(self._file.write(memoryview(content).tobytes()))  # a copy, since Arrow reuses its buffers
+
+
+def can_be_named(key: str) -> bool:
+    """Say whether the client requests exactly this key: it removes dots and slashes from some keys."""
+    return not {"", ".", ".."} & set(key.split("/")) and not _CONTROL.search(key)
 
 
 def etag_of(quoted: str) -> str:

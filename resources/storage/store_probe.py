@@ -6,12 +6,13 @@ import itertools
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
 from drainmark.jobs.errors import ObjectChanged, StoreRefused, StoreUnavailable
+from drainmark.jobs.tasks.buckets import can_be_named
 from drainmark.resources.storage.object_errors import AGAIN
 from drainmark.resources.storage.object_store import ObjectStore
 
@@ -53,23 +54,18 @@ class _Race:
 
     def has_one_winner_each(self) -> bool:
         until = time.monotonic() + _SECONDS
-        first = [b"first"] if self.by_tasks(self.keys[0], b"first") else []  # this race is lost before it begins
+        writers = [self.by_us, self.by_tasks] if can_be_named(self.keys[0]) else [self.by_us]  # pushes need no tasks
+        first = [b"first"] if writers[-1](self.keys[0], b"first") else []  # this race is lost before it begins
         with ThreadPoolExecutor(_WRITERS, thread_name_prefix="race") as pool:
             for number, key in enumerate(self.keys):
                 if time.monotonic() > until:
                     break
                 together = threading.Barrier(_WRITERS)
-                put = [pool.submit(self._put, key, writer, together) for writer in range(_WRITERS)]
+                put = [pool.submit(_put, writers[each % len(writers)], key, each, together) for each in range(_WRITERS)]
                 winners = [*(first if not number else []), *itertools.chain(*(each.result() for each in put))]
                 if winners and winners != [self.store.get(self.bucket, key)]:  # none, if the winner's reply was lost
                     return False
         return True
-
-    def _put(self, key: str, number: int, together: threading.Barrier) -> list[bytes]:
-        """Put an object at the same time as the others; return its content if it was put, else nothing."""
-        writer, content = (self.by_us, self.by_tasks)[number % 2], str(number).encode()
-        together.wait()
-        return [content] if writer(key, content) else []
 
     def by_us(self, key: str, content: bytes) -> bool:
         try:
@@ -83,6 +79,13 @@ class _Race:
             return self.store.bucket(self.bucket).put_absent(key, content)
         except OSError as error:
             raise StoreUnavailable(f"cannot write s3://{self.bucket}/{key}: {error}", remedy=AGAIN) from None
+
+
+def _put(writer: Callable[[str, bytes], bool], key: str, number: int, together: threading.Barrier) -> list[bytes]:
+    """Put an object at the same time as the others; return its content if it was put, else nothing."""
+    content = str(number).encode()
+    together.wait()
+    return [content] if writer(key, content) else []
 
 
 def habits(store: ObjectStore, bucket: str, folder: str) -> list[Habit]:

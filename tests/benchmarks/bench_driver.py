@@ -318,13 +318,12 @@ def _wire() -> Iterator[str]:
 @contextlib.contextmanager
 def _server() -> Iterator[str]:
     """Start an S3 server that both namespaces reach; yield its address."""
-    program = (
-        "import sys\nfrom moto.server import ThreadedMotoServer\n"
-        f"server = ThreadedMotoServer(ip_address={_OUTSIDE!r}, port=0, verbose=False)\nserver.start()\n"
-        "print(server.get_host_and_port()[1], flush=True)\nsys.stdin.read()\n"
-    )
+    program = Path(__file__).parents[1] / "moto_server.py"
     process = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [sys.executable, str(program), _OUTSIDE, "0"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
     try:
         assert process.stdout is not None

@@ -207,12 +207,8 @@ class Moto:
         return f"http://127.0.0.1:{self.port}"
 
     def _start(self) -> None:
-        program = (
-            "import sys; from moto.server import ThreadedMotoServer as Server;"
-            f"server = Server(ip_address='127.0.0.1', port={self.port}, verbose=False); server.start();"
-            "print(server.get_host_and_port()[1], flush=True); sys.stdin.read()"
-        )
-        command = [sys.executable, "-c", program]
+        program = Path(__file__).parents[1] / "moto_server.py"
+        command = [sys.executable, str(program), "127.0.0.1", str(self.port)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline())
