@@ -9,6 +9,7 @@ import importlib.util
 import inspect
 import pkgutil
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator
@@ -208,7 +209,7 @@ def _broken(reference: str, error: BaseException) -> ApplicationBroken:
     return ApplicationBroken(
         f"application {reference!r} cannot be loaded: {said}{where}",
         location=location,
-        remedy=f"{remedy}; drainmark graph {reference} tries it",
+        remedy=f"{remedy}; drainmark graph {shlex.quote(reference)} tries it",
     )
 
 

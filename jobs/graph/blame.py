@@ -39,7 +39,7 @@ def blaming(operator: Blamed) -> Iterator[None]:
 
 def failure_of(operator: Blamed, error: BaseException) -> OperatorFailed:
     """Return the error that blames an operator for an error of its code."""
-    remedy = "fix the function or the input, then: drainmark resume REGION (or skip the file)"
+    remedy = "fix the function, or the input"
     if own := _TAKEN.search(str(error)):
         remedy = f"rename {own.group(1)} in a dm.functor before: the operator has a column of that name; or {remedy}"
     return OperatorFailed(

@@ -36,7 +36,7 @@ class Switch(_Unsupported):
     kind: ClassVar[str] = "switch"
     summary: ClassVar[str] = "unsupported: blocks while it is off"
     refused_because: ClassVar[str] = "it blocks its input while it is off, so the region could never drain"
-    instead: ClassVar[str] = "drop rows with dm.filter, or hold the whole region: drainmark halt REGION --reason TEXT"
+    instead: ClassVar[str] = "drop rows with dm.filter, or halt the whole region: `drainmark halt`"
 
 
 _NO_REPLAY = "input from a socket cannot be read again after a failure"

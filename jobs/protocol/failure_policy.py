@@ -16,6 +16,11 @@ from drainmark.jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
 SPLIT = "split"
 """The name, in steps and in `status`, of a group that failed and is processed again in groups of one."""
 
+SAME_AGAIN = "the same input gives the same error again"
+UNPUBLISHABLE = "committed rows cannot be published"
+FINAL = frozenset({SAME_AGAIN, UNPUBLISHABLE})
+"""Reasons of halts that no further attempt of the same code would end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Proceed:
@@ -101,7 +106,7 @@ def after_failure(retry: Retry, *, group_size: int, attempts: int, max_attempts:
     if group_size > 1 and retry is not Retry.RENEW:
         return SplitGroup()
     if retry is Retry.PERMANENT:
-        return Halt("the same input gives the same error again")
+        return Halt(SAME_AGAIN)
     if attempts + 1 > max_attempts:
         return Halt(f"failed {_times(attempts + 1)}; {_allowed(max_attempts)}")
     return EndRun()

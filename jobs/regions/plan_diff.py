@@ -65,12 +65,18 @@ class OperatorDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDifference:
-    """One table; `why` is the reason why it is incompatible, "" if it is not."""
+    """One table.
+
+    Attributes:
+        why: the reason why it is incompatible, "" if it is not.
+        is_full: it could go on if it had no rows.
+    """
 
     table: str
     operator: str
     change: TableChange
     why: str = ""
+    is_full: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {"table": self.table, "operator": self.operator, "change": self.change, "why": self.why or None}
@@ -115,6 +121,7 @@ def difference(
     *,
     dropped: Collection[str] = (),
     unfit: Mapping[str, str] = MappingProxyType({}),
+    full: Mapping[str, str] = MappingProxyType({}),
 ) -> RegionDifference:
     """Compare a declared region with its checkpoint table.
 
@@ -122,6 +129,7 @@ def difference(
         tables: tables of the declared region, from its analysed plans; they have a dropped state under its new name.
         dropped: operators that begin with an empty state.
         unfit: by the name of a table that cannot go on, although its columns could, the reason.
+        full: the same of tables that could go on if they had no rows.
     """
     before = {table.name: table for table in (*history.former, *history.tables)}
     after = {table.name: table for table in tables}
@@ -136,8 +144,8 @@ def difference(
     for name, table in after.items():
         known = before.get(name)
         if known is not None and name not in states_of:
-            known = replace(known, keys=table.keys)  # a sink's keys may change while its table has no rows; see `unfit`
-        found.append(_declared(known, table, unfit.get(name, "")))
+            known = replace(known, keys=table.keys)  # a sink's keys may change while its table has no rows; see `full`
+        found.append(_declared(known, table, unfit.get(name, ""), full.get(name, "")))
     found += [
         TableDifference(table=name, operator=before[name].operator, change=TableChange.DROPPED) for name in sorted(left)
     ]
@@ -153,11 +161,11 @@ def difference(
     )
 
 
-def _declared(before: RegionTable | None, after: RegionTable, unfit: str) -> TableDifference:
+def _declared(before: RegionTable | None, after: RegionTable, unfit: str, full: str) -> TableDifference:
     change, why = change_of(before, after), misfit(before, after) if before is not None else ""
-    if unfit and not why:
-        change, why = TableChange.INCOMPATIBLE, unfit
-    return TableDifference(table=after.name, operator=after.operator, change=change, why=why)
+    if (unfit or full) and not why:
+        change, why = TableChange.INCOMPATIBLE, unfit or full
+    return TableDifference(table=after.name, operator=after.operator, change=change, why=why, is_full=bool(full))
 
 
 def _state_tables(tables: Collection[RegionTable]) -> set[str]:

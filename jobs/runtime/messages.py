@@ -7,6 +7,7 @@ from typing import Any
 
 from drainmark.jobs.errors import DrainmarkError, Halted, Location, OperatorFailed, SplitBrain, StoreUnavailable
 from drainmark.jobs.errors.spark_faults import environment_fault
+from drainmark.jobs.protocol.failure_policy import FINAL
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.triggers import DIGESTS, Trigger, kind_of
 
@@ -38,9 +39,10 @@ def scanned_identity(kept: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kept.items() if name not in (DIGESTS, "output", "origin")}
 
 
-def skip_command(region: str, uri: str) -> str:
-    """Return the command that skips a trigger."""
-    return f"drainmark skip {region} --file '{uri}' --reason '…'"
+def _skip(region: str, uri: str) -> str:
+    """Return the command that skips a trigger, as a shell takes it."""
+    quoted = uri.replace("'", "'\\''")
+    return f"drainmark skip {region} --file '{quoted}' --reason '…'"
 
 
 def halt_remedies(region: str, history: RegionHistory) -> list[str]:
@@ -52,13 +54,12 @@ def halt_remedies(region: str, history: RegionHistory) -> list[str]:
     commands = [resume]
     if (halt.get("error") or {}).get("id") == SplitBrain.id:
         commands = [f"{PUT_RIGHT} && {resume}"]
-    if f"{resume} {ACCEPT_LOSS}" in ((halt.get("error") or {}).get("remedy") or "").replace("REGION", region):
+    if f"{resume} {ACCEPT_LOSS}" in ((halt.get("error") or {}).get("remedy") or ""):
         commands = [f"{resume} {ACCEPT_LOSS} --reason '…'"]
     if halt.get("trigger"):
-        trigger = halt["trigger"].replace("'", "'\\''")
         before = _committed_behind(history, halt["trigger"])
         first = "" if before is None else f"drainmark reset {region} --to {before} --yes && "
-        commands.append(first + skip_command(region, trigger))
+        commands.append(first + _skip(region, halt["trigger"]))
     return commands
 
 
@@ -91,13 +92,14 @@ def _halted(region: str, history: RegionHistory, beginning: str) -> Halted:
     error, reason = detail.get("error") or {}, detail.get("reason", "unknown")
     is_told = error.get("message") == reason  # for example lost input of a source: the error has the remedy
     cause = f": {error['message']}" if error.get("message") and not is_told else ""
-    remedy = (error.get("remedy") if is_told else None) or "fix the cause"
+    is_final = is_told or reason in FINAL  # else the remedy may be to wait for the next attempt, and there is none
+    remedy = (error.get("remedy") if is_final else None) or "fix the cause"
     then = "then, if no file of the code changed" if detail.get("code") else "then"
     return Halted(
         f"{beginning}{reason}{blame}{cause}",
         operator=detail.get("operator"),
         location=_location(error.get("location")),
-        remedy=f"{remedy.replace('REGION', region)}; {then}: {', or: '.join(halt_remedies(region, history))}",
+        remedy=f"{remedy}; {then}: {', or: '.join(halt_remedies(region, history))}",
         trigger=detail.get("trigger"),
     )
 

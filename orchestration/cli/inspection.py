@@ -43,7 +43,9 @@ def apps(
         output.emit(found)
         return
     if not found:
-        output.say('no application: drainmark.toml names them (applications = ["app.py"]), as drainmark init writes it')
+        output.say(
+            'no application: `drainmark init` writes a drainmark.toml, which names them (applications = ["app.py"])'
+        )
         output.say("those that are shipped: drainmark apps --examples")
         return
     rows = [(app["reference"], ", ".join(app["regions"]) or "none", app["error"]) for app in found]

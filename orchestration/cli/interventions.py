@@ -39,7 +39,8 @@ def reset(
     order = orders.reset(place, find_region(place, region), target, accept_loss=accept_loss)
     if not yes:
         show(order, as_json=as_json)
-        raise UsageError("nothing was changed: this is the plan", remedy="repeat it with --yes to carry it out")
+        flags = "--yes --accept-loss" if order.facts["gone"] or order.facts["changed"] else "--yes"
+        raise UsageError("nothing was changed: this is the plan", remedy=f"repeat it with {flags} to carry it out")
     carry_out(place, order, as_json=as_json)
 
 

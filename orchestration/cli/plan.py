@@ -10,9 +10,7 @@ from drainmark.orchestration.cli.terminal import output
 from drainmark.orchestration.cli.terminal.options import AppName, AsJson, Home, Settings, Yes, parameters, workplace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from drainmark.jobs.regions.plan_diff import OperatorDifference, TableDifference
+    from drainmark.jobs.regions.plan_diff import RegionDifference, TableDifference
     from drainmark.orchestration.verbs.plan import UpgradePlan
 
 DropStates = Annotated[
@@ -71,13 +69,18 @@ def _outcome(found: UpgradePlan, *, is_done: bool) -> str:
     return "were not dropped: repeat it with --yes"
 
 
-def remedy_for(table: TableDifference, operators: Sequence[OperatorDifference], app: str) -> str:
-    """Return the remedy for a table that cannot go on: a state can be dropped, the table of a sink cannot."""
-    if any(each.operator == table.operator and each.state for each in operators):
-        return f"drainmark plan {app} --drop-state {table.operator}, or the code as it was"
+def remedy_for(table: TableDifference, region: RegionDifference, app: str) -> str:
+    """Return the remedy for a table that cannot go on: a state can be dropped, the table of a sink is emptied."""
+    from drainmark.jobs.regions.plan_diff import StateChange
+
+    if any(each.operator == table.operator and each.state for each in region.operators):
+        anew = (StateChange.INCOMPATIBLE, StateChange.BEGINS_ANEW)
+        drops = "".join(f" --drop-state {each.operator}" for each in region.operators if each.state in anew)
+        return f"drainmark plan {app}{drops}, or the code as it was"
     only_new = all(reason.endswith(" is new") for reason in table.why.split(", "))
     evolve = 'on_schema_change="evolve" at the sink, ' if only_new else ""
-    return f"{evolve}another table, or the code as it was"
+    empty = f", or all input again: drainmark reset {region.region} --to-initial" if table.is_full else ""
+    return f"{evolve}another table, or the code as it was{empty}"
 
 
 def _show(found: UpgradePlan, app: str) -> None:
@@ -89,6 +92,6 @@ def _show(found: UpgradePlan, app: str) -> None:
         output.table(("table", "by", "change", ""), [(t.table, t.operator, t.change, t.why) for t in region.tables])
         for table in region.tables:
             if table.change == "incompatible":
-                output.say(f"{table.table} cannot go on: {table.why}; {remedy_for(table, region.operators, app)}")
+                output.say(f"{table.table} cannot go on: {table.why}; {remedy_for(table, region, app)}")
     for name in found.left:
         output.say(f"{name} is not declared any more; its tables stay as they are")

@@ -76,7 +76,7 @@ def free_bytes(home: Path) -> tuple[int, Finding]:
     there = next(folder for folder in (home, *home.parents) if folder.exists())
     free = shutil.disk_usage(there).free
     if free < _ENOUGH_BYTES:
-        return free, fail("space", f"only {free} bytes are free below {home}", "make room; drainmark gc may help")
+        return free, fail("space", f"only {free} bytes are free below {home}", "make room, for example: drainmark gc")
     return free, ok("space", f"{free / 1e9:.1f} GB are free below {home}")
 
 
@@ -102,7 +102,7 @@ def tables_disk(tables: Folder, mounts: str | None = None) -> list[Finding]:
         there = next(folder for folder in (place, *place.parents) if folder.exists())
         free = shutil.disk_usage(there).free
         if free < _ENOUGH_BYTES:
-            remedy = "make room on its disk; drainmark gc may help"
+            remedy = "make room on its disk, for example: drainmark gc"
             findings.append(fail("tables_disk", f"only {free} bytes are free below {place}", remedy))
         try:
             with tempfile.TemporaryFile(dir=there):

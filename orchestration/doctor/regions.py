@@ -11,6 +11,7 @@ from drainmark.jobs.operators.sources.pushed.replayable_start import ReplayableS
 from drainmark.jobs.operators.sources.slices import SliceLimit
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.regions.formatting import counted, said_of
+from drainmark.jobs.runtime.messages import halted_error
 from drainmark.orchestration.doctor.findings import Finding, broken, fail, ok, warn
 from drainmark.orchestration.doctor.registry_repair import why_rebuild
 from drainmark.orchestration.verbs.table_repair import is_put_right
@@ -79,7 +80,7 @@ def _halted(workplace: Workplace, region: str, history: RegionHistory) -> Findin
     if (history.halt.detail.get("error") or {}).get("id") == SplitBrain.id and is_put_right(workplace, region):
         message = f"{region} is halted since others changed its tables, which are put right"
         return warn("not_halted", message, f"drainmark resume {region}")
-    return fail("not_halted", f"{region} is halted", f"fix the cause, then: drainmark resume {region}")
+    return fail("not_halted", f"{region} is halted", halted_error(region, history).remedy or "")
 
 
 def _owner(workplace: Workplace, region: str, history: RegionHistory, registry: Registry | None) -> Finding:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.errors import DrainmarkError, Fenced, Halted, StoreUnavailable
+from drainmark.jobs.errors import DrainmarkError, Fenced, ForeignTable, Halted, StoreUnavailable
 from drainmark.jobs.errors.loading import RunDied
 from drainmark.jobs.protocol.failure_policy import EndRun, Halt, before_claim, is_lifted
 from drainmark.jobs.protocol.history import Outcome
@@ -79,6 +79,8 @@ def count_failure(
     owner = region_owner(workplace, region, run_id=run_id, code=code)
     try:
         history = workplace.history(region)
+        if isinstance(error, ForeignTable) and not history.epoch:  # a claim would make a region that cannot run
+            return error
         if history.halt is not None and not is_lifted(history, code):
             make_up(workplace, region, history)
             return halted_error(region, history)

@@ -16,8 +16,9 @@ from drainmark.jobs.operators.sources.files.folder_slices import queue_of
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.protocol.records.triggers import TriggerStatus, slices_of
 from drainmark.jobs.runtime.input.slices import cut_loss
+from drainmark.jobs.runtime.messages import halt_remedies
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.workplace.declaration import load_region
+from drainmark.orchestration.workplace.declaration import require_code
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.region_sources import has_folder
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -37,14 +38,15 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
         `region`, `was_halted`, `reason`, `epoch`, `trigger` and `lost`, the loss in the trigger's slices by start.
 
     Raises:
-        UsageError: the code of the region cannot be found, no input is lost, or no source can go on behind it.
+        UnknownName: the code of the region cannot be found.
+        UsageError: no input is lost, or no source can go on behind it.
         Owned: a run has the region.
     """
-    found = load_region(workplace, region)
-    if found is None or has_folder(found[1]):
+    found = require_code(workplace, region)
+    if has_folder(found[1]):
         msg = f"region {region!r} has no source that can go on after lost input"
-        remedy = "drainmark skip passes a file or a slice; where its code was moved, run it once from there"
-        raise UsageError(msg, remedy=remedy)
+        ways = halt_remedies(region, workplace.history(region))
+        raise UsageError(msg, remedy=", or: ".join(ways) or "it is not halted: its next run goes on")
     with owning(region_owner(workplace, region)) as owner:
         registry = workplace.registry
         was_halted = owner.history.halt is not None
@@ -58,7 +60,7 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
         )
         if trigger is None:
             msg = f"nothing that region {region!r} is to read next is lost"
-            raise UsageError(msg, remedy=f"drainmark resume {region}; drainmark skip skips a single slice")
+            raise UsageError(msg, remedy=f"drainmark resume {region}")
         noted = next((each.order_index for each in waiting if each.identity_key == trigger.identity_key), None)
         if noted is None:  # else an earlier attempt was interrupted, and slices cut behind it since are good
             _give_back(workplace, found[1], anew)

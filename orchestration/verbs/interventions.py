@@ -206,7 +206,9 @@ def _id_of_file(history: RegionHistory, name: str) -> int:
         return next(iter(found.values()))
     if found:
         raise RewindRefused(f"{name!r} names {len(found)} files", remedy=f"give the whole path, e.g. {min(found)}")
-    raise RewindRefused(f"no state in force was made from {name!r}", remedy=f"drainmark history {_region_of(history)}")
+    claim = history.last_claim
+    remedy = f"drainmark history {claim.region}" if claim is not None else "it has no state yet"
+    raise RewindRefused(f"no state in force was made from {name!r}", remedy=remedy)
 
 
 def names_file(uri: str | None, name: str) -> bool:
@@ -215,10 +217,6 @@ def names_file(uri: str | None, name: str) -> bool:
 
     here = uri_of(os.path.abspath(name))
     return uri is not None and (uri in (name, here) or uri.endswith(f"/{name.lstrip('/')}"))
-
-
-def _region_of(history: RegionHistory) -> str:
-    return history.last_claim.region if history.last_claim else "REGION"
 
 
 class _Lost(NamedTuple):

@@ -73,7 +73,7 @@ def plan_upgrade(
         tell: called with a text before each step that takes seconds.
 
     Raises:
-        OperatorFailed, DeclarationError: a run would fail at its start.
+        OperatorFailed, DeclarationError, ForeignTable: a run would fail at its start.
         UsageError: a region is of another application's file.
         UnknownName, UsageError: see `drop_states`.
     """
@@ -89,8 +89,8 @@ def plan_upgrade(
         tell(f"analysing {region.name} …")
         run = region_run(workplace, opened, region, drop_states=mine)
         tables = run.blueprint.tables
-        unfit = {**states_with_holes(history, tables), **other_forms(run.outside.store, history, tables)}
-        found.append(difference(region, tables, history, dropped=mine, unfit=unfit))
+        unfit, full = states_with_holes(history, tables), other_forms(run.outside.store, history, tables)
+        found.append(difference(region, tables, history, dropped=mine, unfit=unfit, full=full))
         drops += [run] if mine else []
     names = {region.name for region in opened.plan.regions}
     left = (name for name in workplace.known_regions() if name.partition("/")[0] == opened.plan.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.orchestration.verbs.backfill import Wanted, queue
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -78,13 +80,15 @@ def redrive(workplace: Workplace, region: str, file: str, *, dry_run: bool = Fal
     newest = history.newest_by_uri({uri}).get(uri, number)
     if newest != number:
         msg = f"{uri} was read again as {newest}, after it was quarantined as {number}: its rows would be counted twice"
-        remedy = f"to read it in place of {newest}: drainmark backfill {region} --input '{pattern}' --again"
+        again = f"drainmark backfill {region} --input {shlex.quote(pattern)} --again"
+        remedy = f"to read it in place of {newest}: {again}"
         raise UsageError(msg, remedy=remedy)
     if not _is_whole(state):
         msg = f"{uri} was read, less {state.detail['rows_quarantined']} of {state.rows_in} rows"
+        before = history.states.ids.at_most(number - 1) or INITIAL_ID
         remedy = (
-            f"put the fixed rows into a new file: drainmark backfill {region} --input corrected; "
-            f"or fix the file and rewind to before it: drainmark reset {region} --to N (it is {number})"
+            f"put the fixed rows into a new file, which the next scan takes; or fix the file, and rewind to before it:"
+            f" drainmark reset {region} --to {before}"
         )
         raise UsageError(msg, remedy=remedy)
     output = (state.trigger_identity or {}).get("output") or None
@@ -93,7 +97,8 @@ def redrive(workplace: Workplace, region: str, file: str, *, dry_run: bool = Fal
         raise UsageError(f"{uri} {queued['refused'][0]['reason']}", remedy="put the fixed file there first")
     if not queued["queued"] and not queued["pending"]:
         msg = f"{uri} is still the file that was quarantined: {state.detail.get('reason')}"
-        raise UsageError(msg, remedy=f"fix it first; if the declaration was fixed instead: touch '{uri}'")
+        touch = f"touch {shlex.quote(path_of(uri))}"
+        raise UsageError(msg, remedy=f"fix it first; if the declaration was fixed instead: {touch}")
     return {
         "region": region,
         "file": uri,

@@ -254,6 +254,8 @@ def find_region(workplace: Workplace, name: str) -> str:
     if name in known:
         return name
     below = [region for region in known if region.partition("/")[0] == name]
+    if len(below) > 1:  # some may have failed before their first state, and been renamed since
+        below = [region for region in below if workplace.history(region).states] or below
     if len(below) == 1:
         return below[0]
     if len(below) > 1:

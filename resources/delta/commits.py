@@ -308,7 +308,7 @@ def create_table(
 
     schema = all_nullable(schema_json)
     if not is_table(folder):
-        _refuse_foreign_files(folder)
+        refuse_foreign_files(folder)
         folder.require_put_if_absent()
         try:
             DeltaTable.create(
@@ -331,17 +331,17 @@ def create_table(
     require_own(table, folder, region)
     judge = compare or (lambda found, wanted, where: compare_schemas(found, wanted, where=where))
     judge(table.schema().to_json(), schema, f"the table {folder}")
-    _require_partitions(table, folder, partition_by)
+    _require_partitions(table, folder, partition_by, region)
 
 
-def _require_partitions(table: Any, folder: Folder, wanted: Sequence[str]) -> None:
+def _require_partitions(table: Any, folder: Folder, wanted: Sequence[str], region: str) -> None:
     found = list(table.metadata().partition_columns)
     if found != list(wanted):
         said = [f"by {', '.join(names)}" if names else "by nothing" for names in (found, wanted)]
         msg = f"the table {folder} is partitioned {said[0]}, and its sink says {said[1]}"
         remedy = (
-            f"write partition_by={found}, as it was; or write to a table of another name, and have the files read again"
-            " for it: drainmark backfill REGION --input GLOB --again"
+            f"write partition_by={found}, as it was; or write to a table of another name, and have all input read again"
+            f" for it: drainmark reset {region} --to-initial"
         )
         raise LayoutChanged(msg, remedy=remedy, table=folder.uri, columns=tuple(found))
 
@@ -355,11 +355,15 @@ def require_own(table: Any, folder: Folder, region: str) -> None:
     if is_own(table, region):
         return
     mark = table.metadata().description
-    maker = f"region {mark.partition('/')[2]}" if (mark or "").startswith(app_id("")) else "somebody else"
-    msg = f"the table {folder} was made by {maker}, not by region {region}"
-    remedy = "choose another table name, or move that table away"
-    if maker == "somebody else":
-        remedy = f"adopt it (adopt=True on the sink), {remedy}"
+    maker = (mark or "").removeprefix(app_id("")) if (mark or "").startswith(app_id("")) else None
+    msg = f"the table {folder} was made by {f'region {maker}' if maker else 'somebody else'}, not by region {region}"
+    app, _, start = (maker or "").partition("/")
+    if maker is None:
+        remedy = "adopt it (adopt=True on the sink), choose another table name, or move that table away"
+    elif app == region.partition("/")[0]:  # most often its start was renamed
+        remedy = f"name the start {start}, as it was: a region has the name of its start; or choose another table name"
+    else:
+        remedy = "choose another table name"
     raise ForeignTable(msg, remedy=remedy, table=folder.uri)
 
 
@@ -368,7 +372,12 @@ def is_own(table: Any, region: str) -> bool:
     return bool(table.metadata().description == app_id(region))
 
 
-def _refuse_foreign_files(folder: Folder) -> None:
+def refuse_foreign_files(folder: Folder) -> None:
+    """Check that there is nothing of others where a table is to be made.
+
+    Raises:
+        ForeignTable: there is.
+    """
     if isinstance(folder, LocalFolder) and folder.path.is_file():
         msg = f"{folder} is a file, expected a folder for a table"
         raise ForeignTable(msg, remedy="choose another table name, or move the file away", table=folder.uri)

@@ -55,5 +55,5 @@ def _require_room(triggers: Sequence[Trigger], room: int) -> None:
     largest = max(triggers, key=lambda trigger: trigger.size_bytes)
     if largest.size_bytes > room:
         msg = f"{largest.uri} has {largest.size_bytes} bytes, more than s3_spool_bytes = {room}"
-        remedy = f"set s3_spool_bytes to {largest.size_bytes} or more, then: drainmark resume {largest.region}"
+        remedy = f"set s3_spool_bytes to {largest.size_bytes} or more"
         raise SpoolTooSmall(msg, remedy=remedy)

@@ -126,7 +126,8 @@ class AppliedVersion:
 
     def _lost(self) -> SplitBrain:
         msg = f"{APPLIED} has no row for {self._target.where}: the version of the table is not known"
-        return SplitBrain(msg, remedy="restore the database from a backup; or: drainmark reset REGION --to-initial")
+        remedy = f"restore the database from a backup; or: drainmark reset {self._region} --to-initial"
+        return SplitBrain(msg, remedy=remedy)
 
 
 def _table_of(connection: sa.Connection, target: str) -> tuple[str, str]:

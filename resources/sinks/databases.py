@@ -135,7 +135,7 @@ def answering(engine: Engine, what: str) -> Iterator[None]:
         if is_passing(engine, error):
             remedy = "a new attempt starts by itself; look at the database if it stays so"
             raise StoreUnavailable(f"{what} does not answer: {said}", remedy=remedy) from None
-        remedy = "fix the table, or remove the obstacle to its rows, then: drainmark resume REGION"
+        remedy = "fix the table, or remove the obstacle to its rows"
         raise TableRefused(f"{what} refuses: {said}", remedy=remedy) from None
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from channel_parts import commit_in_flight
+from followed import follow
 
 from drainmark.jobs.errors import InFlightLost
 from drainmark.jobs.protocol.claimed_code import Code
@@ -57,13 +58,15 @@ def test_a_state_is_not_dropped_while_what_belongs_to_it_is_in_flight(place: Wor
     with pytest.raises(InFlightLost, match="count") as refused:
         claimed(place, drop)
     assert "without --drop-state" in refused.value.remedy
-    assert f"reset {REGION} --to 0" in refused.value.remedy
     history = place.history(REGION)
     assert (history.epoch, history.generations) == (epoch, {}), "nothing was changed"
     early = Code(operators=CUT.operators, stages=STAGES, channels=CUT.channels, dropped=frozenset({"early"}),
                  states={"early": "g1"})  # fmt: skip
     claimed(place, early).release(Outcome.CLEAN)
     assert set(place.history(REGION).generations) == {"early"}, "its stage has done all that is committed"
+    follow(refused.value.remedy, "reset", place.home)
+    claimed(place, drop).release(Outcome.CLEAN)
+    assert not place.history(REGION).flow.batches
 
 
 @pytest.mark.seed("F28", "H2", "H3")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from followed import follow
 from harness import settle
 
 from drainmark.jobs.errors import Owned
@@ -284,9 +284,7 @@ def test_the_new_content_of_a_changed_file_is_taken_by_the_command_that_the_halt
     fresh.write("b.txt", "to be done\n")
     halted = fresh.refused("run", "word_count", "--input", fresh.inbox, code=3)
     assert fresh.status()["remedies"] == [f"drainmark resume {REGION}"]
-    named = re.search(r"drainmark (reset [^;]*)", halted["remedy"])
-    assert named is not None
-    fresh.call(*named[1].split(), "--yes")
+    follow(halted["remedy"], "reset", fresh.home)
     fresh.run()
     assert fresh.counts() == {"to": 3, "be": 4, "or": 1, "not": 1, "done": 2}
 

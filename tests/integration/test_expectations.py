@@ -15,6 +15,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from followed import follow
 
 import drainmark as dm
 from drainmark.jobs.errors import DeclarationError, ExpectationUnmet, Halted, OperatorFailed
@@ -125,7 +126,7 @@ def test_an_expectation_halts_the_region_at_the_file_and_says_what_to_do(run_app
     """The files before it are committed; no row of it and of the files behind it is."""
     result = run_app(halting, {"a.csv": "tea,1\n"})
     result.add({"b.csv": "bun,2\n", "c.csv": "oil,3\noil,-2\noil,\n", "d.csv": "tea,4\n"})
-    with pytest.raises(Halted):
+    with pytest.raises(Halted) as halted:
         result.run()
     assert [row["amount"] for row in result.sink("orders")] == [1, 2]
     error = result.status["last_error"]
@@ -133,9 +134,12 @@ def test_an_expectation_halts_the_region_at_the_file_and_says_what_to_do(run_app
     assert error["operator"] == "paid"
     for part in ("c.csv", "amount > 0", "2 rows", "-2"):
         assert part in error["message"]
-    assert "drainmark skip" in error["remedy"]
     (check,) = (found for found in judgements(result.workplace, result.region) if found.name == f"{EXPECTATION}paid")
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert 'on_fail="quarantine"' in (halted.value.remedy or "")
+    follow(halted.value.remedy, "skip", result.home)
+    result.run()
+    assert [row["amount"] for row in result.sink("orders")] == [1, 2, 4]
 
 
 def test_a_condition_that_cannot_be_read_is_refused_before_anything_is_processed(

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 from by_hand import Counting, HandFed
 from deltalake import DeltaTable, write_deltalake
+from followed import follow
 from harness import verbs
 
 from drainmark.jobs import failpoints
@@ -35,7 +36,7 @@ from drainmark.jobs.state import keyed_parts
 from drainmark.orchestration import doctor
 from drainmark.orchestration.doctor.registry_repair import repair as rebuild
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs import backfill, interventions, table_repair
+from drainmark.orchestration.verbs import backfill, interventions, orders, table_repair
 from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints import task_choice
@@ -222,7 +223,23 @@ def test_doctor_shows_the_plan_acts_with_yes_and_is_clean_afterwards(
     assert done["repairs"] == plan
     assert done["problems"] == []
     assert {entry["verdict"] for entry in done["checks"] if entry["check"] == "tables"} == {"ok"}
-    assert run("resume", fed.region)["was_halted"]
+    (again,) = (entry["remedy"] for entry in done["checks"] if entry["check"] == "not_halted")
+    follow(again, "resume", fed.workplace.home)
+    fed.drain()
+    assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1")
+def test_what_a_halted_run_and_the_plan_of_a_rewind_tell_puts_the_tables_right(fed: Counting) -> None:
+    append(table(fed, APPEND))
+    with pytest.raises(Halted) as halted:
+        take(fed, three="a d")
+    follow(str(halted.value), "resume", fed.workplace.home)
+    fed.drain()
+    assert shown(fed) == golden(fed)
+    append(table(fed, APPEND))
+    plan = "\n".join(orders.reset(fed.workplace, fed.region, interventions.RewindTarget(to=1)).plan)
+    follow(plan, "doctor", fed.workplace.home)
     fed.drain()
     assert shown(fed) == golden(fed)
 
@@ -363,8 +380,9 @@ def test_what_the_region_committed_on_top_of_is_put_right_too(fed: Counting, mon
 
 
 @pytest.mark.seed("RT1")
+@pytest.mark.parametrize("is_told_by_doctor", [True, False], ids=["by the doctor", "by the rewind"])
 def test_ids_that_are_lost_are_told_and_a_rewind_below_them_brings_them_back(
-    fed: Counting, capsys: pytest.CaptureFixture[str]
+    fed: Counting, capsys: pytest.CaptureFixture[str], is_told_by_doctor: bool
 ) -> None:
     table(fed, APPEND).delete("value = 'a'")
     append(table(fed, STATE))
@@ -383,7 +401,7 @@ def test_ids_that_are_lost_are_told_and_a_rewind_below_them_brings_them_back(
     refused = run("reset", fed.region, "--to", 2, "--yes", code=2)
     assert refused["id"] == RewindRefused.id
     assert "--to 1" in refused["remedy"]
-    run("reset", fed.region, "--to", 1, "--yes")
+    follow(plan[0]["remedy"] if is_told_by_doctor else refused["remedy"], "reset", fed.workplace.home)
     assert shown(fed) == golden(fed)
     fed.drain()
     assert len(fed.history().states) == 2

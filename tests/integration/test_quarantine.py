@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from bad_inputs import APP, QUARANTINE, REGION, Fate, copying, fates, run, write
+from followed import follow
 from harness import LONG_AGO, rows, run_once, settle
 
 from drainmark.jobs.errors import BadInput, Halted, UnknownName, UsageError
@@ -273,7 +274,9 @@ def test_a_mended_file_is_taken_in_again_under_an_id_of_its_own(quarantined: Wor
     os.utime(inbox / "c.csv", (LONG_AGO, LONG_AGO))
     with pytest.raises(UsageError, match="read again as 4") as refused:  # its row would be counted twice
         redrive(quarantined, REGION, "c.csv")
-    assert "--again" in (refused.value.remedy or "")
+    follow(refused.value.remedy, "backfill", quarantined.home)
+    run_once(quarantined, copying(inbox, **CSV))
+    assert [row["name"] for row in rows(quarantined, REGION, "copied") if row["_sequence_id"] > 3] == ["mended", "more"]
 
 
 def test_a_mended_file_that_is_scanned_before_it_is_redriven_is_taken_and_halts_nothing(
@@ -297,7 +300,14 @@ def test_the_verbs_print_what_they_found(
     assert "column 'id': 'x' is no bigint" in capsys.readouterr().out
     assert invoke(["quarantine", "redrive", APP, "--file", "b.csv", "--json", *home]) == 2
     error = json.loads(capsys.readouterr().err)["error"]
-    assert "backfill" in error["remedy"]
+    of_a = [row["name"] for row in rows(quarantined, REGION, "copied") if row["_sequence_id"] == 1]
+    fixed = tmp_path / "inbox" / "b.csv"
+    fixed.write_bytes(b"id,name\n5,fixed\n")
+    os.utime(fixed, (LONG_AGO, LONG_AGO))
+    follow(error["remedy"], "reset", quarantined.home)
+    run_once(quarantined, copying(tmp_path / "inbox", **CSV))
+    assert sorted(row["name"] for row in rows(quarantined, REGION, "copied")) == sorted([*of_a, "fixed"])
+    capsys.readouterr()
     assert invoke(["quarantine", "list", "nobody", *home]) == UnknownName.exit_code
 
 

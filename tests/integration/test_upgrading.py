@@ -285,7 +285,7 @@ def test_what_keeps_no_state_or_is_shown_by_a_table_is_not_dropped(workplace: Wo
     code = declare(inbox, sink="shared")
     write(inbox, "a,1\n")
     run_once(workplace, code)
-    for name, error in (("total", UnknownName), ("shaped", UsageError), ("totals", UsageError)):
+    for name, error in (("total", UnknownName), ("shaped", UsageError), ("totals", StateIncompatible)):
         with pytest.raises(error):
             drop_states(workplace, code, code.plan.regions, [name])
     rewind(workplace, 0)

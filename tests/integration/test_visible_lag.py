@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from followed import follow
 from harness import LONG_AGO, run_once, verbs
 
 import drainmark as dm
 from drainmark.jobs.errors import Interrupted
 from drainmark.jobs.runtime.commit.publish import visible_tables
+from drainmark.orchestration.dagster_assets.checks import judgements
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_owner, region_run
 from drainmark.orchestration.workplace.declaration import remember
@@ -160,8 +162,8 @@ def test_who_reads_meanwhile_finds_what_is_committed(
         assert status["lags"] == {f"lake/{TABLE}": 1}
         assert (status["committed_sequence_id"], status["published_sequence_id"]) == (3, 1)
         run.hand_over(KeyboardInterrupt())
-    done = verb("publish", REGION)
-    assert (done["brought_up"], done["committed_sequence_id"]) == ([f"lake/{TABLE}"], 3)
+    said = " ".join(each.description for each in judgements(workplace, application.region(REGION)))
+    assert f"lake/{TABLE} at 3" in follow(said, "publish", workplace.home)
     assert visible(workplace) == expected
     assert verb("status", REGION)[0]["lags"] == {}
     assert sorted(

@@ -142,12 +142,12 @@ def test_a_halt_because_of_a_file_names_it_and_how_to_pass_it(place: Workplace, 
 
 
 def test_a_halt_for_what_a_source_lost_says_it_once_with_the_way_on(place: Workplace) -> None:
-    lost = InputChanged("log.csv was truncated", remedy='on_lost="restart", then: drainmark resume REGION')
+    lost = InputChanged("log.csv was truncated", remedy='on_lost="restart"')
     with owning(region_owner(place, REGION)) as owner:
         owner.halts.halt(lost.message, trigger=None, operator="ev", error=lost.to_json())
     error = halted_error(REGION, place.history(REGION))
     assert error.message.count(lost.message) == 1
-    assert (error.remedy or "").startswith(f'on_lost="restart", then: drainmark resume {REGION}')
+    assert (error.remedy or "").startswith(f'on_lost="restart"; then: drainmark resume {REGION}')
     interventions.resume(place, REGION, "again")
     with owning(region_owner(place, REGION)) as owner:
         owner.halts.halt("failed 6 times in a row", trigger="/in/b.txt", operator="ev", error=lost.to_json())
@@ -161,7 +161,7 @@ def test_a_halt_for_what_a_source_lost_says_it_once_with_the_way_on(place: Workp
     [
         (f"restore it; or: drainmark reset {REGION} --to 2 --accept-loss", f"drainmark resume {REGION}"),
         (
-            "drainmark resume REGION --accept-loss --reason '…'",
+            f"drainmark resume {REGION} --accept-loss --reason '…'",
             f"drainmark resume {REGION} --accept-loss --reason '…'",
         ),
     ],

@@ -45,9 +45,10 @@ def ready(
         _require_same_states(history, region, code)
         require_takeover(history, region, code)
     known = tuple(tables) or history.tables
-    require_compatible(history, region, known)
+    anew = _begin_anew(history, region, known, code)
+    require_compatible(history, region, known, anew)
     if code.operators:
-        require_whole_states(history, region, known)
+        require_whole_states(history, region, known, anew)
     require_same_forms(store, history, region, known)
     for table in known:
         if not is_gone(store, history, table):  # an empty new table would hide that committed rows are lost
@@ -114,26 +115,49 @@ def _require_checkpoint(store: RegionStore, region: str) -> None:
             raise Halted(f"region {region!r} is halted: {error.message}", remedy=remedy) from error
 
 
-def require_compatible(history: RegionHistory, region: str, tables: Sequence[RegionTable]) -> None:
+def _begin_anew(history: RegionHistory, region: str, tables: Sequence[RegionTable], code: Code) -> str:
+    """Return the commands after which no state hinders the code: those that cannot go on begin anew, all at once.
+
+    A table that shows such a state keeps no row of it, so it has to be emptied first.
+    """
+    unfit = {*_misfits(history, tables), *states_with_holes(history, tables)}
+    dropped = sorted({*code.dropped, *(table.operator for table in tables if table.name in unfit)})
+    run = f"drainmark run {region.partition('/')[0]}" + "".join(f" --drop-state {operator}" for operator in dropped)
+    if any(table.history in unfit for table in tables):
+        return f"begin anew with all input: drainmark reset {region} --to-initial, then: {run}"
+    return f"begin anew from here: {run}"
+
+
+def _misfits(history: RegionHistory, tables: Sequence[RegionTable]) -> dict[str, str]:
+    """Return name -> reason for each state that cannot continue from the state in its table."""
+    before = {table.name: table for table in (*history.former, *history.tables)}
+    states = [table for table in tables if table.name in before and is_state(table, tables)]
+    return {table.name: why for table in states if (why := misfit(before[table.name], table))}
+
+
+def require_compatible(history: RegionHistory, region: str, tables: Sequence[RegionTable], anew: str) -> None:
     """Refuse code with a state that cannot continue from the state in its table.
+
+    Args:
+        anew: what to do so that the states begin anew.
 
     Raises:
         StateIncompatible: names the operator, and says how to begin its state anew.
     """
-    before = {table.name: table for table in (*history.former, *history.tables)}
-    for table in tables:
-        why = misfit(before[table.name], table) if table.name in before and is_state(table, tables) else ""
-        if why:
-            msg = f"the state of {table.operator!r} in {region!r} cannot go on: {why}"
-            remedy = (
-                f"look: drainmark plan APP; begin it anew: drainmark run APP --drop-state {table.operator};"
-                " or keep it, and give the new operator another name"
-            )
-            raise StateIncompatible(msg, operator=table.operator, remedy=remedy, table=table.name)
+    operators = {table.name: table.operator for table in tables}
+    for name, why in _misfits(history, tables).items():
+        operator = operators[name]
+        msg = f"the state of {operator!r} in {region!r} cannot go on: {why}"
+        look = f"look: drainmark plan {region.partition('/')[0]}"
+        remedy = f"{look}; {anew}; or keep it, and give the new operator another name"
+        raise StateIncompatible(msg, operator=operator, remedy=remedy, table=name)
 
 
-def require_whole_states(history: RegionHistory, region: str, tables: Sequence[RegionTable]) -> None:
+def require_whole_states(history: RegionHistory, region: str, tables: Sequence[RegionTable], anew: str) -> None:
     """Refuse code that continues a state which lacks the groups that were committed without its operator.
+
+    Args:
+        anew: what to do so that the states begin anew.
 
     Raises:
         StateIncompatible: names the operator, and says how to begin its state anew, or to rewind.
@@ -142,10 +166,7 @@ def require_whole_states(history: RegionHistory, region: str, tables: Sequence[R
     for name, why in states_with_holes(history, tables).items():
         operator = operators[name]
         msg = f"the state of {operator!r} in {region!r} cannot go on: {why}"
-        remedy = (
-            f"begin it anew: drainmark run APP --drop-state {operator}; or process these again with it:"
-            f" drainmark reset {region} --to {history.left[name]}"
-        )
+        remedy = f"{anew}; or process these again with it: drainmark reset {region} --to {history.left[name]}"
         raise StateIncompatible(msg, operator=operator, remedy=remedy, table=name)
 
 
@@ -212,7 +233,7 @@ def _in_flight_lost(msg: str, history: RegionHistory, region: str, first: str) -
     target = history.state_at_most(min(history.flow.through.values())) or INITIAL_ID
     remedy = (
         f"{first} until `drainmark status` shows nothing in flight; or process the batches in flight again:"
-        f" drainmark reset {region} --to {target} --yes"
+        f" drainmark reset {region} --to {target}"
     )
     return InFlightLost(msg, remedy=remedy, in_flight=len(history.flow.batches))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drainmark.jobs.errors import DrainmarkError, Halted, SplitBrain
-from drainmark.jobs.protocol.failure_policy import is_lifted
+from drainmark.jobs.protocol.failure_policy import UNPUBLISHABLE, is_lifted
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.triggers import kind_of
 from drainmark.jobs.protocol.transitions import Event
@@ -62,7 +62,7 @@ class Halts:
         ledger, halt = self.ledger, self.ledger.history.halt
         if halt is not None and (halt.detail.get("error") or {}).get("message") == error.message:
             return halted_error(ledger.region, ledger.history)
-        reason = error.message if isinstance(error, SplitBrain) else "committed rows cannot be published"
+        reason = error.message if isinstance(error, SplitBrain) else UNPUBLISHABLE
         return self.halt(reason, trigger=None, operator=error.operator, error=error.to_json())
 
     def halt_where_damaged(self) -> None:

@@ -54,7 +54,7 @@ def require_replaceable(region: str, history: RegionHistory, replaced: Collectio
     target = history.state_at_most(before - 1) or INITIAL_ID
     table, why = kept[0]
     msg = f"region {region!r} {why}: the rows of one file cannot be withdrawn from it"
-    remedy = f"drainmark reset {region} --to {target} --yes, which processes that file and all later ones again"
+    remedy = f"drainmark reset {region} --to {target}, which processes that file and all later ones again"
     raise ReplaceRefused(msg, operator=table.operator, remedy=remedy, ids=tuple(sorted(replaced)))
 
 

@@ -365,7 +365,7 @@ def repairs_within(store: RegionStore, history: RegionHistory, rewind: Rewind) -
         repairs = tuple(RepairPlan(store, history, restored).repairs())
         for repair in repairs:
             if repair.lost:
-                raise _lost(history, repair) from None
+                raise _lost(store.region, history, repair) from None
         return repairs
     return ()
 
@@ -415,10 +415,10 @@ def first_brought(row: CheckpointRow) -> int:
     return min([row.first_id, *ids])
 
 
-def _lost(history: RegionHistory, repair: Repair) -> SplitBrain:
+def _lost(region: str, history: RegionHistory, repair: Repair) -> SplitBrain:
     target = target_below(history, repair.lost)
     msg = f"{len(repair.lost)} ids of {repair.table} cannot be restored, the first is {min(repair.lost)}"
-    return SplitBrain(msg, remedy=f"drainmark reset REGION --to {target} --yes, which processes them again")
+    return SplitBrain(msg, remedy=f"drainmark reset {region} --to {target} --yes, which processes them again")
 
 
 def _by_others(version: int, operation: str) -> Mapping[str, Any]:

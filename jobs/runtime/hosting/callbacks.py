@@ -86,7 +86,7 @@ class Callbacks:
                 f"{self.kind} {self.context.operator!r} failed in {callback}(): {type(error).__name__}: {error}",
                 operator=self.context.operator,
                 location=self.context.location,
-                remedy="fix the class, then: drainmark resume REGION",
+                remedy="fix the class",
             ) from error
 
     def late(self, error: type[DrainmarkError], what: str, seconds: float) -> DrainmarkError:

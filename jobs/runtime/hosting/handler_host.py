@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainTimeout, Interrupted, ResetTimeout
-from drainmark.jobs.errors.operator_code import ResetWanted
+from drainmark.jobs.errors.operator_code import CheckpointUnreadable, ResetWanted
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.runtime.hosting.callbacks import SOON_SECONDS, Callbacks, as_declared
 from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of
@@ -23,6 +23,7 @@ from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext
 from drainmark.jobs.runtime.timeout import in_background
 from drainmark.jobs.state.handlers.checkpoint import HEADER, CheckpointReader, CheckpointWriter, Header
 from drainmark.jobs.state.handlers.chunk_rows import chunk_rows
+from drainmark.jobs.state.handlers.encoding import RESTORE
 from drainmark.jobs.state.handlers.locks import held
 from drainmark.jobs.state.handlers.state_handler import StateHandler
 from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
@@ -218,7 +219,12 @@ class HandlerHost:
         restored = in_background(lambda: self._restore_until(until, chunks), "handler-reset")
         if wait([restored], max(0.0, until - time.monotonic()) + SOON_SECONDS).not_done:
             raise self._callbacks.late(ResetTimeout, "reset() did not return", seconds)
-        restored.result()
+        try:
+            restored.result()
+        except CheckpointUnreadable as error:
+            if error.remedy == RESTORE:
+                error.remedy = f"{RESTORE}, or go back a state: drainmark reset {self.context.region} --by 1"
+            raise
         self.context.reset_attempt += 1
         self.context.sequence_id = (self._header.sequence_id if self._header else 0) + 1
         self.context.gate.resume(after_reset=True)

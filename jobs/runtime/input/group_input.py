@@ -29,7 +29,6 @@ from drainmark.jobs.runtime.input.materialisation import files_of
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine, put_aside
 from drainmark.jobs.runtime.input.row_slices import RowIntake
 from drainmark.jobs.runtime.input.slice_inputs import files_of_slices, note_fetched, require_same_bytes
-from drainmark.jobs.runtime.messages import skip_command
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -255,9 +254,13 @@ class GroupInput:
                 error.message,
                 operator=source.name,
                 location=source.location,
-                remedy=f"{error.remedy}; or: {skip_command(first.region, first.uri)}",
+                remedy=_WHOLE if error.facts.get("triggers") else error.remedy,
                 trigger=first.uri,
             ) from error
+
+
+_WHOLE = "put it back as it was when it was scanned"
+"""Remedy for a file of a slice: a file of its own would be scanned again, or passed."""
 
 
 def _skips_missing(source: Source) -> bool:

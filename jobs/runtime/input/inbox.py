@@ -208,8 +208,7 @@ def not_readable(member: Assigned, why: str) -> ClusterRefused:
     trigger = member.trigger
     return ClusterRefused(
         f"{trigger.uri} {why}",
-        remedy="give the cluster Spark's S3 connector (docs/how-to/s3.md), or DRAINMARK_HOME on a shared folder, then:"
-        f" drainmark resume {trigger.region}",
+        remedy="give the cluster Spark's S3 connector (docs/how-to/s3.md), or DRAINMARK_HOME on a shared folder",
     )
 
 

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 
 from drainmark.jobs.errors import InputChanged, InputMissing
 from drainmark.jobs.protocol.records.triggers import Trigger
-from drainmark.jobs.runtime.messages import skip_command
 
 
 def missing_files(triggers: Sequence[Trigger], why: str) -> InputMissing:
     """Return the error for files that are gone."""
     first = triggers[0]
     msg = f"{first.uri} was scanned and cannot be read any more: {why}"
-    remedy = f"put it back, or: {skip_command(first.region, first.uri)}"
-    return InputMissing(msg, remedy=remedy, triggers=tuple(triggers))
+    return InputMissing(msg, remedy="put it back", triggers=tuple(triggers))
 
 
 def changed_files(triggers: Sequence[Trigger]) -> InputChanged:

@@ -14,7 +14,6 @@ from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.input.inbox import Group
-from drainmark.jobs.runtime.messages import skip_command
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,7 +108,6 @@ def put_aside(
         f"{(first['raw'] or '')[:200]!r}{more}",
         operator=operator.name,
         location=operator.location,
-        remedy=f"fix the file, or: {skip_command(trigger.region, trigger.uri)}, "
-        f'or on_bad="quarantine" at {operator.name!r}',
+        remedy=f'fix the file, or on_bad="quarantine" at {operator.name!r}',
         triggers=(trigger,),
     )

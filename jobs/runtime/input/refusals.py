@@ -10,7 +10,6 @@ from drainmark.jobs.formats.bad_records import BadRecord
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.inbox import Assigned, GroupInbox
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine
-from drainmark.jobs.runtime.messages import skip_command
 
 _SHOWN = 200
 _WHOLE = "nothing is read of a file of which more than {:.0%} is bad: {} of {} rows; the first, line {}: {}"
@@ -62,6 +61,6 @@ def _halting(source: DirectorySource, member: Assigned, reason: str, *, is_schem
         f"{trigger.uri}: {reason}",
         operator=source.name,
         location=source.location,
-        remedy=f"fix the file, or: {skip_command(trigger.region, trigger.uri)}, or {other} at the source",
+        remedy=f"fix the file, or {other} at the source",
         triggers=(trigger,),
     )

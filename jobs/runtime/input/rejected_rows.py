@@ -26,7 +26,6 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.input.inbox import Group, paths_by_id
 from drainmark.jobs.runtime.input.materialisation import Materialiser
-from drainmark.jobs.runtime.messages import skip_command
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -89,8 +88,7 @@ def counted(operator: Expect, unmet: DataFrame, group: Group) -> RejectedRows:
             f"rows, such as {(raw or '')[:200]}",
             operator=operator.name,
             location=operator.location,
-            remedy=f"fix the file, or: {skip_command(trigger.region, trigger.uri)}, "
-            f'or on_fail="quarantine" at {operator.name!r}',
+            remedy=f'fix the file, or on_fail="quarantine" at {operator.name!r}',
             triggers=(trigger,),
             rows=counts[number],
         )

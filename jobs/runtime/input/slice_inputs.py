@@ -123,12 +123,12 @@ def require_same_bytes(source: Source, group: Group, ids: Mapping[int, int], inp
         found, known = joined_digest(parts), member.trigger.digests.get(source.name)
         if known is not None and found != known:
             msg = f"{member.trigger.uri} gives other bytes than when its state was committed, which a rewind withdrew"
-            remedy = (
-                "restore the old content, then: drainmark resume REGION; or pass it: drainmark skip REGION"
-                f" --file '{member.trigger.uri}' --reason '…'"
-            ).replace("REGION", member.trigger.region)
             raise SliceLost(
-                msg, operator=source.name, location=source.location, remedy=remedy, trigger=member.trigger.uri
+                msg,
+                operator=source.name,
+                location=source.location,
+                remedy="restore the old content",
+                trigger=member.trigger.uri,
             )
         member.trigger.digests[source.name] = found
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
 from drainmark.jobs.errors.operator_code import CheckpointUnreadable
-from drainmark.jobs.state.handlers.encoding import decode, encode
+from drainmark.jobs.state.handlers.encoding import RESTORE, decode, encode
 
 T = TypeVar("T")
 
@@ -23,7 +23,6 @@ CHUNK_BYTES = 64 * 1024
 
 HEADER = 0
 _FORMAT = 1
-_RESTORE = "restore the lost files from a backup, or rewind: drainmark reset REGION --to N"
 _ORDER = "read in reset() what checkpoint() wrote, in the same order"
 
 
@@ -143,7 +142,7 @@ class Header:
                 written_at=tuple(value["written_at"]),
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointUnreadable("the header of a checkpoint is damaged", remedy=_RESTORE) from error
+            raise CheckpointUnreadable("the header of a checkpoint is damaged", remedy=RESTORE) from error
 
 
 @dataclass(slots=True, kw_only=True)
@@ -258,14 +257,14 @@ class CheckpointReader(Checkpoint):
     def _chunk(self) -> bytes:
         index = self._next
         if index > self.header.chunks:
-            raise CheckpointUnreadable("a checkpoint ends inside a value", remedy=_RESTORE)
+            raise CheckpointUnreadable("a checkpoint ends inside a value", remedy=RESTORE)
         where = f"chunk {index} of {self.header.chunks} of the checkpoint of id {self.sequence_id}"
         try:
             chunk = self.fetch(index, self.header.written_at[index - 1])
         except KeyError as error:
-            raise CheckpointUnreadable(f"{where} is gone", remedy=_RESTORE) from error
+            raise CheckpointUnreadable(f"{where} is gone", remedy=RESTORE) from error
         if digest_of(chunk) != self.header.digests[index - 1]:
-            raise CheckpointUnreadable(f"{where} is damaged", remedy=_RESTORE)
+            raise CheckpointUnreadable(f"{where} is damaged", remedy=RESTORE)
         self._next += 1
         return chunk
 

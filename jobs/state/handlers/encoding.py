@@ -17,6 +17,9 @@ from drainmark.jobs.errors.operator_code import CheckpointUnreadable
 from drainmark.jobs.state.handlers.cow_dict import DEEPEST, CowDict, CowList, CowSet, FrozenDict
 from drainmark.jobs.state.handlers.datetimes import PLAIN, ZONED, spelled_datetime, zoned_datetime
 
+RESTORE = "restore the lost files from a backup"
+"""Remedy for a checkpoint that cannot be read as it is."""
+
 Put = Callable[[bytes], None]
 Take = Callable[[int], bytes]
 
@@ -134,7 +137,7 @@ def decode(take: Take) -> Any:
         return _CONTAINERS[tag](_each(take, length))
     if tag == b"m":
         return dict(_pairs(take, length))
-    raise CheckpointUnreadable(f"a checkpoint holds the tag {tag!r}", remedy="restore it, or: drainmark reset --to N")
+    raise CheckpointUnreadable(f"a checkpoint holds the tag {tag!r}", remedy=RESTORE)
 
 
 def _each(take: Take, count: int) -> Iterator[Any]:

@@ -18,6 +18,7 @@ from drainmark.jobs.errors.operator_code import CheckpointUnreadable
 from drainmark.jobs.failpoints import StorePoint, reach
 from drainmark.jobs.state.handlers.checkpoint import HEADER, CheckpointReader, CheckpointWriter, Header
 from drainmark.jobs.state.handlers.data_store import DataStoreEntry
+from drainmark.jobs.state.handlers.encoding import RESTORE
 
 _HEAD = b"head"
 
@@ -243,7 +244,7 @@ class StoredCheckpoints:
             return Header.from_bytes(self.entry.get(_key(sequence_id, HEADER)))
         except KeyError as error:
             msg = f"{self.entry.name} has no checkpoint of id {sequence_id}"
-            raise CheckpointUnreadable(msg, remedy="rewind to another: drainmark reset REGION --to N") from error
+            raise CheckpointUnreadable(msg, remedy=RESTORE) from error
 
     def _linked(self, link: bytes) -> int:
         """Return the id that a link names, if its checkpoint was saved completely; else 0."""

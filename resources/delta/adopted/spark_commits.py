@@ -175,7 +175,7 @@ class _Attempt:
         if not commits.is_done(opened, spark.region, spark.version):
             if self.is_acknowledged:
                 msg = f"delta-spark acknowledged a commit to {spark.folder} that the table's log does not have"
-                remedy = f"let one JVM write to the table, then: drainmark resume {spark.region}"
+                remedy = "let one JVM write to the table"
                 raise SplitBrain(msg, remedy=remedy, table=spark.folder.uri)
             return False
         since = opened.version() - self.before

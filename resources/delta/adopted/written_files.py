@@ -33,9 +33,9 @@ def require_written(
     for commit in commits_back(folder, region, newest):
         if commit.transaction == version:
             live = [path for path in commit.added if is_live.get(path, True)]
-            _require_files(folder, commit, live, _after_a_loss(folder, region, staged))
+            _require_files(folder, commit, live, _after_a_loss(folder, staged))
             if staged and len(live) == len(commit.added):
-                _require_rows(folder, live, staged, region=region)
+                _require_rows(folder, live, staged)
         if commit.transaction is not None:
             return
         is_live = {**dict.fromkeys(commit.removed, False), **dict.fromkeys(commit.added, True), **is_live}
@@ -53,7 +53,7 @@ def _require_files(folder: Folder, commit: LogCommit, paths: Collection[str], re
             raise AccountingError(msg, remedy=remedy, path=path, size=found, expected=commit.added[path])
 
 
-def _require_rows(folder: Folder, live: Sequence[str], staged: Sequence[StagedFile], *, region: str) -> None:
+def _require_rows(folder: Folder, live: Sequence[str], staged: Sequence[StagedFile]) -> None:
     import pyarrow.parquet as pq
 
     wanted = sum(file.rows for file in staged)
@@ -61,12 +61,12 @@ def _require_rows(folder: Folder, live: Sequence[str], staged: Sequence[StagedFi
     found = sum(pq.read_metadata(folder.source(path)).num_rows for path in live)
     if found != wanted:
         msg = f"{wanted} rows of ids {first} to {last} were written for {folder}, and {found} are in it"
-        remedy = f"delete those that are in it, append {_named(folder, staged)}, then: drainmark resume {region}"
+        remedy = f"delete those that are in it, append {_named(folder, staged)}"
         raise AccountingError(msg, remedy=remedy, rows=found, expected=wanted)
 
 
-def _after_a_loss(folder: Folder, region: str, staged: Sequence[StagedFile] | None) -> str:
-    put_back = f"put it back from the disk of the worker that wrote it, then: drainmark resume {region}"
+def _after_a_loss(folder: Folder, staged: Sequence[StagedFile] | None) -> str:
+    put_back = "put it back from the disk of the worker that wrote it"
     if not staged:
         return put_back
     return f"{put_back}; where it is lost, first restore the version before and append {_named(folder, staged)}"

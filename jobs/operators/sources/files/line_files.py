@@ -389,7 +389,7 @@ def _last_line_end(file: IO[bytes], begun: int, wanted: int, size: int) -> int:
 def _changed(path: Path, expected: Mapping[str, Any], why: str) -> InputChanged:
     return InputChanged(
         f"{path} was read up to offset {expected['offset']}, and {why}",
-        remedy="restore the file, then: drainmark resume REGION; or follow the new one by another name of the source;"
+        remedy="restore the file; or follow the new one by another name of the source;"
         ' rotated="NAME.*" follows a file under its later names, on_lost="restart" goes on without what is lost',
         trigger=str(path),
         offset=int(expected["offset"]),

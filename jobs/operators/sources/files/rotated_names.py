@@ -74,7 +74,7 @@ class RotatedNames:
             raise InputChanged(msg, remedy=f"{remedy} at the source", trigger=str(path)) from error
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            remedy = "name a file; then: drainmark resume REGION"
+            remedy = "name a file"
             raise InputChanged(f"{path} is no regular file", remedy=remedy, trigger=str(path))
         return os.fdopen(descriptor, "rb")
 

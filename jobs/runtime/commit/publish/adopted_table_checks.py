@@ -103,8 +103,7 @@ def _violation(breach: Breach, table: RegionTable, operator: Operator, group: Gr
         msg,
         operator=operator.name,
         location=operator.location,
-        remedy="keep such rows from the sink (dm.filter), or fix the file and: drainmark skip "
-        f"{trigger.region} --file '{trigger.uri}' --reason '…'",
+        remedy="keep such rows from the sink (dm.filter), or fix the file",
         rule=breach.rule,
         triggers=(trigger,),
     )
