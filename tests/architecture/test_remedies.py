@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from followed import words_of
-from tree import product_files, relative
+import pytest
+from followed import parse, words_of
+from tree import files_of_tests, product_files, relative
 
 LOOKS = ("apps", "graph", "operators", "plan", "status", "history", "show", "report", "trace", "metrics",
          "quarantine list", "quarantine show", "doctor")  # fmt: skip
@@ -27,8 +28,111 @@ PLACEHOLDERS = {
     ("resources/settings.py", "init", "PATH"): "the path of the project is the user's choice",
 }
 """Words in capitals that the user has to replace, each with the reason why no name is known."""
-CASES: dict[tuple[str, str], str] = {}
-"""(Module, command) -> the test that provokes the error and follows its remedy, by `followed.follow`."""
+CASES: dict[str, dict[str, str]] = {
+    "jobs/runtime/commit/claim_checks.py": {
+        "doctor --repair": "test_a_lost_registry_is_rebuilt",
+        "reset --to": "test_a_state_that_lacks_what_was_made_without_its_operator_is_refused",
+        "reset --to-initial": "test_rows_do_not_change_their_history",
+        "run": "test_states_that_cannot_go_on_begin_anew_by_what_the_run_says",
+    },
+    "jobs/runtime/commit/replacement.py": {
+        "reset --to": "test_a_file_that_cannot_be_replaced_is_read_again_behind_a_rewind",
+    },
+    "jobs/runtime/messages.py": {
+        "doctor --repair --yes": "test_what_a_halted_run_and_the_plan_of_a_rewind_tell_puts_the_tables_right",
+        "skip --file --reason": "test_a_file_that_halts_the_region_is_skipped",
+        "resume": "test_a_halted_region_is_resumed",
+        "reset --to --yes": "test_a_halt_for_a_file_that_is_committed_says_how_it_is_skipped_all_the_same",
+    },
+    "resources/delta/commits.py": {
+        "reset --to-initial": "test_a_table_of_other_partitions_is_given_up_for_one_with_all_input",
+    },
+    "resources/registry/registry.py": {
+        "doctor --repair": "test_a_damaged_registry_is_rebuilt",
+    },
+    "resources/sinks/applied_version.py": {
+        "reset --to-initial": "test_a_database_that_lost_the_row_of_a_table_is_filled_anew",
+    },
+    "orchestration/cli/inspection.py": {
+        "run": "test_a_region_that_never_ran_is_run",
+    },
+    "orchestration/cli/plan.py": {
+        "reset --to-initial": "test_states_that_cannot_go_on_begin_anew_by_what_the_plan_says",
+    },
+    "orchestration/dagster_assets/checks.py": {
+        "publish": "test_who_reads_meanwhile_finds_what_is_committed",
+    },
+    "orchestration/discovery/region_scan.py": {
+        "doctor --repair": "test_a_registry_that_the_scan_misses_is_rebuilt",
+        "reset --to --accept-loss": "test_the_new_content_of_a_changed_file_is_taken_by_the_command_of_the_halt",
+    },
+    "orchestration/doctor/machine.py": {
+        "gc": "test_garbage_is_collected",
+    },
+    "orchestration/doctor/regions.py": {
+        "doctor --repair": "test_a_lost_registry_is_rebuilt",
+        "resume": "test_doctor_shows_the_plan_acts_with_yes_and_is_clean_afterwards",
+        "gc": "test_garbage_is_collected",
+    },
+    "orchestration/verbs/backfill.py": {
+        "doctor --repair": "test_a_lost_registry_is_rebuilt",
+    },
+    "orchestration/verbs/interventions.py": {
+        "reset --to": "test_a_committed_file_is_skipped_behind_a_rewind",
+        "scan": "test_a_file_that_is_not_known_yet_is_found_by_a_scan",
+    },
+    "orchestration/verbs/orders.py": {
+        "doctor --repair": "test_what_a_halted_run_and_the_plan_of_a_rewind_tell_puts_the_tables_right",
+        "resume": "test_a_halt_that_was_asked_for_is_ended_by_what_the_verbs_say",
+    },
+    "orchestration/verbs/quarantine.py": {
+        "backfill --input --again": "test_a_mended_file_is_taken_in_again_under_an_id_of_its_own",
+        "reset --to": "test_the_verbs_print_what_they_found",
+    },
+    "orchestration/verbs/table_repair.py": {
+        "reset --to --yes": "test_ids_that_are_lost_are_told_and_a_rewind_below_them_brings_them_back",
+        "reset --to": "test_ids_that_are_lost_are_told_and_a_rewind_below_them_brings_them_back",
+    },
+    "orchestration/verbs/trace.py": {
+        "scan": "test_a_file_that_is_to_be_traced_is_found_by_a_scan",
+        "run": "test_a_region_that_never_ran_is_run",
+    },
+    "orchestration/views/remedies.py": {
+        "doctor --repair": "test_a_lost_registry_is_rebuilt",
+    },
+}
+"""Module -> command -> the test that provokes the error, and hands its text to `followed.follow`."""
+UNFOLLOWED: dict[str, dict[str, str]] = {
+    "jobs/operators/sources/kafka_losses.py": {
+        "resume --accept-loss --reason": "needs a broker: kafka/test_kafka_regions.py types the command",
+    },
+    "jobs/runtime/commit/table_damage.py": {
+        "reset --to --yes": "a rewind that died while another program destroyed staged files",
+    },
+    "jobs/runtime/hosting/handler_host.py": {
+        "reset --by": "recovery/test_handler_stores.py destroys checkpoints, and goes on by code",
+    },
+    "orchestration/dagster_jobs/sensors.py": {
+        "run --attempts": "the run shows the cause; it repairs nothing",
+        "doctor --repair": "the same fact and command as in the claim's error",
+    },
+    "orchestration/doctor/daemons.py": {
+        "dev": "a server that stays: integration/test_dev.py starts it",
+    },
+    "orchestration/doctor/examination.py": {
+        "doctor --repair": "the same fact and command as in the claim's error",
+    },
+    "orchestration/doctor/regions.py": {
+        "reset --to": "a sink outside Delta that a backup took back",
+    },
+    "orchestration/verbs/accept_loss.py": {
+        "resume": "nothing is lost, so it is the end of any halt",
+    },
+    "orchestration/views/remedies.py": {
+        "run": "what each run after a crash does: tests/recovery",
+    },
+}
+"""Module -> command that no test follows as printed -> the reason."""
 _EXAMPLES = ("jobs/apps", *(f"orchestration/cli/{name}" for name in ("demo", "templates", "terminal/examples")))
 
 
@@ -60,3 +164,56 @@ def commands() -> dict[tuple[str, str], list[tuple[str, list[str]]]]:
                 flags = [word for word in words if word.startswith("--")]
                 found.setdefault((name, " ".join([verb, *flags])), []).append((verb, words))
     return found
+
+
+def wanted() -> dict[tuple[str, str], list[tuple[str, list[str]]]]:
+    """Return the commands that change something and are told with their words."""
+    looks = {command for command in commands() if command[1].split(" --")[0] in LOOKS and "--repair" not in command[1]}
+    named = {(module, verb) for module, verb, _ in PLACEHOLDERS}
+    every = {key: [each for each in forms if not _is_placeholder(key, each[1])] for key, forms in commands().items()}
+    return {
+        key: forms for key, forms in every.items() if key not in looks | MENTIONS.keys() and (forms or key not in named)
+    }
+
+
+def _is_placeholder(key: tuple[str, str], words: list[str]) -> bool:
+    return any((key[0], key[1].split(" --")[0], word) in PLACEHOLDERS for word in words)
+
+
+def test_every_command_that_changes_something_has_a_case() -> None:
+    cases, unfollowed = _keys(CASES), _keys(UNFOLLOWED)
+    known = cases | unfollowed
+    missing = [f"{module}: drainmark {command}" for module, command in sorted(wanted().keys() - known)]
+    assert not missing, (
+        "write a test that provokes the error, hands its text to followed.follow, and asserts that the tables are "
+        f"right afterwards; then name it in CASES: {missing}"
+    )
+    assert not known - wanted().keys(), "these commands are told no more"
+    assert not cases & unfollowed
+
+
+def _keys(table: dict[str, dict[str, str]]) -> set[tuple[str, str]]:
+    return {(module, command) for module, commands in table.items() for command in commands}
+
+
+@pytest.mark.parametrize("name", sorted({name for names in CASES.values() for name in names.values()}))
+def test_a_case_follows_the_text_as_it_is_printed(name: str) -> None:
+    texts = [text for path in files_of_tests() if f"def {name}(" in (text := path.read_text())]
+    (case,) = (
+        each
+        for text in texts
+        for each in ast.walk(ast.parse(text))
+        if isinstance(each, ast.FunctionDef) and each.name == name
+    )
+    calls = (each.func for each in ast.walk(case) if isinstance(each, ast.Call))
+    assert "follow" in {called.id for called in calls if isinstance(called, ast.Name)}
+
+
+def test_every_command_is_understood_and_names_what_it_means() -> None:
+    for (module, command), forms in commands().items():
+        for verb, words in forms:
+            if (module, command) in MENTIONS and not words:
+                continue
+            parse(verb, words)
+            capitals = [word for word in words if word.isupper() and word != "1"]
+            assert all((module, verb, word) in PLACEHOLDERS for word in capitals), f"{module}: {verb} {words}"

@@ -277,7 +277,7 @@ def test_lost_inputs_need_a_word_and_then_the_rest_is_processed(fresh: Project) 
     assert fresh.status()["pending_triggers"] == 0
 
 
-def test_the_new_content_of_a_changed_file_is_taken_by_the_command_that_the_halt_names(fresh: Project) -> None:
+def test_the_new_content_of_a_changed_file_is_taken_by_the_command_of_the_halt(fresh: Project) -> None:
     for name in ("a.txt", "b.txt", "c.txt"):
         fresh.write(name, TEXTS[name])
     fresh.run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from followed import chains, follow
 from harness import run_once, settle, starts_of_spark
 
 import drainmark as dm
@@ -27,6 +28,8 @@ from drainmark.orchestration.testing.processing import drive
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.verbs.plan import UpgradePlan, carry_out, drop_states, plan_upgrade
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.checkpoints.as_of import read_at
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -613,3 +616,69 @@ def test_the_verb_shows_and_drops(tmp_path: Path, capsys: Any, monkeypatch: pyte
     capsys.readouterr()
     assert invoke(["show", "seen", "--json"]) == 0
     assert [row["total"] for row in json.loads(capsys.readouterr().out)] == [1, 10]
+
+
+MORE = (
+    APP
+    + """
+extra = dm.aggregate(lines, keys=["k"], values={"count": dm.count()}, name="extra")
+SINK
+"""
+)
+SHOWN = 'dm.sink(extra, dm.DeltaUpsert("shown", ["k"], on_schema_change="evolve"))'
+
+
+@pytest.fixture
+def two_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: SparkEngine) -> Callable[[str], Path]:
+    """Return a function that runs an application with two states, and then gives both other columns."""
+    assert engine.session is not None  # the command line's own engine finds this session
+
+    def changed(sink: str) -> Path:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "drainmark.toml").write_text('applications = ["app.py"]\n')
+        (tmp_path / "inbox").mkdir()
+        code = MORE.replace("SINK", sink)
+        (tmp_path / "app.py").write_text(code)
+        write(tmp_path / "inbox", "a,1\n")
+        assert invoke(["run", "app.py"]) == 0
+        wider = code.replace('dm.sum("n")', 'dm.sum("n"), "most": dm.max("n")')
+        (tmp_path / "app.py").write_text(wider.replace("dm.count()", 'dm.count(), "least": dm.min("n")'))
+        write(tmp_path / "inbox", "a,10\n")
+        return tmp_path / ".drainmark"
+
+    return changed
+
+
+def totals_seen(home: Path) -> list[int]:
+    return sorted(row["total"] for row in read_at("app", "seen", home=str(home)).to_pylist())
+
+
+def test_states_that_cannot_go_on_begin_anew_by_what_the_run_says(
+    two_states: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The drop of one of them alone is refused because of the other; the table that shows one is emptied first."""
+    home = two_states(SHOWN)
+    capsys.readouterr()
+    assert invoke(["run", "app.py"]) == 1
+    said = capsys.readouterr().err
+    follow(said, "reset", home)
+    follow(said, "run", home)
+    assert totals_seen(home) == [1, 11]
+    (row,) = read_at("app", "shown", home=str(home)).to_pylist()
+    assert (row["count"], row["least"]) == (2, 1)
+
+
+@pytest.mark.slow
+def test_states_that_cannot_go_on_begin_anew_by_what_the_plan_says(
+    two_states: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = two_states(SHOWN)
+    capsys.readouterr()
+    assert invoke(["plan", "app.py"]) == 1
+    drop = capsys.readouterr().out
+    words = next(command for (command,) in chains(drop) if "--drop-state" in command)
+    assert invoke(words) == 1, "the table that shows one of them has rows"
+    follow(capsys.readouterr().out, "reset", home)
+    assert invoke([*words, "--yes"]) == 0
+    assert invoke(["run", "app.py"]) == 0
+    assert totals_seen(home) == [1, 11]

@@ -118,14 +118,15 @@ def _require_checkpoint(store: RegionStore, region: str) -> None:
 def _begin_anew(history: RegionHistory, region: str, tables: Sequence[RegionTable], code: Code) -> str:
     """Return the commands after which no state hinders the code: those that cannot go on begin anew, all at once.
 
-    A table that shows such a state keeps no row of it, so it has to be emptied first.
+    A table that shows such a state must have no row of it, which a rewind of the new state could not take back.
     """
     unfit = {*_misfits(history, tables), *states_with_holes(history, tables)}
     dropped = sorted({*code.dropped, *(table.operator for table in tables if table.name in unfit)})
     run = f"drainmark run {region.partition('/')[0]}" + "".join(f" --drop-state {operator}" for operator in dropped)
-    if any(table.history in unfit for table in tables):
-        return f"begin anew with all input: drainmark reset {region} --to-initial, then: {run}"
-    return f"begin anew from here: {run}"
+    if shown := [table.name for table in tables if table.history in unfit]:
+        empty = f"give what writes {', '.join(shown)} another table, or empty it: drainmark reset {region} --to-initial"
+        return f"begin anew: {empty}, then: {run}"
+    return f"begin anew: {run}"
 
 
 def _misfits(history: RegionHistory, tables: Sequence[RegionTable]) -> dict[str, str]:
