@@ -17,7 +17,7 @@ from harness import run_once, settle, starts_of_spark
 
 import drainmark as dm
 from drainmark import F
-from drainmark.jobs.errors import StateIncompatible, StatesMoved, UnknownName, UsageError
+from drainmark.jobs.errors import ForeignTable, StateIncompatible, StatesMoved, UnknownName, UsageError
 from drainmark.jobs.failpoints import InjectedFailure, arm
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.regions.plan import compile_application
@@ -27,6 +27,7 @@ from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import drive
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.verbs.plan import UpgradePlan, carry_out, drop_states, plan_upgrade
+from drainmark.orchestration.workplace.declaration import find_region
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.checkpoints.as_of import read_at
 from drainmark.resources.spark.session import SparkEngine
@@ -682,3 +683,21 @@ def test_states_that_cannot_go_on_begin_anew_by_what_the_plan_says(
     assert invoke([*words, "--yes"]) == 0
     assert invoke(["run", "app.py"]) == 0
     assert totals_seen(home) == [1, 11]
+
+
+def test_a_renamed_start_is_refused_by_the_plan_as_by_the_run_and_leaves_no_region(
+    workplace: Workplace, inbox: Path, tmp_path: Path
+) -> None:
+    """The plan called the table of the other region new; the run made a region that no verb removed."""
+    file = tmp_path / "kept.py"
+    file.write_text(KEPT.replace("INBOX", str(inbox)).replace("COLUMN", "n"))
+    write(inbox, "a,1\n")
+    run_once(workplace, open_application(str(file)))
+    file.write_text(file.read_text().replace("lines", "rows"))
+    renamed = open_application(str(file))
+    with pytest.raises(ForeignTable, match="made by region kept/lines") as refused:
+        plan_upgrade(workplace, renamed, renamed.plan.regions)
+    assert "name the start lines" in (refused.value.remedy or "")
+    assert invoke(["run", str(file), "--home", str(workplace.home)]) == ForeignTable.exit_code
+    assert list(workplace.known_regions()) == ["kept/lines"]
+    assert find_region(workplace, "kept") == "kept/lines"
