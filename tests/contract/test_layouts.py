@@ -227,7 +227,7 @@ def test_a_table_keeps_its_partitions(place: Folder, tmp_path: Path) -> None:
     for other in (table_of(), table_of(partition_by=["order"]), table_of(partition_by=["country", "order"])):
         with pytest.raises(LayoutChanged) as refused:
             scene.store.create(other)
-        assert "backfill" in (refused.value.remedy or "")
+        assert "--to-initial" in (refused.value.remedy or "")
     scene.store.create(table_of(partition_by=["country"], cluster_by=["order"]))
 
 
