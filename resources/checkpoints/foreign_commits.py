@@ -49,6 +49,18 @@ class ForeignCommits:
         self._staging = staging
         self._faults = faults
 
+    def require_place(self, name: str) -> None:
+        """Check that a managed table is this region's, or that its place is free.
+
+        Raises:
+            ForeignTable: there is a table or a folder that this region did not make.
+        """
+        folder = self._tables / name
+        if commits.is_table(folder):
+            commits.require_own(commits.open_table(folder), folder, self._region)
+        else:
+            commits.refuse_foreign_files(folder)
+
     def require_sole_writer(self, name: str, check: Callable[[TableVersions], None] = lambda versions: None) -> None:
         """Check that nobody else changed rows of a managed table since the region's last commit to it.
 

@@ -85,17 +85,6 @@ class ManagedTable:
         """Say whether there is a table that this region made."""
         return self.exists() and commits.is_own(self._open(), self.region)
 
-    def examine(self) -> None:
-        """Check that the table is this region's, or that its place is free; changes nothing.
-
-        Raises:
-            ForeignTable: there is a table or a folder that this region did not make.
-        """
-        if self.exists():
-            commits.require_own(self._open(), self.folder, self.region)
-        else:
-            commits.refuse_foreign_files(self.folder)
-
     def schema_json(self) -> str:
         """Return the schema as Spark and Delta write it."""
         return str(self._open().schema().to_json())

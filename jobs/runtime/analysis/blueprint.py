@@ -269,7 +269,7 @@ def _examine(tables: Sequence[RegionTable], outside: Outside) -> None:
         elif table.adopted:
             outside.store.adopted(table.name).examine(table.schema_json, merged=table.role is TableRole.UPSERT)
         else:
-            outside.store.table(table.name).examine()
+            outside.store.foreign_commits.require_place(table.name)
 
 
 def seen_downstream(operator: Operator, frame: DataFrame) -> DataFrame:
