@@ -387,7 +387,7 @@ def sinks_within(
     found = tuple(outer_sinks.repairs_of(store, history, sinks, whatever=spoilt))
     for repair in found:
         if repair.lost:
-            raise _lost(history, repair)
+            raise _lost(store.region, history, repair)
     return found
 
 
