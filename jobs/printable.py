@@ -1,12 +1,15 @@
-"""Text from others, made harmless for a terminal: names of files, cells of tables, messages that contain either.
+"""Text from others, made harmless where it is shown: names of files, values, and messages that contain either.
 
 A terminal obeys control characters: it changes its title, clears lines, or writes text from right to left, so that one
-name looks like another one.
+name looks like another one. A page that renders Markdown loads the images and offers the links in it. A shell expands
+what somebody pastes. `orchestration/dagster_assets/__init__.py` lists what Dagster renders; HTML has
+`orchestration/pages/page_text.py`.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 
 _KEPT = "\t\n"
 """Kept in lines but not in cells, where they would begin lines and columns of the table."""
@@ -23,6 +26,16 @@ _CONTROL = "".join(
 _IN_CELLS = re.compile(f"[{_CONTROL}]")
 _IN_LINES = re.compile(f"(?![{_KEPT}])[{_CONTROL}]")
 
+_PROSE = re.compile(
+    r"(?=[^\W_])(?!\d+[.)])"  # a sign, or a number with a point, could begin a list
+    r"(?:[^\W_]|[ ,;:()'’%…→]"
+    r"|(?<=[^\W_])-(?=[^\W_])"
+    r"|(?<!www)\.(?= |$)"  # a point within a word makes `www.name.com` a link
+    r"|(?<=\d)\.+(?=\d))+",
+    re.IGNORECASE,
+)
+"""Text without any character that means something in Markdown."""
+
 
 def printable(text: str) -> str:
     """Return text with control characters written out, as in `\\x1b`; lines stay lines."""
@@ -37,6 +50,56 @@ def printable_cell(text: str) -> str:
 def printable_json(text: str) -> str:
     """Return the same JSON with control characters in its strings as JSON's escapes."""
     return _IN_LINES.sub(lambda found: "".join(f"\\u{unit:04x}" for unit in _units(found.group())), text)
+
+
+def markdown(text: str) -> str:
+    """Return Markdown that shows this very text: prose as it is, other lines as a code span, several as a block.
+
+    In code, nothing is a link, an image, HTML or an entity; escaped text would be, because GitHub's Markdown, which
+    Dagster uses, looks for addresses in text after it has removed the escapes.
+    """
+    text = printable(text)
+    return markdown_block(text) if "\n" in text else _span(text)
+
+
+def markdown_block(text: str) -> str:
+    """Return Markdown that shows lines as they are, in a block of code."""
+    text = printable(text)
+    fence = "`" * max(3, _longest_ticks(text) + 1)
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def markdown_cell(text: str) -> str:
+    """Return Markdown for a part of a sentence or a cell of a table: as `markdown`, but always on one line."""
+    # Renderers disagree on `\\|` in a cell. An entity ends no cell, but is none in code: so `|` stands between spans.
+    return "&#124;".join(_span(part) for part in printable_cell(text).split("|"))
+
+
+def shell_word(text: str) -> str:
+    """Return text as one word for a shell, on one line: pasted, it is this very text, and nothing in it is expanded."""
+    if not _IN_CELLS.search(text):
+        return shlex.quote(text)
+    others = re.sub(r"[\\'!]", _octal, text)  # `!` is expanded by an interactive shell
+    return f"$'{_IN_CELLS.sub(_octal, others)}'"
+
+
+def _span(text: str) -> str:
+    if not text or _PROSE.fullmatch(text):
+        return text
+    ticks = "`" * (_longest_ticks(text) + 1)
+    room = " " if text[0] in "` " or text[-1] in "` " else ""  # a renderer takes one space away on each side
+    return f"{ticks}{room}{text}{room}{ticks}"
+
+
+def _longest_ticks(text: str) -> int:
+    return max(map(len, re.findall("`+", text)), default=0)
+
+
+def _octal(found: re.Match[str]) -> str:
+    character = found.group()
+    is_byte = "\udc80" <= character <= "\udcff"  # of a name that is no UTF-8
+    encoded = character.encode(errors="surrogateescape" if is_byte else "surrogatepass")
+    return "".join(f"\\{byte:03o}" for byte in encoded)
 
 
 def _written(found: re.Match[str]) -> str:

@@ -20,6 +20,7 @@ from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
+from drainmark.jobs.printable import markdown_cell, printable
 from drainmark.jobs.protocol.records.state_generations import first_generation, state_table
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.analysis.blueprint import shares_history
@@ -97,14 +98,15 @@ def source_assets(region: RegionPlan, folders: Mapping[str, str]) -> list[dg.Ass
             description=_description(region, source, folders[source.name]),
             kinds=_kinds(source),
             tags=role_tags(region, source.name),
-            metadata={"dagster/uri": folders[source.name], **role_metadata(region, source.name)},
+            metadata={"dagster/uri": printable(folders[source.name]), **role_metadata(region, source.name)},
         )
         for source in _sources(region)
     ]
 
 
 def _description(region: RegionPlan, source: Source, place: str) -> str:
-    what = f"Files of {place}." if isinstance(source, DirectorySource) else f"What {place} gives."
+    shown = markdown_cell(place)
+    what = f"Files of {shown}." if isinstance(source, DirectorySource) else f"What {shown} gives."
     if region.parameters.trigger == TriggerKind.PERIODIC:
         return f"{what} What is there at the end of a period gets one consistent state, with all other sources'."
     return f"{what} Each is a trigger: it gets one consistent state."
@@ -125,7 +127,7 @@ def table_assets(region: RegionPlan) -> tuple[TableAsset, ...]:
         step=HAND_OVER,
         output="checkpoints",
         description="The region's truth: one row for each consistent state, which is one for each file. "
-        f"What it lists is committed. `drainmark history {region.name}` prints it.",
+        f"What it lists is committed. {markdown_cell(f'drainmark history {region.name}')} prints it.",
         kinds=("delta", "checkpoint"),
         upstream=sources,
     )
@@ -135,7 +137,7 @@ def table_assets(region: RegionPlan) -> tuple[TableAsset, ...]:
             f"lake/{region.quarantine}",
             dg.AssetKey([_application(region), region.quarantine]),
             "Rows and files that could not be read, with line, text and reason. "
-            f"`drainmark quarantine list {region.name}` sums them up.",
+            f"{markdown_cell(f'drainmark quarantine list {region.name}')} sums them up.",
             "quarantine",
             sources,
         )
@@ -162,8 +164,8 @@ def _outside_tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Ite
         for table in operator.tables:
             key = dg.AssetKey([_application(region), *table.split("/")])
             description = (
-                f"Written by `{operator.name}`, outside of the region: every row at least once. What a region replays"
-                " comes again, under another sequence id, and no rewind takes it back."
+                f"Written by {markdown_cell(operator.name)}, outside of the region: every row at least once. What a"
+                " region replays comes again, under another sequence id, and no rewind takes it back."
             )
             yield _asset(f"lake/{table}", key, description, "at-least-once", sources)
 
@@ -186,7 +188,7 @@ def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[Ta
             yield _asset(
                 state_table(application, operator.name, kept.part),
                 _state_key(application, operator.name, kept.part),
-                f"State of `{operator.name}`: rows for each key that a sequence id changed.",
+                f"State of {markdown_cell(operator.name)}: rows for each key that a sequence id changed.",
                 "state",
                 upstream,
                 operator=operator.name,
@@ -200,16 +202,17 @@ def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[Ta
 
 
 def _state_description(operator: Operator) -> str:
-    what = f"State of the aggregate `{operator.name}`"
+    what = f"State of the aggregate {markdown_cell(operator.name)}"
     if isinstance(operator, Sink):
-        what = f"History of `{operator.tables[0]}`, from which it is rewound"
+        what = f"History of {markdown_cell(operator.tables[0])}, from which it is rewound"
     if isinstance(operator, Sink) and not operator.keys:
         return f"{what}: every row of the stream."
     return f"{what}: a row for each key that a sequence id changed."
 
 
 def _sink_description(operator: Sink, table: str) -> str:
-    return f"{operator.described()} `drainmark show {table}` prints it, with `--at N` as it was at sequence id N."
+    show = markdown_cell(f"drainmark show {table}")
+    return f"{operator.described()} {show} prints it, with `--at N` as it was at sequence id N."
 
 
 def _asset(

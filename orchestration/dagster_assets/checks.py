@@ -13,6 +13,7 @@ import dagster as dg
 
 from drainmark.jobs.errors import ExpectationUnmet
 from drainmark.jobs.operators.row_wise.expect import Expect
+from drainmark.jobs.printable import markdown
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
@@ -21,6 +22,7 @@ from drainmark.jobs.protocol.transitions import State
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.messages import halt_text
 from drainmark.orchestration.dagster_assets.assets import checkpoint_key, checkpoint_key_of, dagster_name
+from drainmark.orchestration.dagster_assets.metadata import plain_metadata
 from drainmark.orchestration.views.metrics import present_of
 from drainmark.orchestration.views.remedies import REPAIR
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -44,7 +46,7 @@ EXPECTATION = "expectation_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The result of one check."""
+    """The result of one check; the description is plain text."""
 
     name: str
     passed: bool
@@ -56,7 +58,7 @@ class Judgement:
 def check_specs(region: RegionPlan) -> list[dg.AssetCheckSpec]:
     asset = checkpoint_key(region)
     expected = [
-        dg.AssetCheckSpec(_check_name(each), asset=asset, description=f"{each.expected} ({each.on_fail})")
+        dg.AssetCheckSpec(_check_name(each), asset=asset, description=markdown(f"{each.expected} ({each.on_fail})"))
         for each in _expectations(region)
     ]
     return [
@@ -77,14 +79,7 @@ def build_checks(workplace: Workplace, region: RegionPlan) -> dg.AssetChecksDefi
         for judgement in judgements(workplace, region):
             if judgement.name not in selected:
                 continue
-            yield dg.AssetCheckResult(
-                asset_key=checkpoint_key(region),
-                check_name=judgement.name,
-                passed=judgement.passed,
-                severity=judgement.severity,
-                description=judgement.description,
-                metadata=judgement.metadata,
-            )
+            yield dg.AssetCheckResult(**_fields(region.name, judgement))
 
     return checks
 
@@ -96,14 +91,18 @@ def evaluations(workplace: Workplace, region: RegionPlan) -> Iterator[dg.AssetCh
 
 def evaluation(region: str, judgement: Judgement) -> dg.AssetCheckEvaluation:
     """Return the result of a region's check as an event."""
-    return dg.AssetCheckEvaluation(
-        asset_key=checkpoint_key_of(region),
-        check_name=judgement.name,
-        passed=judgement.passed,
-        severity=judgement.severity,
-        description=judgement.description,
-        metadata=judgement.metadata,
-    )
+    return dg.AssetCheckEvaluation(**_fields(region, judgement))
+
+
+def _fields(region: str, judgement: Judgement) -> dict[str, Any]:
+    return {
+        "asset_key": checkpoint_key_of(region),
+        "check_name": judgement.name,
+        "passed": judgement.passed,
+        "severity": judgement.severity,
+        "description": markdown(judgement.description),
+        "metadata": plain_metadata(judgement.metadata),
+    }
 
 
 def judgements(workplace: Workplace, region: RegionPlan) -> Iterator[Judgement]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from drainmark.jobs.printable import printable_cell
+from drainmark.jobs.printable import markdown_cell, printable, printable_cell
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.region_run import GroupReport
@@ -49,6 +49,11 @@ TRIGGER_TAG = "drainmark/trigger"
 _TABLE_ROWS = 200
 
 
+def plain_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata whose texts, which Dagster shows as plain text, have no control characters."""
+    return {name: printable(value) if isinstance(value, str) else value for name, value in values.items()}
+
+
 def group_metadata(report: GroupReport) -> dict[str, Any]:
     """Return the numbers of a group, which are the same on every table that it changed."""
     in_flight = {
@@ -63,8 +68,8 @@ def group_metadata(report: GroupReport) -> dict[str, Any]:
         "drainmark/first_sequence_id": report.first_id,
         "drainmark/epoch": report.epoch,
         "drainmark/triggers": report.triggers,
-        "drainmark/first_trigger": report.first_uri,
-        "drainmark/last_trigger": report.last_uri,
+        "drainmark/first_trigger": printable(report.first_uri),
+        "drainmark/last_trigger": printable(report.last_uri),
         "drainmark/rows_in": report.rows_in,
         "drainmark/rows_quarantined": report.rows_quarantined,
         "drainmark/bytes_in": report.bytes_in,
@@ -157,7 +162,8 @@ def runs_table(runs: Sequence[tuple[str, str, str]]) -> str:
         runs: oldest first, for each run: its id, its withdrawn sequence ids, and the place where they are marked.
     """
     shown = runs[-_TABLE_ROWS:]
-    lines = ["| run | withdrawn ids | marked by |", "|---|---|---|", *(f"| {' | '.join(run)} |" for run in shown)]
+    rows = (f"| {' | '.join(map(markdown_cell, run))} |" for run in shown)
+    lines = ["| run | withdrawn ids | marked by |", "|---|---|---|", *rows]
     if len(shown) < len(runs):
         lines.append(f"\nthe last {len(shown)} of {len(runs)} runs")
     return "\n".join(lines)
@@ -179,4 +185,4 @@ def _type_text(value: Any) -> str:
 
 def _cell(uri: str) -> str:
     """Return a file's name with its folder, because names repeat in a tree of hosts or days."""
-    return printable_cell("/".join(uri.split("/")[-2:])).replace("|", "\\|")
+    return markdown_cell("/".join(uri.split("/")[-2:]))

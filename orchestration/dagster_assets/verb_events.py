@@ -14,6 +14,7 @@ from typing import Any
 
 import dagster as dg
 
+from drainmark.jobs.printable import markdown
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.state_generations import first_generation
 from drainmark.jobs.regions.plan import RegionPlan
@@ -24,7 +25,7 @@ from drainmark.orchestration.dagster_assets.assets import (
     table_assets,
 )
 from drainmark.orchestration.dagster_assets.checks import evaluations
-from drainmark.orchestration.dagster_assets.metadata import WITHDRAWN_TAG, runs_table, standing_metadata
+from drainmark.orchestration.dagster_assets.metadata import WITHDRAWN_TAG, plain_metadata, runs_table, standing_metadata
 from drainmark.orchestration.views.metrics import present_of
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -73,7 +74,7 @@ def halted(region: str, history: RegionHistory) -> dg.AssetObservation:
     said = f"{region} is halted: {halt_text(region, history)}"
     facts = {name: detail[name] for name in ("reason", "trigger", "operator") if detail.get(name)}
     return dg.AssetObservation(
-        checkpoint_key_of(region), description=said, metadata=_about("halt", facts, history) | _named(facts)
+        checkpoint_key_of(region), description=markdown(said), metadata=_about("halt", facts, history) | _named(facts)
     )
 
 
@@ -88,7 +89,7 @@ def _about(verb: str, facts: Mapping[str, Any], history: RegionHistory) -> dict[
 
 
 def _named(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"drainmark/{name}": value for name, value in facts.items()}
+    return plain_metadata({f"drainmark/{name}": value for name, value in facts.items()})
 
 
 def _observed(
@@ -99,7 +100,8 @@ def _observed(
     standing: Mapping[str, Any],
 ) -> Iterator[Event]:
     """Yield an observation of the checkpoint table, and of the sources if the verb concerns files."""
-    verb, facts, said = done
+    verb, facts, told = done
+    said = markdown(told)
     about = _about(verb, facts, history)
     yield dg.AssetObservation(checkpoint_key_of(facts["region"]), description=said, metadata={**about, **standing})
     if verb in _OF_FILES and plan is not None:
@@ -120,7 +122,8 @@ def _rewound(
     Args:
         runs: the runs of the withdrawn states; see `runs_table`.
     """
-    _, facts, said = done
+    _, facts, told = done
+    said = markdown(told)
     region, withdrawn = facts["region"], facts["withdrawn"]
     about = _about("rewind", facts, history) | {
         "drainmark/sequence_id": facts["to"],

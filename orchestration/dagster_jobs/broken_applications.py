@@ -18,6 +18,7 @@ import dagster as dg
 
 from drainmark.jobs.errors import DrainmarkError, Halted, Retry
 from drainmark.jobs.errors.loading import SchemaUnknown
+from drainmark.jobs.printable import markdown, printable
 from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.runtime.messages import classified, halt_text
 from drainmark.orchestration.dagster_assets.assets import dagster_name
@@ -63,7 +64,7 @@ def _sensor(workplace: Workplace, reference: str, error: DrainmarkError, code: s
         name=f"{dagster_name(name_of(reference))}{SUFFIX}",
         minimum_interval_seconds=max(30, workplace.settings.sensor_interval_seconds),
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"{reference} cannot be loaded: {error.message}"[:1000],
+        description=markdown(f"{reference} cannot be loaded: {error.message}"[:1000]),
     )
     def broken_sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         is_same = code and code_digest(origin_of(reference), workplace.settings.project_root) == code
@@ -74,7 +75,7 @@ def _sensor(workplace: Workplace, reference: str, error: DrainmarkError, code: s
         except DrainmarkError as found:
             if not is_same or not _may_pass(found):
                 raise
-            return dg.SkipReason(f"{found.message}; {found.remedy}")
+            return dg.SkipReason(printable(f"{found.message}; {found.remedy}"))
         if is_same and (url := workplace.settings.dagster_url):
             location = context.code_location_origin
             threading.Timer(_RELOAD_SECONDS, _reload, (url, location.location_name if location else "")).start()

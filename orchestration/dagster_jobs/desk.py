@@ -21,7 +21,7 @@ import dagster as dg
 from pydantic import Field, ValidationError
 
 from drainmark.jobs.errors import DrainmarkError, UsageError
-from drainmark.jobs.printable import printable
+from drainmark.jobs.printable import markdown_block, printable
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.orchestration.dagster_assets.assets import dagster_name
@@ -316,11 +316,11 @@ def _config(verb: Verb, given: Mapping[str, Any]) -> Desk:
 
 def _metadata(lines: Sequence[str], remarks: Sequence[str], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return metadata: the lines as text, numbers as values that Dagster can compare, and all facts as JSON."""
-    text = printable("\n".join([*lines, *remarks]))
+    text = "\n".join([*lines, *remarks])
     numbers = {name: value for name, value in facts.items() if isinstance(value, bool | int | float)}
     whole = json.loads(json.dumps(facts, default=str))
     return {
-        "what": dg.MetadataValue.md(f"```text\n{text}\n```"),
+        "what": dg.MetadataValue.md(markdown_block(text)),
         **{f"drainmark/{name}": value for name, value in numbers.items()},
         "json": dg.MetadataValue.json(whole),
     }

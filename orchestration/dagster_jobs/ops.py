@@ -13,6 +13,7 @@ from drainmark.jobs.errors import InputChanged, InputMissing
 from drainmark.jobs.failpoints import arm_from_environment
 from drainmark.jobs.graph.annotations import Runs
 from drainmark.jobs.operators.sources.source import Source
+from drainmark.jobs.printable import printable
 from drainmark.jobs.protocol.failure_policy import attempts_after, is_lifted
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.regions.formatting import counted, trigger_noun
@@ -314,7 +315,7 @@ class RegionSteps:
             )
             return [*observations(report, self.region), *made]
         except Exception as error:
-            context.log.warning(f"No events for {report.first_id}..{report.last_id}: {error}")
+            context.log.warning(printable(f"No events for {report.first_id}..{report.last_id}: {error}"))
             return []
 
 

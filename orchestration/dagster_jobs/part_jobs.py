@@ -11,6 +11,7 @@ from typing import Any
 
 import dagster as dg
 
+from drainmark.jobs.printable import markdown_cell, printable
 from drainmark.jobs.regions.autonomous_parts import running_parts
 from drainmark.jobs.regions.plan import AutonomousPlan
 from drainmark.jobs.runtime.autonomous_run import BatchReport
@@ -35,7 +36,8 @@ def part_definitions(workplace: Workplace, reference: str, opened: Opened) -> dg
         dg.AssetSpec(
             key=asset_key(opened.plan.name, table),
             group_name=name,
-            description=f"Written by the autonomous part {part.name}: at most once, as no state of a region is.",
+            description=f"Written by the autonomous part {markdown_cell(part.name)}: at most once, "
+            "as no state of a region is.",
             kinds={"delta", part.guarantee.value},
             metadata={"dagster/uri": (workplace.tables / f"lake/{table}").uri, "dagster/table_name": f"lake/{table}"},
         )
@@ -63,7 +65,7 @@ def _job(workplace: Workplace, reference: str, name: str) -> dg.JobDefinition:
         keep_schemas(opened.schemas, workplace.has_states)
 
         def note(report: BatchReport) -> None:
-            context.log.info(report.line)
+            context.log.info(printable(report.line))
             for event in _events(opened.plan.name, report):
                 context.log_event(event)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dagster as dg
 
 from drainmark.jobs.errors import DrainmarkError, Fenced, Halted, Interrupted, Retry
-from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG
+from drainmark.jobs.printable import printable
+from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG, plain_metadata
 from drainmark.orchestration.dagster_jobs.run_slot import RunSlot
 
 MAX_RETRIES_TAG = "dagster/max_retries"
@@ -43,12 +44,12 @@ def end_with(context: dg.OpExecutionContext, slot: RunSlot, error: BaseException
 def failure_of(error: Exception) -> dg.Failure:
     """Return the failure for the run's page: the message, and as metadata operator, trigger and remedy."""
     if not isinstance(error, DrainmarkError):
-        return dg.Failure(description=f"{type(error).__name__}: {error}")
+        return dg.Failure(description=printable(f"{type(error).__name__}: {error}"))
     facts = {**error.to_json(), "trigger": error.facts.get("trigger")}
     metadata = {f"drainmark/{name}": str(value) for name, value in facts.items() if value is not None}
-    return dg.Failure(description=str(error), metadata=metadata)
+    return dg.Failure(description=str(error), metadata=plain_metadata(metadata))
 
 
 def note(context: dg.OpExecutionContext, text: str) -> None:
     """Tag the run with a sentence, so that lists of runs and skip reasons can show it."""
-    context.instance.add_run_tags(context.run_id, {NOTE_TAG: text[:_NOTE_LENGTH]})
+    context.instance.add_run_tags(context.run_id, {NOTE_TAG: printable(text)[:_NOTE_LENGTH]})

@@ -21,6 +21,7 @@ import dagster as dg
 from drainmark.jobs.errors import DrainmarkError, InputChanged, InputMissing, Owned
 from drainmark.jobs.graph.annotations import Runs
 from drainmark.jobs.operators.sources.source import Source
+from drainmark.jobs.printable import markdown, printable
 from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.addresses import is_object
@@ -237,7 +238,7 @@ class RegionTicks:
             self.request(
                 f"{self.region.name}:{trigger.order_index}:{history.epoch}:{cursor.ticks}",
                 {"scan": False, "max_triggers": 1},
-                {TRIGGER_TAG: trigger.uri[:500]},
+                {TRIGGER_TAG: printable(trigger.uri)[:500]},
             )
             for trigger in waiting
         ]
@@ -344,7 +345,7 @@ def one_run_sensor(
         except DrainmarkError as error:
             answer = str(error)
         if isinstance(answer, str):
-            return dg.SensorResult(skip_reason=answer, cursor=context.cursor)
+            return dg.SensorResult(skip_reason=printable(answer), cursor=context.cursor)
         return dg.SensorResult(run_requests=[answer], cursor=context.cursor)
 
     return _sensor(job.name, job, workplace.settings.sensor_interval_seconds, description, tick)
@@ -362,7 +363,7 @@ def _sensor(
         job=job,
         minimum_interval_seconds=max(1, seconds),
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=description,
+        description=markdown(description),
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return tick(context)
@@ -393,7 +394,7 @@ def build_schedule(ticks: RegionTicks, job: Any, name: str, cron: str) -> dg.Sch
         if reason is None and active:
             reason = _busy(active, history)
         if reason is not None:
-            return dg.SkipReason(reason)
+            return dg.SkipReason(printable(reason))
         return ticks.request(f"{ticks.region.name}:{context.scheduled_execution_time.isoformat()}", {"scan": True})
 
     return region_schedule
@@ -412,4 +413,4 @@ def _busy(active: list[dg.DagsterRun], history: RegionHistory | None = None) -> 
 
 
 def _skipped(reason: str, cursor: Cursor) -> dg.SensorResult:
-    return dg.SensorResult(skip_reason=dg.SkipReason(reason), cursor=cursor.to_text())
+    return dg.SensorResult(skip_reason=dg.SkipReason(printable(reason)), cursor=cursor.to_text())

@@ -191,7 +191,7 @@ def test_a_run_leaves_an_event_a_table_and_group(
     assert all(each[f"drainmark/{name}_per_second"].value > 0 for each in shown for name in ("files", "rows"))
     assert all(each["drainmark/oldest_pending_seconds"].value >= 0 for each in shown)
     table = observed[-1].metadata["groups"].value
-    assert "| 1..2 | inbox/0.csv | inbox/1.csv | 4 |" in table
+    assert "| 1..2 | `inbox/0.csv` | `inbox/1.csv` | 4 |" in table
     assert "groups: 2, triggers: 3" in table
     checks = {event.event_specific_data.check_name: event.event_specific_data.passed for event in
               events(instance, result.run_id, dg.DagsterEventType.ASSET_CHECK_EVALUATION)}  # fmt: skip

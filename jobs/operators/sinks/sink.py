@@ -80,7 +80,7 @@ class Sink(Operator):
         raise NotImplementedError
 
     def described(self) -> str:
-        """Return a sentence about the rows of the visible table."""
+        """Return a sentence in Markdown about the rows of the visible table."""
         return "Every row of the stream, once."
 
     def fingerprint(self) -> Any:
