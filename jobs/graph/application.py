@@ -9,7 +9,6 @@ import importlib.util
 import inspect
 import pkgutil
 import re
-import shlex
 import sys
 import traceback
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.graph.own_modules import own_modules_importable
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.graph.sessionless import module_loading
+from drainmark.jobs.printable import shell_word
 
 _FILE_MODULE = "drainmark_application_"
 _TOO_MANY = re.compile(
@@ -209,7 +209,7 @@ def _broken(reference: str, error: BaseException) -> ApplicationBroken:
     return ApplicationBroken(
         f"application {reference!r} cannot be loaded: {said}{where}",
         location=location,
-        remedy=f"{remedy}; drainmark graph {shlex.quote(reference)} tries it",
+        remedy=f"{remedy}; drainmark graph {shell_word(reference)} tries it",
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from drainmark.jobs.errors import DrainmarkError, Halted, Location, OperatorFailed, SplitBrain, StoreUnavailable
 from drainmark.jobs.errors.spark_faults import environment_fault
+from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.failure_policy import FINAL
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.triggers import DIGESTS, Trigger, kind_of
@@ -39,10 +40,9 @@ def scanned_identity(kept: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kept.items() if name not in (DIGESTS, "output", "origin")}
 
 
-def _skip(region: str, uri: str) -> str:
-    """Return the command that skips a trigger, as a shell takes it."""
-    quoted = uri.replace("'", "'\\''")
-    return f"drainmark skip {region} --file '{quoted}' --reason '…'"
+def skip_command(region: str, uri: str) -> str:
+    """Return the command that skips a trigger."""
+    return f"drainmark skip {region} --file {shell_word(uri)} --reason '…'"
 
 
 def halt_remedies(region: str, history: RegionHistory) -> list[str]:
@@ -59,7 +59,7 @@ def halt_remedies(region: str, history: RegionHistory) -> list[str]:
     if halt.get("trigger"):
         before = _committed_behind(history, halt["trigger"])
         first = "" if before is None else f"drainmark reset {region} --to {before} --yes && "
-        commands.append(first + _skip(region, halt["trigger"]))
+        commands.append(first + skip_command(region, halt["trigger"]))
     return commands
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drainmark.jobs.errors import DrainmarkError, HomeNotFound, UnknownName, UsageError
+from drainmark.jobs.printable import shell_word
 from drainmark.orchestration.cli.terminal import completion, output
 from drainmark.orchestration.cli.terminal.options import AppName, AsJson, Home, RegionName, Yes, workplace
 
@@ -395,7 +395,7 @@ def _not_written_yet(place: Workplace, table: str) -> UnknownName | None:
         for region in () if isinstance(opened, Exception) else opened.plan.regions:
             if any(is_called(found.name, table) for found in region.tables):
                 msg = f"table {table!r} is not there yet: {region.name}, which writes it, has not run"
-                return UnknownName(msg, remedy=f"drainmark run {shlex.quote(_as_typed(reference))}")
+                return UnknownName(msg, remedy=f"drainmark run {shell_word(_as_typed(reference))}")
     return None
 
 

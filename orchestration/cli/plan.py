@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from drainmark.jobs.printable import shell_word
 from drainmark.orchestration.cli.terminal import output
 from drainmark.orchestration.cli.terminal.options import AppName, AsJson, Home, Settings, Yes, parameters, workplace
 
@@ -76,7 +77,7 @@ def remedy_for(table: TableDifference, region: RegionDifference, app: str) -> st
     if any(each.operator == table.operator and each.state for each in region.operators):
         anew = (StateChange.INCOMPATIBLE, StateChange.BEGINS_ANEW)
         drops = "".join(f" --drop-state {each.operator}" for each in region.operators if each.state in anew)
-        return f"drainmark plan {app}{drops}, or the code as it was"
+        return f"drainmark plan {shell_word(app)}{drops}, or the code as it was"
     only_new = all(reason.endswith(" is new") for reason in table.why.split(", "))
     evolve = 'on_schema_change="evolve" at the sink, ' if only_new else ""
     empty = f", or all input again: drainmark reset {region.region} --to-initial" if table.is_full else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drainmark.jobs.errors import UsageError
+from drainmark.jobs.printable import shell_word
 from drainmark.orchestration.cli.templates import TEMPLATES, Kind
 from drainmark.orchestration.cli.terminal import output
 from drainmark.orchestration.cli.terminal.options import AsJson, Home, Inputs, Yes, workplace
@@ -73,7 +73,7 @@ def init(
     output.say(f"wrote {', '.join(project.files)} below {path.absolute() if path == Path() else path}. Try:")
     has_tests = any(name.startswith("tests/") for name in project.files)
     for step in (
-        *([f"cd {shlex.quote(str(path))}"] if path != Path() else []),
+        *([f"cd {shell_word(str(path))}"] if path != Path() else []),
         *project.first_steps,
         *(_TO_TEST if has_tests else ()),
     ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drainmark.jobs.errors import UsageError
+from drainmark.jobs.printable import shell_word
 from drainmark.orchestration.cli.terminal import output
 from drainmark.orchestration.cli.terminal.options import AsJson, Home, RegionName, Yes, workplace
 from drainmark.orchestration.views import SHOWN_STATES
@@ -45,7 +45,7 @@ def report(
         return
     target = (file or page_path(place.home, name)).absolute()
     if target.is_dir():
-        raise UsageError(f"{target} is a folder", remedy=f"--output {shlex.quote(str(target / 'page.html'))}")
+        raise UsageError(f"{target} is a folder", remedy=f"--output {shell_word(str(target / 'page.html'))}")
     try:
         write_whole(target, page(found))
     except OSError as error:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from drainmark.jobs.errors import Owned, RewindRefused, UnknownName, UsageError
+from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
@@ -205,7 +206,8 @@ def _id_of_file(history: RegionHistory, name: str) -> int:
     if len(found) == 1:
         return next(iter(found.values()))
     if found:
-        raise RewindRefused(f"{name!r} names {len(found)} files", remedy=f"give the whole path, e.g. {min(found)}")
+        whole = f"give the whole path, e.g. {shell_word(min(found))}"
+        raise RewindRefused(f"{name!r} names {len(found)} files", remedy=whole)
     claim = history.last_claim
     remedy = f"drainmark history {claim.region}" if claim is not None else "it has no state yet"
     raise RewindRefused(f"no state in force was made from {name!r}", remedy=remedy)
@@ -410,7 +412,7 @@ def pending_trigger(workplace: Workplace, region: str, file: str) -> Trigger:
     waiting = [trigger for trigger in seen if trigger.status is TriggerStatus.PENDING]
     if len({trigger.uri for trigger in waiting}) > 1:
         msg = f"{file!r} names {len(waiting)} pending files"
-        raise UsageError(msg, remedy=f"give the whole path, e.g. {waiting[0].uri}")
+        raise UsageError(msg, remedy=f"give the whole path, e.g. {shell_word(waiting[0].uri)}")
     if waiting:
         return waiting[-1]
     if seen:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import glob
-import shlex
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
 from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.graph.application import nearest
+from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
@@ -80,7 +80,7 @@ def redrive(workplace: Workplace, region: str, file: str, *, dry_run: bool = Fal
     newest = history.newest_by_uri({uri}).get(uri, number)
     if newest != number:
         msg = f"{uri} was read again as {newest}, after it was quarantined as {number}: its rows would be counted twice"
-        again = f"drainmark backfill {region} --input {shlex.quote(pattern)} --again"
+        again = f"drainmark backfill {region} --input {shell_word(pattern)} --again"
         remedy = f"to read it in place of {newest}: {again}"
         raise UsageError(msg, remedy=remedy)
     if not _is_whole(state):
@@ -97,8 +97,8 @@ def redrive(workplace: Workplace, region: str, file: str, *, dry_run: bool = Fal
         raise UsageError(f"{uri} {queued['refused'][0]['reason']}", remedy="put the fixed file there first")
     if not queued["queued"] and not queued["pending"]:
         msg = f"{uri} is still the file that was quarantined: {state.detail.get('reason')}"
-        touch = f"touch {shlex.quote(path_of(uri))}"
-        raise UsageError(msg, remedy=f"fix it first; if the declaration was fixed instead: {touch}")
+        again = "write the object again" if is_object(uri) else f"touch {shell_word(path_of(uri))}"
+        raise UsageError(msg, remedy=f"fix it first; if the declaration was fixed instead: {again}")
     return {
         "region": region,
         "file": uri,
@@ -136,7 +136,7 @@ def _named(workplace: Workplace, region: str, history: RegionHistory, name: str)
     found = [(number, row) for number, row in bad if names_file(row.trigger_uri, name)]
     uris = sorted({row.trigger_uri or "" for _, row in found})
     if len(uris) > 1:
-        raise UsageError(f"{name!r} names {len(uris)} files", remedy=f"give the whole path, e.g. {uris[0]}")
+        raise UsageError(f"{name!r} names {len(uris)} files", remedy=f"give the whole path, e.g. {shell_word(uris[0])}")
     if not found:
         known = [row.trigger_uri or "" for _, row in bad]
         remedy = nearest(name, known) if known else f"drainmark quarantine list {region}"

@@ -13,6 +13,7 @@ from typing import Any
 
 from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.formats.values.far_times import python_rows
+from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import PERIOD, Trigger, TriggerStatus
@@ -83,7 +84,9 @@ class Tracer:
             msg = f"region {self.region!r} never saw a file {name!r}"
             raise UnknownName(msg, remedy=_nearest_file(name, uris, self.region))
         if len(found) > 1:
-            raise UsageError(f"{name!r} names {len(found)} files", remedy=f"give the whole path, e.g. {found[0]}")
+            raise UsageError(
+                f"{name!r} names {len(found)} files", remedy=f"give the whole path, e.g. {shell_word(found[0])}"
+            )
         kinds = NUMBERED | {RowKind.REFUSED}
         rows = [row for row in self.rows if row.kind in kinds and row.trigger_uri == found[0]]
         seen = registry.triggers.by_uri(self.region, found[0]) if registry is not None else []

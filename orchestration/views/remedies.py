@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
+from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.transitions import State
 
 if TYPE_CHECKING:
@@ -31,5 +31,5 @@ def remedies(
 
         return [*found, *halt_remedies(region, history)]
     if not is_owned and (state is State.UNHEALTHY or pending or history.flow.channels):
-        found.append(f"drainmark run {shlex.quote(reference or region.partition('/')[0])}")
+        found.append(f"drainmark run {shell_word(reference or region.partition('/')[0])}")
     return found

@@ -284,7 +284,7 @@ def test_a_halted_region_waits_for_its_operator(ticker: Ticker, place: Workplace
     reason = ticker.reason()
     assert "HALTED: too many attempts" in reason
     assert f"drainmark resume {REGION}" in reason
-    assert f"drainmark skip {REGION} --file 'inbox/0.csv'" in reason
+    assert f"drainmark skip {REGION} --file inbox/0.csv" in reason
     assert place.registry.pending_count(REGION) == 1, "new files are recorded all the same"
 
 

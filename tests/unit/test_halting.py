@@ -137,7 +137,7 @@ def test_a_halt_because_of_a_file_names_it_and_how_to_pass_it(place: Workplace, 
     assert (event["trigger"], event["operator"], event["error"]) == ("/in/b.txt", "numbers", error)
     assert event["remedies"] == [
         f"drainmark resume {REGION}",
-        f"drainmark skip {REGION} --file '/in/b.txt' --reason '…'",
+        f"drainmark skip {REGION} --file /in/b.txt --reason '…'",
     ]
 
 
