@@ -59,7 +59,9 @@ def markdown(text: str) -> str:
     Dagster uses, looks for addresses in text after it has removed the escapes.
     """
     text = printable(text)
-    return markdown_block(text) if "\n" in text else _span(text)
+    if "\n" in text:
+        return markdown_block(text)
+    return text if _PROSE.fullmatch(text) else _code(text)
 
 
 def markdown_block(text: str) -> str:
@@ -69,10 +71,10 @@ def markdown_block(text: str) -> str:
     return f"{fence}text\n{text}\n{fence}"
 
 
-def markdown_cell(text: str) -> str:
-    """Return Markdown for a part of a sentence or a cell of a table: as `markdown`, but always on one line."""
+def markdown_code(text: str) -> str:
+    """Return Markdown that shows a name or a command as code, on one line, in a sentence or a cell of a table."""
     # Renderers disagree on `\\|` in a cell. An entity ends no cell, but is none in code: so `|` stands between spans.
-    return "&#124;".join(_span(part) for part in printable_cell(text).split("|"))
+    return "&#124;".join(map(_code, printable_cell(text).split("|")))
 
 
 def shell_word(text: str) -> str:
@@ -83,11 +85,12 @@ def shell_word(text: str) -> str:
     return f"$'{_IN_CELLS.sub(_octal, others)}'"
 
 
-def _span(text: str) -> str:
-    if not text or _PROSE.fullmatch(text):
-        return text
+def _code(text: str) -> str:
+    if not text:
+        return ""
     ticks = "`" * (_longest_ticks(text) + 1)
-    room = " " if text[0] in "` " or text[-1] in "` " else ""  # a renderer takes one space away on each side
+    # A renderer takes one space away on each side, if there is other text as well.
+    room = " " if text.strip(" ") and (text[0] in "` " or text[-1] in "` ") else ""
     return f"{ticks}{room}{text}{room}{ticks}"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dagster as dg
 
+from drainmark.orchestration.cli.terminal.output import printable_logs
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
 from drainmark.resources.settings import load_settings
 
@@ -14,4 +15,5 @@ from drainmark.resources.settings import load_settings
 @dg.definitions
 def defs() -> dg.Definitions:
     """Return the definitions of this project's applications."""
+    printable_logs()
     return build_definitions(load_settings())

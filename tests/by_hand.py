@@ -27,7 +27,7 @@ from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.replacement import one_of_each
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
-from drainmark.jobs.runtime.scan.folder import identity_key, identity_of
+from drainmark.jobs.runtime.scan.folder import identity_key, identity_of, uri_of
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -84,7 +84,7 @@ class HandFed:
         for name in names:
             identity = identity_of((self.inbox / name).stat())
             key = identity_key(identity)
-            new.append(NewTrigger(uri=str(self.inbox / name), identity=identity, identity_key=key,
+            new.append(NewTrigger(uri=uri_of(str(self.inbox / name)), identity=identity, identity_key=key,
                                   size_bytes=int(identity["size"])))  # fmt: skip
         self.workplace.registry.triggers.add(self.region, new)
 

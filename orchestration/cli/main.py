@@ -109,6 +109,7 @@ def main() -> NoReturn:
     arguments = _verb_first(sys.argv[1:])
     _arm(as_json="--json" in arguments)
     _keep_errors()
+    output.printable_logs()
     if _COMPLETES in os.environ:  # a shell asks for completions; this call ends the process
         command_line(_asked_verb(os.environ))(prog_name="drainmark")
     if _ABOUT_COMPLETION.intersection(arguments[:1]):  # this call ends the process, too

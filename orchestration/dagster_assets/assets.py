@@ -20,7 +20,7 @@ from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
-from drainmark.jobs.printable import markdown_cell, printable
+from drainmark.jobs.printable import markdown_code, printable
 from drainmark.jobs.protocol.records.state_generations import first_generation, state_table
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.analysis.blueprint import shares_history
@@ -105,7 +105,7 @@ def source_assets(region: RegionPlan, folders: Mapping[str, str]) -> list[dg.Ass
 
 
 def _description(region: RegionPlan, source: Source, place: str) -> str:
-    shown = markdown_cell(place)
+    shown = markdown_code(place)
     what = f"Files of {shown}." if isinstance(source, DirectorySource) else f"What {shown} gives."
     if region.parameters.trigger == TriggerKind.PERIODIC:
         return f"{what} What is there at the end of a period gets one consistent state, with all other sources'."
@@ -127,7 +127,7 @@ def table_assets(region: RegionPlan) -> tuple[TableAsset, ...]:
         step=HAND_OVER,
         output="checkpoints",
         description="The region's truth: one row for each consistent state, which is one for each file. "
-        f"What it lists is committed. {markdown_cell(f'drainmark history {region.name}')} prints it.",
+        f"What it lists is committed. {markdown_code(f'drainmark history {region.name}')} prints it.",
         kinds=("delta", "checkpoint"),
         upstream=sources,
     )
@@ -137,7 +137,7 @@ def table_assets(region: RegionPlan) -> tuple[TableAsset, ...]:
             f"lake/{region.quarantine}",
             dg.AssetKey([_application(region), region.quarantine]),
             "Rows and files that could not be read, with line, text and reason. "
-            f"{markdown_cell(f'drainmark quarantine list {region.name}')} sums them up.",
+            f"{markdown_code(f'drainmark quarantine list {region.name}')} sums them up.",
             "quarantine",
             sources,
         )
@@ -164,7 +164,7 @@ def _outside_tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Ite
         for table in operator.tables:
             key = dg.AssetKey([_application(region), *table.split("/")])
             description = (
-                f"Written by {markdown_cell(operator.name)}, outside of the region: every row at least once. What a"
+                f"Written by {markdown_code(operator.name)}, outside of the region: every row at least once. What a"
                 " region replays comes again, under another sequence id, and no rewind takes it back."
             )
             yield _asset(f"lake/{table}", key, description, "at-least-once", sources)
@@ -188,7 +188,7 @@ def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[Ta
             yield _asset(
                 state_table(application, operator.name, kept.part),
                 _state_key(application, operator.name, kept.part),
-                f"State of {markdown_cell(operator.name)}: rows for each key that a sequence id changed.",
+                f"State of {markdown_code(operator.name)}: rows for each key that a sequence id changed.",
                 "state",
                 upstream,
                 operator=operator.name,
@@ -202,16 +202,16 @@ def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[Ta
 
 
 def _state_description(operator: Operator) -> str:
-    what = f"State of the aggregate {markdown_cell(operator.name)}"
+    what = f"State of the aggregate {markdown_code(operator.name)}"
     if isinstance(operator, Sink):
-        what = f"History of {markdown_cell(operator.tables[0])}, from which it is rewound"
+        what = f"History of {markdown_code(operator.tables[0])}, from which it is rewound"
     if isinstance(operator, Sink) and not operator.keys:
         return f"{what}: every row of the stream."
     return f"{what}: a row for each key that a sequence id changed."
 
 
 def _sink_description(operator: Sink, table: str) -> str:
-    show = markdown_cell(f"drainmark show {table}")
+    show = markdown_code(f"drainmark show {table}")
     return f"{operator.described()} {show} prints it, with `--at N` as it was at sequence id N."
 
 

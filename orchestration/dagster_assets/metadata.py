@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from drainmark.jobs.printable import markdown_cell, printable, printable_cell
+from drainmark.jobs.printable import markdown_code, printable, printable_cell
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.region_run import GroupReport
@@ -162,7 +162,7 @@ def runs_table(runs: Sequence[tuple[str, str, str]]) -> str:
         runs: oldest first, for each run: its id, its withdrawn sequence ids, and the place where they are marked.
     """
     shown = runs[-_TABLE_ROWS:]
-    rows = (f"| {' | '.join(map(markdown_cell, run))} |" for run in shown)
+    rows = (f"| {markdown_code(run)} | {ids} | {where} |" for run, ids, where in shown)
     lines = ["| run | withdrawn ids | marked by |", "|---|---|---|", *rows]
     if len(shown) < len(runs):
         lines.append(f"\nthe last {len(shown)} of {len(runs)} runs")
@@ -185,4 +185,4 @@ def _type_text(value: Any) -> str:
 
 def _cell(uri: str) -> str:
     """Return a file's name with its folder, because names repeat in a tree of hosts or days."""
-    return markdown_cell("/".join(uri.split("/")[-2:]))
+    return markdown_code("/".join(uri.split("/")[-2:]))

@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from drainmark.jobs.printable import markdown_cell, printable
+from drainmark.jobs.printable import markdown_code, printable
 from drainmark.jobs.regions.autonomous_parts import running_parts
 from drainmark.jobs.regions.plan import AutonomousPlan
 from drainmark.jobs.runtime.autonomous_run import BatchReport
@@ -36,7 +36,7 @@ def part_definitions(workplace: Workplace, reference: str, opened: Opened) -> dg
         dg.AssetSpec(
             key=asset_key(opened.plan.name, table),
             group_name=name,
-            description=f"Written by the autonomous part {markdown_cell(part.name)}: at most once, "
+            description=f"Written by the autonomous part {markdown_code(part.name)}: at most once, "
             "as no state of a region is.",
             kinds={"delta", part.guarantee.value},
             metadata={"dagster/uri": (workplace.tables / f"lake/{table}").uri, "dagster/table_name": f"lake/{table}"},

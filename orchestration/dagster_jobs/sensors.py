@@ -21,7 +21,7 @@ import dagster as dg
 from drainmark.jobs.errors import DrainmarkError, InputChanged, InputMissing, Owned
 from drainmark.jobs.graph.annotations import Runs
 from drainmark.jobs.operators.sources.source import Source
-from drainmark.jobs.printable import markdown, printable
+from drainmark.jobs.printable import printable
 from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.addresses import is_object
@@ -363,7 +363,7 @@ def _sensor(
         job=job,
         minimum_interval_seconds=max(1, seconds),
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=markdown(description),
+        description=description,
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return tick(context)

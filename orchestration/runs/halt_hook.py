@@ -135,7 +135,7 @@ def _run(command: tuple[str, ...], event: dict[str, Any], folder: str) -> None:
         start_new_session=True,
     )
     try:
-        said, _ = process.communicate(json.dumps(event, ensure_ascii=False).encode(), timeout=LIMIT_SECONDS)
+        said, _ = process.communicate(json.dumps(event).encode(), timeout=LIMIT_SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()  # do not read its pipes to the end: a child that left the session may hold them open

@@ -12,6 +12,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import FormatTooNew
+from drainmark.jobs.printable import printable_json
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
 
 if TYPE_CHECKING:
@@ -99,7 +100,9 @@ def _values(row: CheckpointRow) -> dict[str, Any]:
     values["kind"] = row.kind.value
     for name in _JSON_COLUMNS:
         value: Mapping[str, Any] | None = values[name]
-        values[name] = None if value is None else json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
+        if value is not None:  # a message with the name of a file that is no UTF-8 cannot be stored otherwise
+            text = json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
+            values[name] = text if text.isascii() else printable_json(text)
     return values
 
 

@@ -581,6 +581,13 @@ def test_nothing_but_the_result_reaches_standard_output(capfd: pytest.CaptureFix
     assert captured.err == "noise of the JVM\n"
 
 
+def test_a_log_line_is_no_command_for_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(f"import logging\nlogging.getLogger('theirs').warning({HOSTILE!r})\n")
+    told = child("graph", "app.py", cwd=tmp_path).stderr
+    assert "\\x1b[2J" in told
+    assert obeyed(told) == []
+
+
 HOSTILE = "\x1b[2J\x1b]0;title\x07\x9b31m\rback\x08 \u202egpj.exe\u202c \ud800 [red]bold[/red] a\u200db"
 
 

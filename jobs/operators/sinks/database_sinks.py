@@ -11,7 +11,7 @@ from drainmark.jobs.errors import Location
 from drainmark.jobs.graph.operator import names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.sink import Sink
-from drainmark.jobs.printable import markdown_cell
+from drainmark.jobs.printable import markdown_code
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 
 __all__ = ["DatabaseAppend", "DatabaseUpsert"]
@@ -183,7 +183,7 @@ class DatabaseUpsertSink(DatabaseSink):
     role: ClassVar[TableRole] = TableRole.UPSERT
 
     def described(self) -> str:
-        return f"One row for each value of {', '.join(map(markdown_cell, self.keys))}: the last one."
+        return f"One row for each value of {', '.join(map(markdown_code, self.keys))}: the last one."
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         if not self.keys:

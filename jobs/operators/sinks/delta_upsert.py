@@ -11,7 +11,7 @@ from drainmark.jobs.errors import Location
 from drainmark.jobs.graph.operator import names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.delta_append import DeltaSink, OnSchemaChange
-from drainmark.jobs.printable import markdown_cell
+from drainmark.jobs.printable import markdown_code
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 
 __all__ = ["DeltaUpsert"]
@@ -100,4 +100,4 @@ class DeltaUpsertSink(DeltaSink):
         yield from super().problems()
 
     def described(self) -> str:
-        return f"One row for each value of {', '.join(map(markdown_cell, self.keys))}: the last one."
+        return f"One row for each value of {', '.join(map(markdown_code, self.keys))}: the last one."

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drainmark.jobs.errors import DrainmarkError, UsageError
+from drainmark.jobs.printable import printable_cell, shell_word
 from drainmark.orchestration.cli.demo.chaos import run_chaos
 from drainmark.orchestration.cli.demo.project import APPLICATION, DemoProject, compare, headline, tally
 from drainmark.orchestration.cli.terminal.options import Home, Yes
@@ -53,6 +54,7 @@ def demo(
 ) -> None:
     """Run LogWatch, kill it in the middle, let it recover, and compare the result with plain Python."""
     from rich.console import Console
+    from rich.markup import escape
 
     from drainmark.orchestration.cli.demo.logs import copy_logs, count_in_python
     from drainmark.resources.settings import load_settings
@@ -73,7 +75,8 @@ def demo(
         year, lines = _generate(project.inbox), ["generated logs of four hosts under attack"]
     else:
         copied = copy_logs(logs, project.inbox)
-        year, lines = copied.year, [f"a copy of {copied.files} file(s) of {logs}", *copied.remarks]
+        folder = escape(printable_cell(str(logs)))
+        year, lines = copied.year, [f"a copy of {copied.files} file(s) of {folder}", *copied.remarks]
     files = sorted(path for path in project.inbox.rglob("*.log"))
     headline(console, "LogWatch", "who tries to break in? One consistent state a file, of three tables at once")
     console.print(f"{len(files)} files, {_megabytes(files)} MB: {'; '.join(lines)}")
@@ -153,13 +156,13 @@ def _attackers(
         bar = "█" * max(1, round(BAR_WIDTH * row["failures"] / most))
         burst = bursts.get(row["remote_host"], 0)
         table.add_row(
-            escape(row["remote_host"]),
+            escape(printable_cell(row["remote_host"])),
             f"{row['failures']:,}",
             bar,
             str(burst or ""),
             _minute(row["first_seen"]),
             _minute(row["last_seen"]),
-            escape(_got_in(row["remote_host"], attacks)),
+            escape(printable_cell(_got_in(row["remote_host"], attacks))),
         )
     console.print(table)
     if len(ranked) > SHOWN_ATTACKERS:
@@ -175,17 +178,20 @@ def _got_in(remote_host: str, attacks: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _next_steps(project: DemoProject) -> None:
+    from rich.markup import escape
+
     program = "drainmark"
     if Path(sys.argv[0]).name == program and shutil.which(program) is None:
         program = _shorter(Path(sys.argv[0]), project.root)
     folder = _shorter(project.root, Path.cwd())
-    headline(project.console, "Go on", f"the demo is a project of its own in {folder}")
+    headline(project.console, "Go on", f"the demo is a project of its own in {escape(printable_cell(folder))}")
+    place = escape(f"cd {shell_word(folder)} && {shell_word(program)}")
     for arguments, meaning in (
         ("dev", "opens Dagster's UI; drop a *.log file into inbox/ and watch the sensor take it"),
         (f"history {APPLICATION} --last 5", "one consistent state a file"),
         (f"reset {APPLICATION} --by 4", "what it would take to go back four files (add --yes to do it)"),
     ):
-        project.console.print(f"  [dim]# {meaning}[/]\n  (cd {folder} && {program} {arguments})", soft_wrap=True)
+        project.console.print(f"  [dim]# {meaning}[/]\n  ({place} {arguments})", soft_wrap=True)
 
 
 def _shorter(path: Path, start: Path) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,6 +38,17 @@ def waiting(text: str) -> None:
     """Announce a step that takes seconds, only on a terminal; a log has its outcome anyway."""
     if sys.stderr.isatty():
         note(text)
+
+
+class _PrintableLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+def printable_logs() -> None:
+    """Write control characters out in log lines, too, which have no other handler than standard error."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_PrintableLines())
 
 
 def complain(error: DrainmarkError, *, as_json: bool) -> None:
