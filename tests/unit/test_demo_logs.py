@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.testing.syslog import START, write_syslog
 from drainmark.orchestration.cli.demo.logs import copy_logs, count_in_python
+from drainmark.orchestration.cli.demo.show import _attackers
 
 LINE = "Jun 14 15:16:01 combo sshd[1]: Failed password for root from 203.0.113.9 port 22 ssh2\n"
 
@@ -59,3 +62,12 @@ def test_text_files_are_copied_whatever_they_are_called(tmp_path: Path) -> None:
 def test_a_folder_without_logs_is_refused(tmp_path: Path, folder: str) -> None:
     with pytest.raises(UsageError):
         copy_logs(tmp_path / folder, tmp_path)
+
+
+def test_a_host_in_a_log_is_no_command_for_a_terminal() -> None:
+    shown = Console(file=io.StringIO(), width=200)
+    host = {"remote_host": "\x1b]0;title\x07[bold]x[/]", "failures": 1, "first_seen": None, "last_seen": None}
+    _attackers(shown, [host], [], [])
+    told = shown.file.getvalue()  # type: ignore[attr-defined]
+    assert "\\x1b]0;title\\x07[bold]x[/]" in told
+    assert all(each.isprintable() or each == "\n" for each in told)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,34 @@ def test_a_page_that_cannot_be_written_is_told_and_fails_nothing(fed: HandFed) -
     owner.halts.halt("disk", trigger=None, operator=None, error=None)
     assert steps[-2:] == ["halt", "page"]
     owner.leave()
+
+
+class _Tags(HTMLParser):
+    """The tags of a page, each with its attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: dict[str, set[str]] = {}
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.setdefault(tag, set()).update(name for name, _ in attrs)
+
+
+def test_names_and_errors_bring_no_tag_and_no_attribute_into_a_page(fed: HandFed) -> None:
+    usual = _Tags(written(fed)).found
+    said = "\"'><img src=x onerror=x></title></style><script>]]>--><style>\u202e\n"
+    name = said.replace("/", "|")
+    fed.write(name, ["1"])
+    fed.add(name)
+    fed.drain()
+    with fed.owning() as owner:
+        facts = dict.fromkeys(("message", "operator", "remedy", "trigger"), said)
+        owner.halts.halt(said, trigger=said, operator=said, error={**facts, "location": f"{said}:3"})
+    found = _Tags(written(fed)).found
+    assert set(found) - set(usual) <= {"strong", "g", "path", "p", "div", "code"}
+    assert {name for names in found.values() for name in names if name.startswith("on") or name == "src"} == set()
+    assert "\u202e" not in written(fed)
 
 
 # --- the verb ----------------------------------------------------------------------------------------------------
