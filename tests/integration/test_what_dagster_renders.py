@@ -19,7 +19,7 @@ __all__ = ["instance"]
 
 FOLDER = "in ![f](/f) <b>www.f.de</b> a|b``c ``` d"
 COLUMN = "k ![c](/c)|<i>"
-EXPECTED = "v <> 'http://e.de' and v <> '![e](/e)'"
+EXPECTED = "v <> 'www.e.de' and v <> '![e](/e)'"
 GOOD = "![g](x) <img src=g> |`www.g.de`~~~\n- [g]: g\n```\n.csv"
 POISON = "![p](?query=mutation) p@q.de.csv"
 VALUE = "![v](/graphql?query=mutation{launchRun})<img src=/v>"
