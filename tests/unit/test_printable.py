@@ -14,7 +14,7 @@ from drainmark.jobs.printable import markdown, markdown_block, markdown_code, pr
 
 SIGNS = st.text(st.sampled_from("ab1 .\\`|![]()<>&;:/@#*_-+=~\n\t'\"$\x1b\u202ewé"), max_size=40)
 ACTING = (
-    "![x](/graphql?query=mutation)", "[x](/y)", "<img src=/x>", "<b>", "http:" "//a.de", "see www.a.de.", "a@b.de",
+    "![x](/graphql?query=mutation)", "[x](/y)", "<img src=/x>", "<b>", "http://example.org", "see www.a.de.", "a@b.de",
     "a\n```\n```\n![x](/y)", "[x]: /y\n\n[x]", "a | ![x](/y) |", "a\\|![x](/y)", "|-|\n|![x](/y)|", "- ![x](/y)",
     "1. www.a.de", "WWW.a.de", "# ![x](/y)", "> <b>", "![x][y]\n\n[y]: /z",
 )  # fmt: skip
