@@ -425,6 +425,13 @@ class SliceLost(DrainmarkError):
     retry = Retry.PERMANENT
 
 
+class SourceRewound(DrainmarkError):
+    """A region read rows of another region's table, and a rewind of that region withdrew them."""
+
+    id = "SOURCE_REWOUND"
+    retry = Retry.PERMANENT
+
+
 class ExpectationUnmet(DrainmarkError):
     """Rows of a file do not meet an expectation that halts the region; nothing of the file is committed."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +103,8 @@ class ColumnStatistics:
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        leaves = [leaf for field in schema for leaf in _leaves(field)]
+        # The place of a row is in no table's schema, see `frames.origins`.
+        leaves = [leaf for field in schema if field.name != POSITION for leaf in _leaves(field)]
         self._leaves = [*leaves[:MOST_LEAVES], *(leaf for leaf in leaves[MOST_LEAVES:] if leaf.names == (SEQUENCE_ID,))]
         self._rows = 0
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import ObjectMissing
 from drainmark.jobs.errors.spark_faults import NOT_REACHED
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.tasks.places import Place
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class RowFile:
         size: bytes, about.
         version: of the table that added it, if that is known.
         constants: values of the columns that are only in the log of its table, in the form of the log.
+        through: the highest id of the rows to read, None for all rows.
         part, parts: the row groups of part number `part`, from 0, if the file is cut into `parts` parts.
     """
 
@@ -44,6 +46,7 @@ class RowFile:
     size: int = 0
     version: int = 0
     constants: Mapping[str, str | None] = field(default_factory=dict)
+    through: int | None = None
     part: int = 0
     parts: int = 1
 
@@ -146,7 +149,14 @@ def rows_of(
     """
     for file in files:
         for batch in _batches(file, opened, schema, owner):
-            yield typed(batch, schema, file.constants)
+            rows = typed(batch, schema, file.constants)
+            yield rows if file.through is None else _up_to(file.through, rows)
+
+
+def _up_to(through: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+    import pyarrow.compute as pc
+
+    return rows.filter(pc.less_equal(rows.column(SEQUENCE_ID), through))
 
 
 def _batches(file: RowFile, opened: Callable[[str], Any], schema: pa.Schema, owner: Owner) -> Iterator[pa.RecordBatch]:

@@ -25,6 +25,7 @@ from drainmark.jobs.errors.environment import ClusterRefused, EnvironmentFailed
 from drainmark.jobs.formats.byte_records import with_faults
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.records import Records
+from drainmark.jobs.frames.origins import ORIGIN, OriginsSeen
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.tasks.inspected_files import shares_of
 from drainmark.jobs.tasks.parquet_files import WrittenFile, facts_of_failure, failure_of, require_here, write_batches
@@ -98,11 +99,15 @@ class ShareRows:
         file: with the rows; None for no rows.
         is_numbered: the source gives its rows no positions. `_position` then has the number of the share and the
             number of the row in the share.
+        origins: the first and the last origin of rows that have some and are in their order; None for other rows.
+        highest_id: the highest id of their origins; 0 if they have none.
     """
 
     rows: int
     file: WrittenFile | None
     is_numbered: bool
+    origins: tuple[Sequence[int], Sequence[int]] | None = None
+    highest_id: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +162,8 @@ class ShareTask:
             file = write_batches(iter(rows), self.place, self.folder)
         finally:
             getattr(read, "close", lambda: None)()
-        return {"rows": rows.count, "is_numbered": rows.is_numbered, "file": asdict(file) if file else None}
+        facts = {"rows": rows.count, "is_numbered": rows.is_numbered, "file": asdict(file) if file else None}
+        return {**facts, "origins": rows.origins, "highest_id": rows.highest_id}
 
 
 def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -180,6 +186,7 @@ class TaggedRows:
     Attributes:
         count: rows so far.
         is_numbered: rows came without a `_position`.
+        origins, highest_id: see `ShareRows`.
 
     Raises:
         Unfit: during the iteration; see there.
@@ -191,6 +198,16 @@ class TaggedRows:
     block: int = 0
     count: int = field(default=0, init=False)
     is_numbered: bool = field(default=False, init=False)
+    _seen: OriginsSeen = field(default_factory=OriginsSeen, init=False)
+
+    @property
+    def origins(self) -> tuple[Sequence[int], Sequence[int]] | None:
+        seen = self._seen
+        return (seen.first, seen.last) if seen.are_in_order and seen.first and seen.last else None
+
+    @property
+    def highest_id(self) -> int:
+        return self._seen.highest_id
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for batch in self.batches:
@@ -202,6 +219,8 @@ class TaggedRows:
 
         columns = [self._typed(batch, column) for column in self.schema if column.name not in (SEQUENCE_ID, POSITION)]
         number = batch.num_rows
+        if ORIGIN in batch.schema.names:
+            self._seen.add(batch.column(ORIGIN))
         if POSITION in batch.schema.names:
             place = batch.column(POSITION)
         else:
@@ -251,6 +270,8 @@ def read_shares(session: SparkSession, task: ShareTask, shares: Sequence[Share])
             rows=answer["rows"],
             file=WrittenFile(**answer["file"]) if answer["file"] else None,
             is_numbered=answer["is_numbered"],
+            origins=answer["origins"],
+            highest_id=answer["highest_id"],
         )
         for answer in answers
     ]

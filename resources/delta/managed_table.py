@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
+from drainmark.jobs.protocol.records.ids import INITIAL_ID, REWOUND_TO, txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.runtime.outside import RowsOf
@@ -211,7 +211,9 @@ class ManagedTable:
                 verify(self.folder, files)
                 kept += staging.rewrite([files], schema, of_ids(ids))
             verify(self.folder, kept)
-            return lambda: commits.transact(table, self.region, version, adds=kept, removes=cut.leaving)
+            # Rows that come back were never read from this table by their id: its readers cannot pass over them.
+            mark = None if restored else {REWOUND_TO: str(to)}
+            return lambda: commits.transact(table, self.region, version, adds=kept, removes=cut.leaving, mark=mark)
 
         return self._commit("rewind_table", version, prepare)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import InputMissing, UsageError
 from drainmark.jobs.operators.sources.files.folder_slices import queue_of
+from drainmark.jobs.operators.sources.slices import IdsRead
 from drainmark.resources.inputs.task_answers import told_to_tasks
 from drainmark.resources.inputs.task_reach import TaskReach, engine_at, references, with_paths
 from drainmark.resources.storage.folder import S3, Folder
@@ -44,6 +45,7 @@ class RegionReach:
     settings: Settings
     tables: Folder
     registry: Registry = field(repr=False)
+    ids_read: IdsRead = field(default_factory=IdsRead, repr=False, compare=False)
 
     def path(self, path: str) -> Path:
         return self.settings.project_root / path

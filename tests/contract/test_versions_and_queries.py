@@ -24,6 +24,7 @@ from ports import free_ports
 import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing, StoreUnavailable, UsageError
 from drainmark.jobs.errors.environment import ClusterRefused
+from drainmark.jobs.frames.origins import ORIGIN
 from drainmark.jobs.operators.sources import added_files, table_source
 from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
@@ -160,7 +161,8 @@ def test_a_sink_of_another_region_is_read_without_its_tags(reach: RegionReach) -
     source = dm.TableSource("orders")
     (whole,) = slices(source, reach)
     assert source.columns(reach).names == ["n"]
-    assert [batch.schema.names for batch in source.read(whole, reach)] == [["n"]]
+    assert [batch.schema.names for batch in source.read(whole, reach)] == [["n", ORIGIN]]
+    assert [origin["id"] for origin in values(source, reach, whole, ORIGIN)] == [7, 8]
     assert values(source, reach, whole, "n") == [1, 2]
 
 

@@ -191,3 +191,7 @@ class DeltaAppendSink(DeltaSink):
     because: ClassVar[str] = (
         "its files are named by the checkpoint row, and shown by one commit under the version of that row"
     )
+
+    @property
+    def keeps_places(self) -> bool:
+        return not self.adopt  # delta-spark writes the rows of an adopted table to files of its own

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from drainmark.jobs.errors import Location, UsageError, Violation
 from drainmark.jobs.frames.row_order import places_in
-from drainmark.jobs.frames.tags import SEQUENCE_ID, TAGS
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
 from drainmark.jobs.graph.operator import Guarantee, Operator
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import RegionTable
-from drainmark.jobs.state.placed_rows import require_columns
+from drainmark.jobs.state.placed_rows import ranked, require_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,6 +41,7 @@ class Sink(Operator):
     Attributes:
         keys: key columns of a sink with one row for each key; () for a sink of all rows.
         partition_by: columns that cut the visible table into partitions by their values.
+        keeps_places: files whose rows are not in their order have `_position`, too; see `frames.origins`.
     """
 
     keeps_tags: ClassVar[bool] = True
@@ -53,6 +54,10 @@ class Sink(Operator):
 
     keys: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
+
+    @property
+    def keeps_places(self) -> bool:
+        return False
 
     @property
     def evolves(self) -> bool:
@@ -99,6 +104,12 @@ class Sink(Operator):
         keys = [f"`{key}`" for key in self.keys]
         last = rows.groupBy(SEQUENCE_ID, *keys).agg(F.max_by(payload, by).alias("_last"))
         return last.select(*keys, *(f"_last.{name}" for name in names), SEQUENCE_ID)
+
+    def in_places(self, frames: OperatorContext) -> DataFrame:
+        """Return the rows of `apply` for a sink without keys, and their `_position`: no two of an id have the same."""
+        port = self.inputs[0]
+        rows = ranked(frames, self, port, rows=_without_empty(frames.input(port), self.partition_by))
+        return rows.selectExpr(SEQUENCE_ID, *visible_columns(rows.columns), POSITION)
 
     def violations(self, in_region: bool) -> Iterator[Violation]:
         """Yield a violation for each of the `problems`."""

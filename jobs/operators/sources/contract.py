@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from drainmark.jobs.formats.records import Records
-from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
+from drainmark.jobs.operators.sources.slices import IdsRead, Position, Slice, SliceLimit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,6 +83,9 @@ class Workers(Protocol):
 
 class Reach(Connections, Protocol):
     """The access of a source to the outside of the process; `resources.inputs.source_access` implements it."""
+
+    @property
+    def ids_read(self) -> IdsRead: ...
 
     def of_tasks(self, *, are_ours: bool) -> AbstractContextManager[TaskConnections]:
         """Return a context manager that gives the connections of tasks inside its block.
@@ -185,7 +188,13 @@ class Replayable(ABC):
 
 
 class RowSlices(Replayable):
-    """A source of rows; Drainmark trusts them to fit its columns."""
+    """A source of rows; Drainmark trusts them to fit its columns.
+
+    Attributes:
+        has_origins: the rows come with the column `ORIGIN` (`frames.origins`), which orders the rows of a slice.
+    """
+
+    has_origins: ClassVar[bool] = False
 
     @property
     def records(self) -> Records | None:
@@ -212,6 +221,17 @@ class RowSlices(Replayable):
             InputChanged, InputMissing: as `read`.
         """
         return None
+
+    def left_above(self, piece: Slice) -> int | None:
+        """Return the id of the origin above which rows of earlier slices have left the input, as a slice tells.
+
+        None if none has, or if it does not matter. Only for rows with origins, as the next method.
+        """
+        return None
+
+    def highest_id(self, piece: Slice, reach: Reach) -> int | None:
+        """Return the highest id of the origins in a slice, 0 if it has no rows; None if that cannot be found out."""
+        return 0
 
     def remark(self, piece: Slice, rows: int) -> str | None:
         """Return the remark of the history about a slice, given the number of rows read; None for no remark."""

@@ -54,3 +54,25 @@ class SliceLimit:
     source: str
     max_bytes: int | None = None
     is_periodic: bool = False
+
+
+_MOST_IN_FLIGHT = 10_000
+"""More slices than two groups have: the group before is perhaps not committed yet when the next one is read."""
+
+
+@dataclass(slots=True)
+class IdsRead:
+    """The highest id of the origins in each of the slices that a run read last; also in slices that failed then."""
+
+    by_order: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def note(self, source: str, order: int, highest_id: int) -> None:
+        """Note it for the slice at a place in the order of the region's triggers."""
+        self.by_order.pop((source, order), None)
+        self.by_order[source, order] = highest_id
+        if len(self.by_order) > _MOST_IN_FLIGHT:
+            del self.by_order[next(iter(self.by_order))]
+
+    def before(self, source: str, order: int) -> int:
+        """Return the highest id in slices before a place."""
+        return max((found for (name, at), found in self.by_order.items() if name == source and at < order), default=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import urllib.parse
 from collections.abc import Iterator, Sequence
@@ -10,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from drainmark.jobs.errors import InputChanged, ObjectMissing
+from drainmark.jobs.errors import InputChanged, InputMissing
+from drainmark.jobs.frames.origins import with_origins, with_tags_of_table
 from drainmark.jobs.frames.tags import RESERVED
 from drainmark.jobs.operators.sources.added_files import FilesSlice, Followed, missing_version
 from drainmark.jobs.operators.sources.contract import Files, Reach, RowSlices, Workers
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
+from drainmark.jobs.operators.sources.table_log import actions_of, ids_in, rewinds_between, rewound_to, written_at
 from drainmark.jobs.tasks.file_shares import FileShare, RowFile, packed, rows_of
 from drainmark.jobs.tasks.places import LocalPlace
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TableSource"]
 
-_LOG = "_delta_log"
+_REWOUND = "rewound_to"
+"""In a slice: the lowest id to which its versions took the region of the table back."""
 
 _REMEMBERED_SECONDS = 3600.0
 _REMEMBERED_VERSIONS = 100
@@ -57,6 +59,7 @@ class TableSource(RowSlices):
     """
 
     kind: ClassVar[str] = "delta"
+    has_origins: ClassVar[bool] = True
 
     table: str
     on_change: Literal["halt", "ignore"] = "halt"
@@ -83,9 +86,10 @@ class TableSource(RowSlices):
             msg = f"{self.table} was read up to version {after['version']}, and its newest is {newest} now"
             raise InputChanged(msg, remedy="restore its log; or read the table by another name of the source")
         size, last, oldest = 0, first - 1, time.time()
+        rewound: list[int] = []
         for version in range(first, newest + 1):
-            actions = _actions(folder, version, self.table)
-            oldest = min(oldest, _written(actions))
+            actions = actions_of(folder, version, self.table)
+            oldest = min(oldest, written_at(actions))
             try:
                 added = self._added(version, actions)
             except InputChanged:
@@ -95,12 +99,15 @@ class TableSource(RowSlices):
             if size and cut.max_bytes is not None and size + _bytes(added) > cut.max_bytes:
                 break
             size, last = size + _bytes(added), version
-            if added and not cut.is_periodic:
+            if (to := rewound_to(actions)) is not None:
+                rewound.append(to)
+            if (added or rewound) and not cut.is_periodic:
                 break
         is_old = time.time() - oldest >= _REMEMBERED_SECONDS
-        if not size and not (last >= first and (is_old or last - first + 1 >= _REMEMBERED_VERSIONS)):
+        if not size and not rewound and not (last >= first and (is_old or last - first + 1 >= _REMEMBERED_VERSIONS)):
             return None  # the next scan looks at these versions again
-        return Slice(start=after, end={"version": last, "table": identity}, size_bytes=size)
+        facts = {_REWOUND: min(rewound)} if rewound else {}
+        return Slice(start=after, end={"version": last, "table": identity}, size_bytes=size, facts=facts)
 
     def label(self, piece: Slice, source: str, reach: Reach) -> str:
         return f"delta:{self.table}#{piece.end['version']}"
@@ -108,7 +115,7 @@ class TableSource(RowSlices):
     def check(self, piece: Slice, reach: Reach, source: str) -> None:
         folder = reach.table(self.table)
         for version in self._versions(piece):
-            _actions(folder, version, self.table)
+            actions_of(folder, version, self.table)
 
     def _versions(self, piece: Slice) -> range:
         if not piece.size_bytes:
@@ -118,17 +125,18 @@ class TableSource(RowSlices):
 
     def read(self, piece: Slice, reach: Reach) -> Iterator[pa.RecordBatch]:
         if isinstance(piece, FilesSlice):  # in a task
-            yield from piece.share.rows()
+            yield from map(with_origins, piece.share.rows())
             return
-        folder, schema = reach.table(self.table), self._columns_of(piece, reach)
-        yield from rows_of(self._files(piece, folder), folder.source, schema, Followed(table=self.table))
+        folder, (schema, newest) = reach.table(self.table), self._columns_of(piece, reach)
+        rows = rows_of(self._files(piece, folder, newest), folder.source, schema, Followed(table=self.table))
+        yield from map(with_origins, rows)
 
     def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, workers: Workers) -> Sequence[Slice] | None:
         folder = reach.table(self.table)
         if isinstance(place := folder.place, LocalPlace) and not workers.see(Path(place.folder)):
             return None
-        schema, owner = self._columns_of(piece, reach), Followed(table=self.table)
-        files = list(self._files(piece, folder))
+        (schema, newest), owner = self._columns_of(piece, reach), Followed(table=self.table)
+        files = list(self._files(piece, folder, newest))
         if isinstance(place, LocalPlace):  # a worker that does not see a file cannot say whether it is gone
             for file in files:
                 if not Path(place.folder, file.path).exists():
@@ -137,25 +145,50 @@ class TableSource(RowSlices):
         cut = [FileShare(files=some, place=place, schema=schema, owner=owner) for some in packed(files, share_bytes)]
         return [FilesSlice(start=piece.start, end=piece.end, size_bytes=share.size, share=share) for share in cut]
 
-    def _columns_of(self, piece: Slice, reach: Reach) -> pa.Schema:
-        """Return the columns of the table; check that it is still the table of the slice."""
-        _, identity, found = reach.newest_version(self.table)
+    def _columns_of(self, piece: Slice, reach: Reach) -> tuple[pa.Schema, int]:
+        """Return the columns to read, with the tags of the table, and its newest version.
+
+        Raises:
+            InputChanged: it is no longer the table of the slice.
+        """
+        newest, identity, found = reach.newest_version(self.table)
         self._require_same(piece.end, identity)
-        return _read_of(found)
+        return with_tags_of_table(_read_of(found), found), newest
 
     def _require_same(self, position: Position | None, identity: str) -> None:
         if position is not None and position["table"] != identity:
             msg = f"{self.table} is another table now than the one whose versions were read"
             raise InputChanged(msg, remedy="restore it; or read the new one by another name of the source")
 
-    def _files(self, piece: Slice, folder: Files) -> Iterator[RowFile]:
-        for version in self._versions(piece):
-            for action in self._added(version, _actions(folder, version, self.table)):
+    def left_above(self, piece: Slice) -> int | None:
+        return piece.facts.get(_REWOUND) if self.on_change == "halt" else None
+
+    def highest_id(self, piece: Slice, reach: Reach) -> int | None:
+        folder, highest = reach.table(self.table), 0
+        try:
+            for version in self._versions(piece):
+                for action in self._added(version, actions_of(folder, version, self.table)):
+                    highest = max(highest, ids_in(action)[1] or 0)
+        except (InputChanged, InputMissing):
+            return None
+        return highest
+
+    def _files(self, piece: Slice, folder: Files, newest: int) -> Iterator[RowFile]:
+        """Yield the files that versions added, without the rows that a later rewind of their region withdrew."""
+        versions = self._versions(piece)
+        rewinds = rewinds_between(folder, self.table, piece.end["table"], versions.start, newest) if versions else []
+        for version in versions:
+            through = min((to for at, to in rewinds if at > version), default=None)
+            for action in self._added(version, actions_of(folder, version, self.table)):
+                first, last = ids_in(action) if through is not None else (None, None)
+                if through is not None and first is not None and first > through:
+                    continue  # the file may be gone, too
                 yield RowFile(
                     version=version,
                     path=urllib.parse.unquote(action["path"]),
                     size=_size(action),
                     constants=action.get("partitionValues") or {},
+                    through=through if last is None or last > (through or 0) else None,
                 )
 
     def _added(self, version: int, actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -169,11 +202,13 @@ class TableSource(RowSlices):
         has_vectors = any(action.get("deletionVector") for action in added)
         if not (removed or has_vectors):
             return added
-        if self.on_change == "ignore":
+        if self.on_change == "ignore" or rewound_to(actions) is not None:
             return []
         raise InputChanged(
             f"version {version} of {self.table} removes or rewrites rows that were read",
-            remedy='on_change="ignore" at the source passes over such versions',
+            remedy='on_change="ignore" at the source passes over such versions: rows that were removed stay in what was'
+            " made of them, rows that such a version adds are never read, and rows that come again later are read twice"
+            " (an upstream region that was rewound by Drainmark before 0.4 processes its files again)",
             trigger=f"delta:{self.table}#{version}",
         )
 
@@ -183,40 +218,6 @@ def _read_of(found: pa.Schema) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([field for field in found if field.name.casefold() not in RESERVED])
-
-
-def _actions(folder: Files, version: int, table: str) -> list[dict[str, Any]]:
-    """Return the actions of one version, from its log file.
-
-    Raises:
-        InputMissing: the log does not go back so far.
-        InputChanged: the log file is cut off, or is no log file.
-    """
-    try:
-        source = folder.source(f"{_LOG}/{version:020d}.json")
-        if isinstance(source, str):
-            with open(source, encoding="utf-8", errors="replace") as file:
-                text = file.read()
-        else:
-            content = source.read() if hasattr(source, "read") else source.readall().to_pybytes()
-            text = content.decode(errors="replace")
-    except (FileNotFoundError, ObjectMissing) as error:
-        raise missing_version(table, version, "its log entry is gone") from error
-    try:
-        actions = [json.loads(line) for line in text.split("\n") if line.strip()]  # splitlines has more line ends
-    except ValueError:
-        actions = []
-    if not actions:  # every commit has actions
-        msg = f"the log entry of version {version} of {table} is cut off, or no log entry"
-        remedy = "put it back from a backup; or read a copy of the table by another name of the source"
-        raise InputChanged(msg, remedy=remedy, trigger=f"delta:{table}#{version}")
-    return actions
-
-
-def _written(actions: list[dict[str, Any]]) -> float:
-    """Return the time at which a version was written, in seconds since 1970; 0 if its log entry has none."""
-    info: dict[str, Any] = next((entry["commitInfo"] for entry in actions if "commitInfo" in entry), {})
-    return float(info.get("timestamp") or 0) / 1000
 
 
 def _bytes(added: list[dict[str, Any]]) -> int:

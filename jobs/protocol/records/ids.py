@@ -10,6 +10,9 @@ from __future__ import annotations
 INITIAL_ID = 0
 """The id of the state before any input."""
 
+REWOUND_TO = "drainmark.rewoundTo"
+"""In the commitInfo of a rewind: the id above which rows left the table. Regions that read the table pass over it."""
+
 _ID_BITS = 32
 _LARGEST_ID = 2**_ID_BITS - 1
 _LARGEST_EPOCH = 2**31 - 1

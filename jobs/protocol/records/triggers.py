@@ -38,7 +38,8 @@ PERIOD = "period"
 """The kind of a slice over all starts of a periodic region."""
 
 DIGESTS = "digests"
-"""In a committed row's identity: by name of a start, the digest of the bytes of its slice; no part of a key."""
+"""In a committed row's identity: by name of a start, what was read: the digest of the bytes of its slice, or the
+highest id of another region in its rows; no part of a key."""
 
 DROPPED = "dropped_ticks"
 """In a period's identity: number of ticks of a free-running clock that passed while the state before was under way."""

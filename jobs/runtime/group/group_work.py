@@ -18,6 +18,7 @@ from drainmark.jobs.failpoints import FailPoint, reach
 from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.graph.operator import Operator, StepResult
 from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
+from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.autonomous.input import Feeding, feeding_sources
@@ -212,6 +213,9 @@ class GroupWork:
 
     def _run(self, operator: Operator, frames: OperatorContext, streams: StreamPassing) -> None:
         if streams.shares(operator):
+            return
+        if isinstance(operator, Sink) and not operator.keys:
+            self._outputs.stage(operator, frames.guard(operator, partial(operator.in_places, frames)))
             return
         if isinstance(operator, Source):
             result = StepResult(None, outputs={name: operator.apply_output(frames, name) for name in operator.outputs})

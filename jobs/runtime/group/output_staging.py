@@ -6,12 +6,15 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from drainmark.jobs.errors import AccountingError
+from drainmark.jobs.frames.rows_by_id import in_order
+from drainmark.jobs.frames.tags import POSITION
 from drainmark.jobs.graph.annotations import Checkpoints
 from drainmark.jobs.graph.operator import Operator
-from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.operators.sinks.sink import Sink
+from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint, check_schema
 from drainmark.jobs.runtime.analysis.column_types import require_ids, require_text
 from drainmark.jobs.runtime.commit.staged_group import StagedTable
@@ -20,8 +23,10 @@ from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.spark_failures import blaming
 from drainmark.jobs.state.keyed_state import KeyedState
+from drainmark.jobs.tasks.layout import Layout
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
@@ -77,7 +82,7 @@ class OutputStaging:
         return {name: future.result() for name, future in self._staged.items()}
 
     def _begin(self, operator: Operator, name: str, frame: DataFrame) -> None:
-        check_schema(self.blueprint.table(name), frame)
+        check_schema(self.blueprint.table(name), frame.drop(POSITION) if _is_placed(operator) else frame)
         computed = threading.Event()
         self._staged[name] = staged = self.pool.submit(self._write, operator, name, frame, computed.set)
         staged.add_done_callback(lambda _: computed.set())  # it may fail before it has rows
@@ -94,12 +99,13 @@ class OutputStaging:
         def write() -> StagedTable:
             rows: Any = None
             if self.materialiser.small:
-                rows = require_text(operator, frame.toArrow())
+                rows = _in_place(operator, require_text(operator, frame.toArrow()), self.blueprint.table(name))
                 computed()
                 files = () if self._is_left(operator, name) else staging.write(rows, "rows")
                 staged = self.materialiser.local(rows, frame) if self._is_read(operator, name) else frame
             else:
-                files = staging.write_frame(frame, "rows")  # the same Spark jobs compute and write
+                shown = frame.drop(POSITION) if _is_placed(operator) and not operator.keeps_places else frame
+                files = staging.write_frame(shown, "rows")  # the same Spark jobs compute and write
                 computed()
                 staged = self._staged_frame(name, files, frame)
                 rows = self.states[name].read_if_small(files) if name in self.states else None
@@ -124,3 +130,17 @@ class OutputStaging:
         if not files:
             return session.createDataFrame([], frame.schema)
         return self.outside.store.table(name).files.frame(session, files, frame.schema)
+
+
+def _is_placed(operator: Operator) -> TypeGuard[Sink]:
+    """Say whether the rows to stage come with `_position`, which puts them into the order of their stream."""
+    return isinstance(operator, Sink) and not operator.keys
+
+
+def _in_place(operator: Operator, rows: pa.Table, table: RegionTable) -> pa.Table:
+    """Return the rows of a sink in the order of their stream, which Spark may have changed."""
+    if not _is_placed(operator):
+        return rows
+    is_resorted = Layout.from_options(table.options, has_statistics=False).order
+    rows = in_order(rows)
+    return rows if operator.keeps_places and is_resorted else rows.drop_columns([POSITION])

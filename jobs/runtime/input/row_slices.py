@@ -21,6 +21,7 @@ from drainmark.jobs.errors import (
 )
 from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.formats.byte_records import expected_of, raw_type, with_faults
+from drainmark.jobs.frames.origins import ORIGIN, in_origin_order, ranked_by_origin, with_origin_type
 from drainmark.jobs.frames.row_types import arrow_schema
 from drainmark.jobs.frames.tags import POSITION
 from drainmark.jobs.operators.sources.contract import RowSlices
@@ -28,6 +29,7 @@ from drainmark.jobs.operators.sources.slices import Slice
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.operators.sources.source_rows import row_type
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
+from drainmark.jobs.runtime.input.rewound_sources import require_in_force
 from drainmark.jobs.runtime.input.slices import slice_of
 from drainmark.jobs.tasks.inspected_files import Parsed
 from drainmark.jobs.tasks.parquet_files import write_batches
@@ -72,10 +74,15 @@ class RowIntake:
     remarks: dict[int, str] = field(default_factory=dict)
     schema: StructType = field(init=False)
     _starts: dict[int, int] = field(default_factory=dict)
+    _ends: dict[int, Sequence[int]] = field(default_factory=dict)
+    _mixed: set[int] = field(default_factory=set)
+    _highest: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         records = self.reads.records
         self.schema = row_type(self.source, "", self.outside.reach) if records is None else raw_type(records)
+        if self.reads.has_origins:
+            self.schema = with_origin_type(self.schema)
 
     def take(self) -> DataFrame:
         """Return the rows as read, each once: tags, columns, and for byte records the fault of the bytes, if any.
@@ -90,6 +97,9 @@ class RowIntake:
             for member in self.group.members
             if (piece := slice_of(member.trigger.identity, self.source.name)) is not None
         ]
+        if self.reads.has_origins:
+            for member, piece in pieces:
+                require_in_force(self.source, self.reads, member, piece, self.outside)
         parsed = Parsed()
         shares = None if self.materialiser.reads_here else self._shares(pieces)
         if shares is None:
@@ -101,7 +111,12 @@ class RowIntake:
             rows = self.counts.setdefault(member.sequence_id, 0)
             if (remark := self.reads.remark(piece, rows)) is not None:
                 self.remarks[member.sequence_id] = remark
-        return self._numbered(self.materialiser.parsed(parsed, self.schema))
+            if self.reads.has_origins:
+                highest = self._highest.get(member.sequence_id, 0)
+                member.trigger.digests[self.source.name] = str(highest)  # for `rewound_sources`, in the checkpoint row
+                self.outside.reach.ids_read.note(self.source.name, member.trigger.order_index, highest)
+        frame = self._numbered(self.materialiser.parsed(parsed, self.schema))
+        return ranked_by_origin(frame, self._mixed) if ORIGIN in frame.columns else frame
 
     # --- by this process ---------------------------------------------------------------------------------------------
 
@@ -115,14 +130,16 @@ class RowIntake:
             rows = TaggedRows(found, member.sequence_id, schema)
             if self.materialiser.small:
                 table = pa.Table.from_batches(iter(rows), schema)
+                self._highest[member.sequence_id] = rows.highest_id
                 if table.num_rows:
-                    parsed.tables.append(table)
+                    parsed.tables.append(in_origin_order(table) if ORIGIN in table.column_names else table)
                 return rows.count
             stem = f"{self.source.name}-{member.sequence_id:019d}"
             written = write_batches(iter(rows), self.files.place.for_an_attempt(), stem)
         if written is not None:
             parsed.place = self.files.place
             parsed.names.append(written.name)
+            self._note_origins(member.sequence_id, rows)
         return rows.count
 
     # --- by tasks ----------------------------------------------------------------------------------------------------
@@ -162,8 +179,20 @@ class RowIntake:
         if rows.file is not None:
             parsed.place = self.files.place
             parsed.names.append(rows.file.name)
+            self._note_origins(share.sequence_id, rows)
         if rows.is_numbered:
             self._starts[share.number] = before
+
+    def _note_origins(self, sequence_id: int, rows: ShareRows | TaggedRows) -> None:
+        """Note the bounds of the next rows of an id, and the id if they do not follow those before in their order."""
+        if not self.reads.has_origins:
+            return
+        self._highest[sequence_id] = max(self._highest.get(sequence_id, 0), rows.highest_id)
+        origins = rows.origins
+        if origins is None or self._ends.get(sequence_id, origins[0]) > origins[0]:
+            self._mixed.add(sequence_id)
+        else:
+            self._ends[sequence_id] = origins[1]
 
     def _numbered(self, frame: DataFrame) -> DataFrame:
         """Turn row numbers within a share, which tasks gave, into row numbers within the slice."""

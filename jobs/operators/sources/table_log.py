@@ -1,0 +1,84 @@
+"""The log of a Delta table, entry by entry: what a version added, and which rows a rewind of a region withdrew."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from drainmark.jobs.errors import InputChanged, ObjectMissing
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.operators.sources.added_files import missing_version
+from drainmark.jobs.operators.sources.contract import Files
+from drainmark.jobs.protocol.records.ids import REWOUND_TO
+
+_LOG = "_delta_log"
+_Rewinds = list[tuple[int, int]]
+_known: dict[tuple[str, str], tuple[int, int, _Rewinds]] = {}
+"""By table and its id, what this process has read: the first and the last version, and the rewinds among them."""
+
+
+def actions_of(folder: Files, version: int, table: str) -> list[dict[str, Any]]:
+    """Return the actions of one version, from its log file.
+
+    Raises:
+        InputMissing: the log does not go back so far.
+        InputChanged: the log file is cut off, or is no log file.
+    """
+    try:
+        source = folder.source(f"{_LOG}/{version:020d}.json")
+        if isinstance(source, str):
+            with open(source, encoding="utf-8", errors="replace") as file:
+                text = file.read()
+        else:
+            content = source.read() if hasattr(source, "read") else source.readall().to_pybytes()
+            text = content.decode(errors="replace")
+    except (FileNotFoundError, ObjectMissing) as error:
+        raise missing_version(table, version, "its log entry is gone") from error
+    try:
+        actions = [json.loads(line) for line in text.split("\n") if line.strip()]  # splitlines has more line ends
+    except ValueError:
+        actions = []
+    if not actions:  # every commit has actions
+        msg = f"the log entry of version {version} of {table} is cut off, or no log entry"
+        remedy = "put it back from a backup; or begin anew with a copy of the table, in an application of another name"
+        raise InputChanged(msg, remedy=remedy, trigger=f"delta:{table}#{version}")
+    return actions
+
+
+def written_at(actions: list[dict[str, Any]]) -> float:
+    """Return the time at which a version was written, in seconds since 1970; 0 if its log entry has none."""
+    return float(_info(actions).get("timestamp") or 0) / 1000
+
+
+def rewound_to(actions: list[dict[str, Any]]) -> int | None:
+    """Return the id to which a version took the table's region back; None if it is no rewind that withdrew rows."""
+    to = _info(actions).get(REWOUND_TO)
+    return int(to) if to is not None and any("remove" in entry for entry in actions) else None
+
+
+def rewinds_between(folder: Files, table: str, identity: str, first: int, last: int) -> _Rewinds:
+    """Return the rewinds (version, id) from one version to another one, both inclusive.
+
+    Raises:
+        InputMissing, InputChanged: see `actions_of`.
+    """
+    key = (folder.uri, identity)
+    begun, through, found = _known.get(key, (first, first - 1, []))
+    if first < begun:
+        begun, through, found = first, first - 1, []
+    for version in range(through + 1, last + 1):
+        if (to := rewound_to(actions_of(folder, version, table))) is not None:
+            found = [*found, (version, to)]
+    _known[key] = (begun, max(through, last), found)
+    return [(version, to) for version, to in found if first <= version <= last]
+
+
+def ids_in(action: dict[str, Any]) -> tuple[int | None, int | None]:
+    """Return the bounds of the ids in an added file, from its statistics; None if they are not known."""
+    stats = json.loads(action.get("stats") or "{}")
+    first, last = ((stats.get(bound) or {}).get(SEQUENCE_ID) for bound in ("minValues", "maxValues"))
+    return first, last
+
+
+def _info(actions: list[dict[str, Any]]) -> dict[str, Any]:
+    return next((entry["commitInfo"] for entry in actions if "commitInfo" in entry), {})

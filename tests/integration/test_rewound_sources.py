@@ -1,0 +1,99 @@
+"""A region that reads the table of another one halts if a rewind withdrew rows that it read, and its remedy is right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import drainmark as dm
+from drainmark.jobs.errors import Halted, SourceRewound
+from drainmark.orchestration.testing.running import Result
+
+pytestmark = pytest.mark.spark
+
+RunApp = Callable[..., Result]
+
+
+def first() -> None:
+    @dm.consistent(trigger="operator-driven")
+    @dm.source(dm.DirectoryScan(path="inbox", format="csv", schema="k string, n bigint"))
+    def rows(scanned: Any) -> Any:
+        return scanned
+
+    dm.sink(rows, dm.DeltaAppend("rows"))
+
+
+def reading(table: str, name: str, **options: Any) -> Callable[[], None]:
+    def declared() -> None:
+        def start(scanned: Any) -> Any:
+            return scanned
+
+        start.__name__ = name
+        read = dm.consistent(trigger="operator-driven")(dm.source(dm.TableSource(table, **options))(start))
+        totals = dm.aggregate(read, keys=["k"], values={"n": dm.sum("n")}, name=f"{name}_totals")
+        dm.sink(totals, dm.DeltaUpsert(f"{name}_sums", keys=["k"]))
+        dm.sink(read, dm.DeltaAppend(f"{name}_rows"))
+
+    return declared
+
+
+def sums(result: Result, name: str) -> dict[str, int]:
+    return {row["k"]: row["n"] for row in result.sink(f"{name}_sums")}
+
+
+def halted(result: Result) -> SourceRewound:
+    with pytest.raises(Halted) as caught:
+        result.run()
+    assert isinstance(caught.value.__cause__, SourceRewound)
+    return caught.value.__cause__
+
+
+def followed(result: Result) -> Result:
+    """Halt, and do what the remedy says."""
+    remedy = halted(result).remedy or ""
+    target = re.match(r"drainmark reset \S+ --to (\d+), and run", remedy)
+    assert target is not None, remedy
+    return result.rewind(int(target[1])).run()
+
+
+@pytest.mark.parametrize("small_group_bytes", [1 << 30, 0], ids=["small", "large"])
+def test_what_a_rewind_withdrew_leaves_a_chain_of_regions(
+    run_app: RunApp, tmp_path: Path, small_group_bytes: int
+) -> None:
+    home, settings = tmp_path / "home", {"small_group_bytes": small_group_bytes}
+    files = {"1.csv": "tea,1\n", "2.csv": "tea,10\n", "3.csv": "tea,100\ncake,5\n"}
+    one = run_app(first, files, home=home, max_group=2, settings=settings)
+    two = run_app(reading("rows", "second"), home=home, settings=settings).run()
+    three = run_app(reading("second_rows", "third"), home=home, settings=settings).run()
+    everything = {"tea": 111, "cake": 5}
+    assert sums(three, "third") == everything
+
+    one.rewind(1)  # the file of the first group has rows on both sides
+    assert halted(two).facts["to"] == 0, "the first version had withdrawn rows, too"
+    one.run()
+    assert sums(followed(two), "second") == everything
+    assert sums(followed(three), "third") == everything
+    assert sorted(row["n"] for row in three.sink("third_rows")) == [1, 5, 10, 100], "each row once"
+
+    one.rewind(0).rewind(0).run()  # twice, and to the beginning
+    assert sums(followed(two), "second") == everything
+    assert sums(followed(three), "third") == everything
+    assert sums(two.run(), "second") == everything, "once it is right, it goes on"
+
+
+def test_a_reader_that_comes_later_notices_nothing(run_app: RunApp, tmp_path: Path) -> None:
+    one = run_app(first, {"1.csv": "tea,1\n", "2.csv": "tea,10\n"}, home=tmp_path / "home", max_group=2)
+    one.rewind(1).run()
+    late = run_app(reading("rows", "late"), home=tmp_path / "home").run()
+    assert sums(late, "late") == {"tea": 11}
+
+
+def test_a_region_that_keeps_withdrawn_rows_asks_for_it_by_name(run_app: RunApp, tmp_path: Path) -> None:
+    one = run_app(first, {"1.csv": "tea,1\n", "2.csv": "tea,10\n"}, home=tmp_path / "home")
+    kept = run_app(reading("rows", "kept", on_change="ignore"), home=tmp_path / "home").run()
+    one.rewind(1).run()
+    assert sums(kept.run(), "kept") == {"tea": 21}, "rows that come again are there twice, as the docs say"
