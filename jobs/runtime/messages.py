@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from drainmark.jobs.errors import DrainmarkError, Halted, Location, OperatorFailed, SplitBrain, StoreUnavailable
+from drainmark.jobs.errors import (
+    DrainmarkError,
+    Halted,
+    Location,
+    OperatorFailed,
+    SourceRewound,
+    SplitBrain,
+    StoreUnavailable,
+)
 from drainmark.jobs.errors.spark_faults import environment_fault
 from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.failure_policy import FINAL
@@ -52,6 +60,8 @@ def halt_remedies(region: str, history: RegionHistory) -> list[str]:
     halt = history.halt.detail
     resume = f"drainmark resume {region}"
     commands = [resume]
+    if is_source_rewound(history):  # to skip the slice, or to resume, would leave the withdrawn rows where they are
+        return [f"{halt['error']['remedy'].partition(',')[0]} --yes"]
     if (halt.get("error") or {}).get("id") == SplitBrain.id:
         commands = [f"{PUT_RIGHT} && {resume}"]
     if f"{resume} {ACCEPT_LOSS}" in ((halt.get("error") or {}).get("remedy") or ""):
@@ -61,6 +71,11 @@ def halt_remedies(region: str, history: RegionHistory) -> list[str]:
         first = "" if before is None else f"drainmark reset {region} --to {before} --yes && "
         commands.append(first + skip_command(region, halt["trigger"]))
     return commands
+
+
+def is_source_rewound(history: RegionHistory) -> bool:
+    """Say whether a region is halted since a region whose table it reads was rewound."""
+    return history.halt is not None and (history.halt.detail.get("error") or {}).get("id") == SourceRewound.id
 
 
 def _committed_behind(history: RegionHistory, trigger: str) -> int | None:
@@ -95,11 +110,12 @@ def _halted(region: str, history: RegionHistory, beginning: str) -> Halted:
     is_final = is_told or reason in FINAL  # else the remedy may be to wait for the next attempt, and there is none
     remedy = (error.get("remedy") if is_final else None) or "fix the cause"
     then = "then, if no file of the code changed" if detail.get("code") else "then"
+    remedy = f"{remedy}; {then}: {', or: '.join(halt_remedies(region, history))}"
     return Halted(
         f"{beginning}{reason}{blame}{cause}",
         operator=detail.get("operator"),
         location=_location(error.get("location")),
-        remedy=f"{remedy}; {then}: {', or: '.join(halt_remedies(region, history))}",
+        remedy=error["remedy"] if is_source_rewound(history) else remedy,
         trigger=detail.get("trigger"),
     )
 

@@ -27,10 +27,11 @@ def require_in_force(source: SlicedSource, reads: RowSlices, member: Assigned, p
     Raises:
         SourceRewound: the remedy names the last state that read none of them.
     """
-    to = reads.left_above(piece)
+    history, order = outside.store.checkpoint.history(), member.trigger.order_index
+    told = [reads.left_above(each) for each in (piece, *_skipped_last(source, history))]
+    to = min((each for each in told if each is not None), default=None)
     if to is None:
         return
-    history, order = outside.store.checkpoint.history(), member.trigger.order_index
     wrong = None
     for number, highest in _read_by_states(source, reads, history, outside):
         if highest is not None and 0 < highest <= to:
@@ -46,10 +47,21 @@ def require_in_force(source: SlicedSource, reads: RowSlices, member: Assigned, p
         operator=source.name,
         location=source.location,
         remedy=f"drainmark reset {region} --to {before}, and run: what comes after that state is read again without"
-        ' these rows; or keep them, with on_change="ignore" at the source: then rows that come again are there twice',
+        ' these rows. Or keep them: on_change="ignore" at the source, and'
+        f" drainmark resume {region}; rows that come again are then there twice",
         trigger=member.trigger.uri,
         to=before,
     )
+
+
+def _skipped_last(source: SlicedSource, history: RegionHistory) -> Iterator[Slice]:
+    """Yield the slices that were skipped after the last state: what they tell of rewinds still holds."""
+    number = history.committed_id
+    while number in history.skips:
+        piece = slice_of(history.states[number].trigger_identity or {}, source.name)
+        if piece is not None:
+            yield piece
+        number = history.states.ids.at_most(number - 1) or INITIAL_ID
 
 
 def _read_by_states(
