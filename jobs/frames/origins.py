@@ -7,7 +7,7 @@ sorted, so there the place of a row in its file is enough.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.row_order import quoted
@@ -70,8 +70,8 @@ class OriginsSeen:
 
     def __init__(self) -> None:
         self.highest_id = 0
-        self.first: Sequence[int] | None = None
-        self.last: Sequence[int] | None = None
+        self.first: list[int] | None = None
+        self.last: list[int] | None = None
         self.are_in_order = True
 
     def add(self, origins: pa.StructArray) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import InputMissing, UsageError
 from drainmark.jobs.operators.sources.files.folder_slices import queue_of
-from drainmark.jobs.operators.sources.slices import IdsRead
+from drainmark.jobs.operators.sources.slices import ANEW, IdsRead
 from drainmark.resources.inputs.task_answers import told_to_tasks
 from drainmark.resources.inputs.task_reach import TaskReach, engine_at, references, with_paths
 from drainmark.resources.storage.folder import S3, Folder
@@ -70,7 +70,7 @@ class RegionReach:
             raise UsageError(f"there is no Delta table {folder}", remedy=remedy) from error
         except DeltaError as error:  # entries of its log are gone or cut off
             msg = f"the log of the Delta table {folder} cannot be read: {str(error).splitlines()[0]}"
-            remedy = "put its entries back from a backup; or read a copy of the table by another name of the source"
+            remedy = f"put its entries back from a backup; or read a copy of the table {ANEW}"
             raise InputMissing(msg, remedy=remedy, triggers=(), trigger=folder.uri) from error
         protocol = table.protocol()
         unknown = sorted(set(protocol.reader_features or ()) - _READABLE)

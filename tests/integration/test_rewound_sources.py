@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from drainmark.jobs.errors import Halted
+from drainmark.jobs.errors import ForeignTable, Halted
 from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.verbs.plan import plan_upgrade
 
 pytestmark = pytest.mark.spark
 
@@ -62,7 +63,7 @@ def followed(result: Result) -> Result:
     return result.rewind(halted(result)).run()
 
 
-@pytest.mark.parametrize("small_group_bytes", [1 << 30, 0], ids=["small", "large"])
+@pytest.mark.parametrize("small_group_bytes", [1 << 30, pytest.param(0, marks=pytest.mark.slow)])
 def test_what_a_rewind_withdrew_leaves_a_chain_of_regions(
     run_app: RunApp, tmp_path: Path, small_group_bytes: int
 ) -> None:
@@ -99,3 +100,21 @@ def test_a_region_that_keeps_withdrawn_rows_asks_for_it_by_name(run_app: RunApp,
     kept = run_app(reading("rows", "kept", on_change="ignore"), home=tmp_path / "home").run()
     one.rewind(1).run()
     assert sums(kept.run(), "kept") == {"tea": 21}, "rows that come again are there twice, as the docs say"
+
+
+def test_a_plan_refuses_what_a_run_refuses_under_another_name_of_the_source(run_app: RunApp, tmp_path: Path) -> None:
+    run_app(first, {"1.csv": "tea,1\n"}, home=tmp_path / "home")
+
+    def first_renamed() -> None:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path="inbox", format="csv", schema="k string, n bigint"))
+        def others(scanned: Any) -> Any:
+            return scanned
+
+        dm.sink(others, dm.DeltaAppend("rows"))
+
+    renamed = run_app(first_renamed, home=tmp_path / "home")
+    with pytest.raises(ForeignTable):
+        plan_upgrade(renamed.workplace, renamed.opened, renamed.regions)
+    with pytest.raises(ForeignTable):
+        renamed.add({"2.csv": "tea,2\n"}).run()

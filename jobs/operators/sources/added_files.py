@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from drainmark.jobs.errors import InputChanged, InputMissing
 from drainmark.jobs.errors.environment import SHARE_FOLDERS, ClusterRefused
-from drainmark.jobs.operators.sources.slices import Slice
+from drainmark.jobs.operators.sources.slices import ANEW, Slice
 from drainmark.jobs.tasks.file_shares import FileShare, Owner, RowFile
 from drainmark.jobs.tasks.parquet_files import facts_of_failure, failure_of
 
@@ -41,7 +41,7 @@ class Followed(Owner):
     def damaged(self, file: RowFile, said: str) -> Exception:
         return InputChanged(
             f"the file {file.path} of version {file.version} of {self.table} is damaged: {said}",
-            remedy="put it back from a backup; or read a copy of the table by another name of the source",
+            remedy=f"put it back from a backup; or read a copy of the table {ANEW}",
             trigger=f"delta:{self.table}#{file.version}",
         )
 
@@ -52,5 +52,5 @@ class Followed(Owner):
 def missing_version(table: str, version: int, why: str) -> InputMissing:
     """Return the error for a version that the log, or the folder, no longer has."""
     msg = f"version {version} of {table} cannot be read any more: {why}"
-    remedy = "keep the log and the files longer than a run is away; to begin behind it: starting_version=… under a new "
-    return InputMissing(msg, remedy=f"{remedy}name of the source", triggers=(), trigger=f"delta:{table}#{version}")
+    remedy = "keep the log and the files longer than a run is away; to begin behind it: starting_version=… "
+    return InputMissing(msg, remedy=f"{remedy}{ANEW}", triggers=(), trigger=f"delta:{table}#{version}")

@@ -9,6 +9,9 @@ from typing import Any
 Position = Mapping[str, Any]
 """A place in the input of a source, as JSON that the source defines; small, since every trigger has one."""
 
+ANEW = "in another application, whose sinks have other names"
+"""Says how to begin anew: a table belongs to the region that made it, and an application has one table for bad rows."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:

@@ -9,6 +9,7 @@ from drainmark.jobs.errors import InputChanged, ObjectMissing
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.operators.sources.added_files import missing_version
 from drainmark.jobs.operators.sources.contract import Files
+from drainmark.jobs.operators.sources.slices import ANEW
 from drainmark.jobs.protocol.records.ids import REWOUND_TO
 
 _LOG = "_delta_log"
@@ -40,7 +41,7 @@ def actions_of(folder: Files, version: int, table: str) -> list[dict[str, Any]]:
         actions = []
     if not actions:  # every commit has actions
         msg = f"the log entry of version {version} of {table} is cut off, or no log entry"
-        remedy = "put it back from a backup; or begin anew with a copy of the table, in an application of another name"
+        remedy = f"put it back from a backup; or read a copy of the table {ANEW}"
         raise InputChanged(msg, remedy=remedy, trigger=f"delta:{table}#{version}")
     return actions
 

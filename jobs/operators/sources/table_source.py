@@ -14,7 +14,7 @@ from drainmark.jobs.frames.origins import with_origins, with_tags_of_table
 from drainmark.jobs.frames.tags import RESERVED
 from drainmark.jobs.operators.sources.added_files import FilesSlice, Followed, missing_version
 from drainmark.jobs.operators.sources.contract import Files, Reach, RowSlices, Workers
-from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
+from drainmark.jobs.operators.sources.slices import ANEW, Position, Slice, SliceLimit
 from drainmark.jobs.operators.sources.table_log import actions_of, ids_in, rewinds_between, rewound_to, written_at
 from drainmark.jobs.tasks.file_shares import FileShare, RowFile, packed, rows_of
 from drainmark.jobs.tasks.places import LocalPlace
@@ -40,7 +40,12 @@ class TableSource(RowSlices):
     skipped: they are part of the next slice that has rows. If none comes for an hour, or for a hundred versions, a
     slice without rows remembers them, because the table's log may forget them. Versions are read as a whole; in a
     periodic region, all versions that are there at the tick. The table may be a sink of another region: its
-    `_sequence_id` and `source_file` are left out, since the rows get those of the reading region.
+    `_sequence_id` and `source_file` are left out, since the rows get those of the reading region. Rows come in the
+    order that they had there: by id, and within an id by their place, however its region groups its files. In an
+    adopted table, the places of a large group are lost, and only the ids order its rows.
+
+    If a rewind of that region withdraws rows, they are not read any more. If they were read before, the reading region
+    halts (`SOURCE_REWOUND`), and the remedy names the state to which its own `reset` has to go.
 
     If a group is larger than `small_group_bytes`, tasks read the files that the versions added, large files in parts;
     the run reads the files of a smaller group. If Spark's workers do not see the table's folder, the run reads all.
@@ -48,7 +53,9 @@ class TableSource(RowSlices):
     Args:
         table: below `lake`, an absolute path, or a URI, as for `lookup`.
         on_change: the reaction to a version that removes or rewrites rows: `"halt"`, or `"ignore"`, which skips the
-            whole version, with the rows that it adds.
+            whole version, with the rows that it adds. What was made of removed rows then stays; rows that come again
+            later, as after a rewind of the region that writes the table, are read twice. Upsert and overwrite tables
+            rewrite rows all the time: read the append table before them.
         starting_version: the first version to read; earlier ones are not read.
 
     Example:
@@ -84,7 +91,7 @@ class TableSource(RowSlices):
         first = int(after["version"]) + 1 if after is not None else self.starting_version
         if after is not None and newest < int(after["version"]):
             msg = f"{self.table} was read up to version {after['version']}, and its newest is {newest} now"
-            raise InputChanged(msg, remedy="restore its log; or read the table by another name of the source")
+            raise InputChanged(msg, remedy=f"restore its log; or read the table {ANEW}")
         size, last, oldest = 0, first - 1, time.time()
         rewound: list[int] = []
         for version in range(first, newest + 1):
@@ -158,7 +165,7 @@ class TableSource(RowSlices):
     def _require_same(self, position: Position | None, identity: str) -> None:
         if position is not None and position["table"] != identity:
             msg = f"{self.table} is another table now than the one whose versions were read"
-            raise InputChanged(msg, remedy="restore it; or read the new one by another name of the source")
+            raise InputChanged(msg, remedy=f"restore it; or read the new one {ANEW}")
 
     def left_above(self, piece: Slice) -> int | None:
         return piece.facts.get(_REWOUND) if self.on_change == "halt" else None

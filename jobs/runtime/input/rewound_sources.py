@@ -8,6 +8,7 @@ are read again come without these rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from drainmark.jobs.errors import SourceRewound
 from drainmark.jobs.operators.sources.contract import RowSlices
@@ -70,9 +71,9 @@ def _read_by_states(
     """Yield the states in force, newest first, each with the highest id that it read, None if that is not known."""
     number = history.state_at_most(history.committed_id)
     while number:
-        identity: Mapping[str, object] = history.states[number].trigger_identity or {}
+        identity: Mapping[str, Any] = history.states[number].trigger_identity or {}
         piece = slice_of(identity, source.name)
         if piece is not None:
-            noted = (identity.get(DIGESTS) or {}).get(source.name)  # type: ignore[attr-defined]
+            noted = (identity.get(DIGESTS) or {}).get(source.name)
             yield number, int(noted) if noted is not None else reads.highest_id(piece, outside.reach)
         number = history.state_at_most(number - 1)
