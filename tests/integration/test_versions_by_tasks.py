@@ -164,4 +164,4 @@ def test_a_file_that_is_not_as_it_was_halts_in_the_same_words(
     assert isinstance(lost, SliceLost)
     assert lost.message.startswith(said.format(table=path, file=file.name))
     assert lost.operator == "stock"
-    assert "another name of the source" in (lost.remedy or "") or "under a new name" in (lost.remedy or "")
+    assert "in another application" in (lost.remedy or "")

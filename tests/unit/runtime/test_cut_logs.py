@@ -64,7 +64,7 @@ def test_a_log_that_was_cut_halts_with_a_remedy(
     cut(table)
     with pytest.raises(error) as refused:
         source.next_slice(after, reach, CUT)
-    assert "another name of the source" in str(refused.value)
+    assert "in another application" in str(refused.value)
 
 
 def test_a_table_that_went_back_is_not_waited_for(table: Path, reach: Any) -> None:
