@@ -24,7 +24,7 @@ from pydantic_settings import (
 )
 
 from drainmark.jobs.errors import HomeNotFound, UsageError
-from drainmark.resources.spark.session import is_local
+from drainmark.resources.spark.session_settings import is_local
 
 SETTINGS_FILE = "drainmark.toml"
 """Name of the file that marks a project's root."""

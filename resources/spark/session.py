@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-import re
+import shlex
 import shutil
 import sys
 import threading
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import JavaMissing, SparkLost
 from drainmark.jobs.errors.spark_faults import lost_engine, telling_line
-from drainmark.resources.spark.session_settings import CORRECTNESS, SessionSettings
+from drainmark.resources.spark.session_settings import CORRECTNESS, SessionSettings, is_local, write_properties
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -232,24 +232,21 @@ class SparkEngine:
                 self._executors = None
 
 
-def is_local(master: str) -> bool:
-    """Say whether a master means one JVM on this machine: `local`, `local[4]`, and not `local-cluster[…]`."""
-    return re.match(r"local(\[|$)", master) is not None
-
-
 def _start(master: str, settings: SessionSettings, scratch: Path) -> SparkSession:
     check_java()
     from pyspark.sql import SparkSession
 
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take the python3 on the PATH
-    builder = SparkSession.builder.appName("drainmark").master(master)
-    for key, value in settings.of_start().items():
+    told = {**settings.of_start(), "spark.app.name": "drainmark", "spark.master": master}
+    builder = SparkSession.builder
+    for key, value in told.items():
         builder = builder.config(key, value)
     log = scratch / "driver.log"
     before = log.stat().st_size if log.is_file() else 0
     try:
         with _stderr_to(log):
+            _launch(told, scratch)
             session = builder.getOrCreate()
     except Exception as error:
         has_ended = "JAVA_GATEWAY_EXITED" in str(error)  # the error says nothing else
@@ -258,6 +255,26 @@ def _start(master: str, settings: SessionSettings, scratch: Path) -> SparkSessio
         raise SparkLost(f"Spark did not start: {said}", remedy=f"look at spark_conf and {log}") from error
     _look_up_once(session)
     return session
+
+
+def _launch(settings: Mapping[str, str], scratch: Path) -> None:
+    """Start the JVM of this process if there is none: a session would put all settings on its command line."""
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is not None:
+        return
+    path = scratch / f"driver-{os.getpid()}.conf"
+    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    of_file = f"--properties-file {shlex.quote(str(path))} --load-spark-defaults"
+    write_properties(path, settings)
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"{of_file} {before or 'pyspark-shell'}"
+    try:
+        SparkContext._ensure_initialized()
+    finally:
+        os.environ.pop("PYSPARK_SUBMIT_ARGS")
+        if before is not None:
+            os.environ["PYSPARK_SUBMIT_ARGS"] = before
+        path.unlink(missing_ok=True)
 
 
 def _leave_errors_to_us() -> None:

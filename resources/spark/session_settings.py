@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,11 @@ SPEED: Mapping[str, str] = {
 _HERE: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """For executors on this machine only: other machines would look for the driver on themselves."""
 
+_ONE_JVM: Mapping[str, str] = {"spark.authenticate": "true"}
+"""For one JVM, which talks only to itself. All users of the machine reach its ports, and it deserialises what they send
+unless the sender must know a secret. Spark makes that secret at each start, and it never leaves the JVM. The settings
+of a cluster are the cluster's: there, `doctor` says when this one is off."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
@@ -72,7 +78,8 @@ class SessionSettings:
             if self.master.startswith("local")
             else {}
         )
-        return {**SPEED, **warehouse, **here, **self.conf, **CORRECTNESS}
+        one_jvm = _ONE_JVM if is_local(self.master) else {}
+        return {**SPEED, **warehouse, **here, **one_jvm, **self.conf, **CORRECTNESS}
 
     def of_start(self) -> dict[str, str]:
         """Return the settings to start a JVM with: those of the session and of delta-spark."""
@@ -80,6 +87,24 @@ class SessionSettings:
         for key in _LISTS & settings.keys() & delta.keys():
             delta[key] = f"{settings[key]},{delta[key]}"
         return {**settings, **delta}
+
+
+def is_local(master: str) -> bool:
+    """Say whether a master means one JVM on this machine: `local`, `local[4]`, and not `local-cluster[…]`."""
+    return re.match(r"local(\[|$)", master) is not None
+
+
+def write_properties(path: Path, settings: Mapping[str, str]) -> None:
+    """Write settings to a file that Spark reads, with mode 0600: `ps` shows a command line to everyone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.writelines(f"{key}={_escaped(value)}\n" for key, value in settings.items())
+
+
+def _escaped(value: str) -> str:
+    """Return a value as Java's properties files spell it."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
 def delta_settings() -> dict[str, str]:

@@ -19,6 +19,7 @@ from typing import Any
 
 import psutil
 import pytest
+import strangers
 from graphs import log_watch
 from harness import state_shown
 from scene import Scene
@@ -180,6 +181,14 @@ def test_only_who_has_the_token_may_use_it(server: ResidentServer) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in holders} == {0o600}
     listening = psutil.Process(access.pid).net_connections(kind="tcp")
     assert {c.laddr.ip.removeprefix("::ffff:") for c in listening if c.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
+
+
+def test_none_of_its_ports_reads_what_a_stranger_sends(server: ResidentServer) -> None:
+    """The token guards one port of three: Spark's own transport deserialises Java objects."""
+    jvm = psutil.Process(server.wait().pid)
+    assert query(server, rows="mapInArrow(lambda batches: batches, 'id long')") == 7
+    found = {each.pid: strangers.conversations(each) for each in (jvm, *forkers(jvm))}
+    assert not any(found.values()), found
 
 
 def test_two_owners_share_one(server: ResidentServer, home: Path) -> None:

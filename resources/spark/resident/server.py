@@ -14,6 +14,7 @@ from pathlib import Path
 
 from drainmark.jobs.errors import SparkLost
 from drainmark.resources.spark.session import check_java
+from drainmark.resources.spark.session_settings import write_properties
 
 START_SECONDS = 90.0
 """How long a server may take until it listens, on a machine that is busy."""
@@ -132,9 +133,7 @@ class ConnectServer:
         if self.token is not None:
             settings["spark.connect.authenticate.token"] = self.token
         path = self.folder / "server.conf"
-        path.unlink(missing_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.writelines(f"{key}={_escaped(value)}\n" for key, value in settings.items())
+        write_properties(path, settings)
         return path
 
 
@@ -143,11 +142,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
-
-
-def _escaped(value: str) -> str:
-    """Return a value as Java's properties files spell it."""
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
 def _die_with_parent() -> None:

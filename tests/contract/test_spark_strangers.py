@@ -1,0 +1,38 @@
+"""What other users of the machine learn of the Spark that a process starts for itself, and what they can do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psutil
+import pytest
+import strangers
+
+from drainmark.resources.spark.session import SparkEngine
+
+pytestmark = [pytest.mark.spark]
+
+
+def processes(engine: SparkEngine) -> Iterator[psutil.Process]:
+    """Yield the JVM of this process, and what it has started, and this process."""
+    assert engine.session.range(3).mapInArrow(lambda batches: batches, "id long").count() == 3
+    yield psutil.Process()
+    yield from (each for each in psutil.Process().children(recursive=True) if each.status() != psutil.STATUS_ZOMBIE)
+
+
+def test_no_port_of_it_reads_what_a_stranger_sends(engine: SparkEngine) -> None:
+    found = {each.pid: strangers.conversations(each) for each in processes(engine)}
+    assert not any(found.values()), found
+
+
+def test_its_secret_is_in_no_setting(engine: SparkEngine) -> None:
+    settings = engine.session.sparkContext.getConf()
+    assert settings.get("spark.authenticate") == "true"
+    assert settings.get("spark.authenticate.secret") is None
+
+
+def test_no_setting_is_on_a_command_line(engine: SparkEngine) -> None:
+    """`ps` shows it to everyone, and a setting may be a password."""
+    shown = [" ".join(each.cmdline()) for each in processes(engine)]
+    assert any("SparkSubmit" in line for line in shown)
+    assert not any("--conf" in line for line in shown)
