@@ -13,6 +13,15 @@ if TYPE_CHECKING:
     from drainmark.resources.spark.executor_reach import Executors, Worker
 
 
+_BY_SPARK = 'under [spark_conf]: "spark.authenticate" = "true"; Spark makes the secret'
+_SHARED = "spark.authenticate and spark.authenticate.secret, the same everywhere"
+_AUTHENTICATE = {
+    "spark": f"{_SHARED}: in conf/spark-defaults.conf of master and workers, and under [spark_conf] here",
+    "sc": "set spark.authenticate, and what its master needs with it, where the Connect server is started",
+}
+"""What turns authentication on, by the kind of master; only a standalone cluster needs a secret from its users."""
+
+
 def engine(workplace: Workplace, tell: Callable[[str], None] = lambda text: None) -> Iterator[Finding]:
     """Start Spark as a run does, and check that it can do the work of a run; delete the files that this writes."""
     try:
@@ -23,6 +32,7 @@ def engine(workplace: Workplace, tell: Callable[[str], None] = lambda text: None
         yield broken("engine", error, remedy="look at spark_master and spark_conf")
         return
     yield ok("engine", f"Spark {version} answers ({workplace.engine.master})")
+    yield from _ports(executors.session, workplace.engine.master)
     try:
         workers = executors.workers()
     except ClusterRefused as error:
@@ -38,6 +48,14 @@ def engine(workplace: Workplace, tell: Callable[[str], None] = lambda text: None
     if lack is None:
         yield ok("engine_reach", _reached(workplace, executors, workers))
         yield _group(workplace, executors)
+
+
+def _ports(session: Any, master: str) -> Iterator[Finding]:
+    """Yield a warning if Spark takes messages of anybody on the ports of its driver and executors."""
+    if session.conf.get("spark.authenticate", "false") == "true":
+        return
+    message = f"spark.authenticate is off ({master}): whoever reaches the ports of driver and executors runs code there"
+    yield warn("engine_ports", message, _AUTHENTICATE.get(master.partition(":")[0], _BY_SPARK))
 
 
 def _refusal(requirement: Callable[..., None], *arguments: Any) -> ClusterRefused | None:
