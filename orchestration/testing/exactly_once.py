@@ -49,8 +49,7 @@ def assert_exactly_once(
         fail_points: names such as "publish.before_commit". Fail points that are named must be reached; "all" skips
             those that this application never reaches.
         groupings: files in each group; "all" is one group.
-        actions: "kill" kills separate processes with SIGKILL. They share a Connect server if the extra `connect` is
-            installed; otherwise each starts a JVM, which adds ten seconds to each failure.
+        actions: "kill" kills separate processes with SIGKILL. They share a Connect server.
 
     Returns:
         the proofs, one for each region.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.errors import UsageError
 from drainmark.resources.settings import Settings
 
 if TYPE_CHECKING:
@@ -16,18 +14,12 @@ if TYPE_CHECKING:
     from drainmark.resources.spark.session import SparkEngine
     from drainmark.resources.storage.folder import Folder
 
-logger = logging.getLogger(__name__)
-
 OWNER_VARIABLE = "DRAINMARK_SPARK_OWNER"
 """Pid of the process with which the resident Spark ends; `drainmark dev` sets it for all processes it starts."""
 
 
 def make_engine(settings: Settings, *, is_service: bool) -> SparkEngine:
-    """Return the engine that the settings ask for; nothing is started or connected yet.
-
-    Raises:
-        UsageError: `spark = "resident"`, and the client of Spark Connect is not installed.
-    """
+    """Return the engine that the settings ask for; nothing is started or connected yet."""
     resident = resident_engine(settings, is_service=is_service)
     if resident is not None:
         return resident
@@ -48,21 +40,11 @@ def stores_of(settings: Settings) -> tuple[list[Path], Folder | None]:
 
 
 def resident_engine(settings: Settings, *, is_service: bool) -> ResidentEngine | None:
-    """Return an engine on the resident Spark; None if the settings choose another one, or if this one is not possible.
-
-    Raises:
-        UsageError: `spark = "resident"`, and the client of Spark Connect is not installed.
-    """
+    """Return an engine on the resident Spark; None if the settings choose another one."""
     if not settings.wants_resident(by_default=is_service):
         return None
-    from drainmark.resources.spark.resident.access import ResidentEngine, is_possible
+    from drainmark.resources.spark.resident.access import ResidentEngine
 
-    if not is_possible():
-        if settings.spark == "resident":
-            msg = 'spark = "resident" needs the client of Spark Connect, which is not installed'
-            raise UsageError(msg, remedy="pip install 'drainmark[connect]', or spark = \"in-process\"")
-        logger.info("the client of Spark Connect is not installed: each run starts a Spark of its own")
-        return None
     owner = _owner() if is_service else None
     return ResidentEngine(
         settings.master, _conf(settings), settings.home / "spark", idle_seconds=settings.spark_idle_seconds, owner=owner

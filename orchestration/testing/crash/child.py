@@ -51,8 +51,10 @@ def nursery() -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-_IMPORTED = ("deltalake", "obstore", "pyarrow.acero", "pyarrow.csv", "pyarrow.dataset", "pyspark.sql.functions")
-_OF_CONNECT = ("grpc._channel", "pyspark.sql.connect.functions", "pyspark.sql.connect.session")
+_IMPORTED = (
+    *("deltalake", "obstore", "pyarrow.acero", "pyarrow.csv", "pyarrow.dataset", "pyspark.sql.functions"),
+    *("grpc._channel", "pyspark.sql.connect.functions", "pyspark.sql.connect.session"),
+)
 
 
 def _import_all() -> None:
@@ -69,8 +71,7 @@ def _import_all() -> None:
     for room in (importlib.import_module(f"drainmark.{name}") for name in rooms):
         for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
             importlib.import_module(module.name)
-    more = _OF_CONNECT if importlib.util.find_spec("grpc") is not None else ()
-    for name in ("drainmark.api", "drainmark.orchestration.testing.processing", *_IMPORTED, *more):
+    for name in ("drainmark.api", "drainmark.orchestration.testing.processing", *_IMPORTED):
         importlib.import_module(name)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from drainmark.orchestration.testing.session import MASTER
 from drainmark.resources.spark.resident.server import ConnectServer as Server
-from drainmark.resources.spark.session_settings import CORRECTNESS, SPEED, delta_settings
+from drainmark.resources.spark.session_settings import SessionSettings
 
 
 class ChildServer(Server):
@@ -15,15 +16,10 @@ class ChildServer(Server):
     """
 
     def __init__(self, folder: Path) -> None:
-        settings = {
-            **SPEED,
-            **CORRECTNESS,
-            **delta_settings(),
-            "spark.master": "local[2]",
+        conf = {
             "spark.driver.memory": "2g",
             "spark.sql.artifact.isolation.enabled": "false",  # otherwise Spark compiles the same code for each child
             "spark.sql.shuffle.partitions": "2",
-            "spark.sql.warehouse.dir": str(folder / "warehouse"),
-            "spark.local.dir": str(folder / "local"),
         }
-        super().__init__(folder, settings)
+        settings = SessionSettings(master=MASTER, conf=conf, scratch=folder).of_start()
+        super().__init__(folder, {**settings, "spark.master": MASTER})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,14 +11,13 @@ from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.testing.applications import App, reference_of
 from drainmark.orchestration.testing.crash.children import Nursery
 from drainmark.orchestration.testing.crash.connect_server import ChildServer
-from drainmark.orchestration.testing.session import MASTER
 
 if TYPE_CHECKING:
     from drainmark.orchestration.testing.running import Result
 
 
 class Killer:
-    """A runner of steps in children that a fail point kills; they share a Connect server, if Connect is installed.
+    """A runner of steps in children that a fail point kills; they share a Connect server.
 
     Raises:
         UsageError: another process cannot find the application.
@@ -28,20 +26,18 @@ class Killer:
     def __init__(self, app: App, params: Mapping[str, Any], folder: Path) -> None:
         self._reference = reference_of(app)
         self._params = dict(params)
-        self._server = ChildServer(folder / "connect") if importlib.util.find_spec("grpc") is not None else None
+        self._server = ChildServer(folder / "connect")
         self._nursery: Nursery | None = None
 
     def __enter__(self) -> Self:
-        if self._server is not None:
-            self._server.start()
+        self._server.start()
         self._nursery = Nursery()
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._nursery is not None:
             self._nursery.close()
-        if self._server is not None:
-            self._server.stop()
+        self._server.stop()
 
     def strike(self, scene: Result, region: str, home: Path, steps: Sequence[Sequence[Any]], fail_points: str) -> bool:
         """Let a child do the steps on a home; return whether it was killed.
@@ -57,7 +53,7 @@ class Killer:
         request = {
             "home": str(home),
             "root": str(scene.workplace.settings.project_root),
-            "master": self._server.master if self._server is not None else MASTER,
+            "master": self._server.master,
             "app": self._reference,
             "inputs": [f"{name}={folder}" for name, folder in scene.inbox.folders.items()],
             "topics": {name: str(file) for name, file in scene.topics.files.items()},

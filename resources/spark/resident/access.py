@@ -37,13 +37,6 @@ _OWN_TO_A_SERVER = {
 """Settings that a process for many runs needs, and a process for a single run does not."""
 
 
-def is_possible() -> bool:
-    """Say whether the client of Spark Connect is installed (the extra `connect`)."""
-    from importlib.util import find_spec
-
-    return all(find_spec(name) is not None for name in ("grpc", "grpc_status", "google.rpc"))
-
-
 class ResidentServer:
     """The resident server of a home, with the settings that an engine would use in-process.
 
