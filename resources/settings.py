@@ -289,7 +289,7 @@ def load_settings(**flags: Any) -> Settings:
     root = (settings_file.parent if settings_file else Path.cwd()).resolve()
     values["project_root"] = root if "project_root" not in given else Path(given["project_root"]).resolve()
     if "home" in given:
-        values["home"] = Path(given["home"]).expanduser().resolve()
+        values["home"] = _expanded(given["home"]).resolve()
     else:
         values["home"] = _home(values.get("home"), settings_file, values["project_root"])
     _require_plain(values["home"])
@@ -317,13 +317,20 @@ def find_settings_file(start: Path) -> Path | None:
 
 def _home(value: object, settings_file: Path | None, root: Path) -> Path:
     if value:
-        return (root / Path(os.fspath(str(value))).expanduser()).resolve()
+        return (root / _expanded(os.fspath(str(value)))).resolve()
     if settings_file:
         return root / ".drainmark"
     raise HomeNotFound(
         f"no {SETTINGS_FILE} in {Path.cwd()} or above it, and DRAINMARK_HOME is not set",
         remedy="go into the project, run `drainmark init PATH`, or set DRAINMARK_HOME",
     )
+
+
+def _expanded(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:  # HOME is not set, and the password file does not know the user either
+        raise UsageError(f"{path}: {error}", remedy="give the whole path, without ~, or set HOME") from error
 
 
 def _require_plain(home: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 from drainmark.jobs.errors import StoreUnavailable
 
@@ -63,7 +62,9 @@ def are_cached() -> bool:
 
 def _not_fetched(reason: str, output: str) -> StoreUnavailable:
     """Return the error, with the last relevant lines of Ivy's output."""
-    caches = (Path.home() / ".m2" / "repository", *Path.home().glob(".ivy2*"))
+    from drainmark.resources.spark.unnamed_user import user_homes
+
+    caches = [cache for home in user_homes() for cache in (home / ".m2" / "repository", *home.glob(".ivy2*"))]
     half_filled = [str(folder) for folder in caches if folder.exists()]
     told = [line.strip() for line in output.splitlines() if any(mark in line.lower() for mark in _MARKS)]
     known = any("fail" in line.lower() for line in told)

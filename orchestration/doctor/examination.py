@@ -18,6 +18,8 @@ from drainmark.orchestration.workplace.declaration import configured_application
 from drainmark.orchestration.workplace.workplace import Workplace, drainmark_version, existing_registry
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from drainmark.resources.registry.registry import Registry
 
 _PACKAGES = {"spark": "pyspark", "delta": "delta-spark", "deltalake": "deltalake", "dagster": "dagster"}
@@ -37,7 +39,7 @@ def examine(
     settings = workplace.settings
     java, java_found = machine.java()
     space, space_found = machine.free_bytes(workplace.home)
-    are_jars_cached = _has_jars()
+    are_jars_cached = _has_jars(workplace.home / "spark")
     findings = [java_found, machine.versions(), machine.jars(are_jars_cached), space_found]
     findings += [machine.registry_disk(settings.registry_url), machine.spark_settings(settings.spark_conf)]
     registry, registry_found = _registry(workplace)
@@ -110,7 +112,7 @@ def _revision() -> str:
     return REVISIONS[-1]  # to open a registry brings it to this revision, or fails
 
 
-def _has_jars() -> bool:
+def _has_jars(scratch: Path) -> bool:
     from drainmark.resources.spark.session_settings import delta_settings
 
-    return "spark.jars" in delta_settings()
+    return "spark.jars" in delta_settings(scratch)

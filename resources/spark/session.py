@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import JavaMissing, SparkLost
 from drainmark.jobs.errors.spark_faults import lost_engine, telling_line
 from drainmark.resources.spark.session_settings import CORRECTNESS, SessionSettings, is_local, write_properties
+from drainmark.resources.spark.unnamed_user import java_program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -320,9 +320,6 @@ def check_java() -> None:
     Raises:
         JavaMissing: neither JAVA_HOME nor the PATH leads to a Java runtime.
     """
-    home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").exists():
-        return
-    if shutil.which("java") is None:
+    if java_program() is None:
         msg = "Spark needs a Java runtime and none was found"
         raise JavaMissing(msg, remedy="install Java 17 (Debian: apt install openjdk-17-jre-headless)")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from drainmark.resources.spark.unnamed_user import java_options, user_homes
+
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 DELTA_JARS = ("io.delta_delta-spark_4.2_2.13-4.4.0.jar", "io.delta_delta-storage-4.4.0.jar")
 _LISTS = {"spark.jars", "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions"}
+_OPTIONS = "spark.driver.extraJavaOptions"
 _EXCLUDES = "io.unitycatalog:*,org.slf4j:*,org.apache.logging.log4j:*,com.google.code.findbugs:*"
 
 CORRECTNESS: Mapping[str, str] = {
@@ -82,10 +84,12 @@ class SessionSettings:
         return {**SPEED, **warehouse, **here, **one_jvm, **self.conf, **CORRECTNESS}
 
     def of_start(self) -> dict[str, str]:
-        """Return the settings to start a JVM with: those of the session and of delta-spark."""
-        settings, delta = self.of_session(), delta_settings()
+        """Return the settings to start a JVM with: those of the session, of delta-spark, and of an unnamed user."""
+        settings, delta = self.of_session(), delta_settings(self.scratch)
         for key in _LISTS & settings.keys() & delta.keys():
             delta[key] = f"{settings[key]},{delta[key]}"
+        if user := java_options(self.scratch):
+            settings[_OPTIONS] = f"{settings.get(_OPTIONS, '')} {user}".strip()
         return {**settings, **delta}
 
 
@@ -107,13 +111,17 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
-def delta_settings() -> dict[str, str]:
-    """Return the settings for delta-spark: the jars that an earlier start fetched, else the package to fetch."""
+def delta_settings(scratch: Path | None = None) -> dict[str, str]:
+    """Return the settings for delta-spark: the jars that an earlier start fetched, else the package to fetch.
+
+    Args:
+        scratch: where a start keeps them if the user has no home.
+    """
     extensions = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
-    homes = {Path.home(), Path(pwd.getpwuid(os.getuid()).pw_dir)}  # the JVM uses passwd, Python uses HOME
+    homes = {*user_homes(), *([scratch] if scratch is not None else [])}
     for cache in sorted(cache for home in homes for cache in home.glob(".ivy2*/jars")):
         jars = [cache / name for name in DELTA_JARS]
         if all(jar.is_file() for jar in jars):

@@ -20,7 +20,7 @@ FAILING_START = f"import sys; sys.stdout.write({IVY!r}); sys.exit(1)"
 @pytest.fixture
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a home without jars, in which the first start fails as Ivy does."""
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("drainmark.resources.spark.unnamed_user.user_homes", lambda: iter([tmp_path]))
     monkeypatch.setattr(
         "drainmark.resources.spark.session_settings.delta_settings", lambda: {"spark.jars.packages": "io.delta:x:1"}
     )
