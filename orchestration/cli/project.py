@@ -103,6 +103,7 @@ def dev(
     dagster_home.mkdir(parents=True, exist_ok=True)
     own = place.settings.project_root / "dagster.yaml"
     shutil.copyfile(own if own.is_file() else _SHIPPED / own.name, dagster_home / own.name)
+    os.umask(os.umask(0) | 0o022)  # Dagster's sockets lie in /tmp: who may write to one may launch runs
     own_pid = {OWNER_VARIABLE: str(os.getpid())}  # `execve` keeps it: the resident Spark ends with Dagster
     environment = {**os.environ, **own_pid, "DAGSTER_HOME": str(dagster_home), "DRAINMARK_HOME": str(place.home)}
     pages = _serve_pages(port + 1, environment)

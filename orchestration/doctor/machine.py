@@ -195,7 +195,10 @@ def resident_spark(home: Path) -> list[Finding]:
             findings.append(fail("resident_spark", f"it does not start: {access.failure[-300:]}", remedy))
         elif access.is_up:
             restarts = f", restarted {access.starts - 1} times" if access.starts > 1 else ""
-            findings.append(ok("resident_spark", f"pid {access.pid} listens on 127.0.0.1:{access.port}{restarts}"))
+            where = f"pid {access.pid} listens on 127.0.0.1:{access.port}{restarts}"
+            findings.append(
+                ok("resident_spark", f"{where}; `kill {access.keeper}` ends it, the next use starts it again")
+            )
         else:
             findings.append(ok("resident_spark", "it is about to start"))
     return findings or [ok("resident_spark", "it does not run; the next run that uses it starts it")]

@@ -21,7 +21,7 @@ import pyspark
 import quick_jvm
 
 from drainmark.resources.spark.resident.server import free_port
-from drainmark.resources.spark.session_settings import SessionSettings
+from drainmark.resources.spark.session_settings import SessionSettings, write_properties
 
 HOST = "127.0.0.1"
 _SPARK = Path(pyspark.__file__).parent
@@ -126,29 +126,38 @@ def why_not_isolated() -> str:
 
 
 @contextlib.contextmanager
-def standalone(folder: Path, *, hidden: Sequence[Path] = (), workers: int = 1, host: str = HOST) -> Iterator[str]:
+def standalone(
+    folder: Path,
+    *,
+    hidden: Sequence[Path] = (),
+    workers: int = 1,
+    host: str = HOST,
+    defaults: Mapping[str, str] | None = None,
+) -> Iterator[str]:
     """Start a master, and workers with two cores together; yield the address of the master.
 
     Args:
         folder: the folder of their logs and work; the workers see it.
         hidden: folders that are empty for each worker: only the worker itself sees the files that it writes there.
         host: address that they listen on.
+        defaults: their `conf/spark-defaults.conf`.
     """
     port = free_port()
+    write_properties(folder / "conf" / "spark-defaults.conf", defaults or {})
+    variables = {"SPARK_LOCAL_IP": host, "SPARK_CONF_DIR": str(folder / "conf")}
     address = f"spark://{host}:{port}"
     spark_class = str(_SPARK / "bin" / "spark-class")
     where = ["--host", host, "--webui-port", str(free_port())]
     master = [spark_class, "org.apache.spark.deploy.master.Master", *where, "--port", str(port)]
     worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", host, "-c", str(2 // workers),
               "-m", f"{1024 // workers}m", "-d", str(folder / "work")]  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True)
     started: list[subprocess.Popen[bytes]] = []
     try:
-        started.append(_start(master, folder / "master.log", SPARK_LOCAL_IP=host))
+        started.append(_start(master, folder / "master.log", **variables))
         _await_port(port, started[0], host)
         for number in range(workers):
             own = [*worker, "--webui-port", str(free_port()), address]
-            started.append(_start(_hiding(hidden, own), folder / f"worker-{number}.log", SPARK_LOCAL_IP=host))
+            started.append(_start(_hiding(hidden, own), folder / f"worker-{number}.log", **variables))
         yield address
     finally:
         _end(started)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from clusters import Project, Ran, connect_server, python_without_drainmark, why_not_isolated
-from test_connect_servers import project
+from clusters import Project, Ran, connect_server, python_without_drainmark, standalone, why_not_isolated
+from test_connect_servers import APP, FILES, project
 
 needs_namespaces = pytest.mark.skipif(bool(why_not_isolated()), reason=why_not_isolated())
 pytestmark = pytest.mark.seed("DX1", "DX4")
@@ -53,3 +53,17 @@ def test_executors_that_run_no_functions_are_told(tmp_path: Path) -> None:
         found = examined(project(tmp_path / "project", master), 1)
     assert verdicts(found) == {"engine": "ok", "engine_versions": "fail"}
     assert "pyarrow" in found["engine_versions"]["message"]
+
+
+SECRET = {"spark.authenticate": "true", "spark.authenticate.secret": "of-this-cluster"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("conf", [{}, SECRET], ids=["open", "secret"])
+def test_a_cluster_that_asks_for_no_secret_is_told_and_the_remedy_works(tmp_path: Path, conf: dict[str, str]) -> None:
+    with standalone(tmp_path / "cluster", defaults=conf) as master:
+        own = Project(tmp_path / "project", master, conf)
+        own.write(APP, FILES)
+        found = examined(own, 0)
+    assert found["engine_group"]["verdict"] == "ok"
+    assert "engine_ports" not in found if conf else "spark.authenticate.secret" in found["engine_ports"]["remedy"]
