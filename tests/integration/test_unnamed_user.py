@@ -21,7 +21,7 @@ import drainmark as dm
 
 
 @dm.consistent(trigger="operator-driven")
-@dm.source(dm.DirectoryScan(path="in", pattern="*.csv", format="csv", schema="k string, v bigint"))
+@dm.source(dm.DirectoryScan(path="in", pattern="*.csv", format="csv", schema="k string, v bigint", settle=0))
 def rows(scanned):
     return scanned
 
