@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
@@ -31,12 +33,15 @@ dm.sink(rows, dm.DeltaAppend("rows"))
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    (tmp_path / "app.py").write_text(APP)
-    (tmp_path / "drainmark.toml").write_text('applications = ["app.py"]\nspark_master = "local[1]"\n')
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "1.csv").write_text("a,1\n")
-    return tmp_path
+def project() -> Iterator[Path]:
+    """Yield a project of that user; the folders of pytest are for root alone."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        (folder / "app.py").write_text(APP)
+        (folder / "drainmark.toml").write_text('applications = ["app.py"]\nspark_master = "local[1]"\n')
+        (folder / "in").mkdir()
+        (folder / "in" / "1.csv").write_text("a,1\n")
+        yield folder
 
 
 def test_java_has_a_name_for_it(project: Path) -> None:
@@ -69,6 +74,7 @@ def test_it_runs_an_application_on_spark(project: Path, tmp_path_factory: pytest
     ran = as_nobody([*DRAINMARK, "run", "app.py"], project, HOME=str(home))
     assert ran.returncode == 0, ran.stderr
     shown = as_nobody([*DRAINMARK, "show", "rows", "--json"], project, HOME=str(home))
+    assert shown.returncode == 0, shown.stderr
     assert [(row["k"], row["v"]) for row in json.loads(shown.stdout)] == [("a", 1)]
     found = as_nobody([*DRAINMARK, "doctor", "--json"], project, HOME=str(home))
     assert found.returncode == 0, found.stdout
