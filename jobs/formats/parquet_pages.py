@@ -4,8 +4,7 @@ A page says by itself how long it is when it is decompressed, and the footer nee
 gigabytes: a compressed page of zeros, a text in the dictionary that a million rows refer to, a run of equal values.
 
 Both are read here, and not by Arrow: it has no function for the headers, and it ends the process if the footer's facts
-about a column contradict each other. https://parquet.apache.org/docs/file-format/ describes them, in Thrift's compact
-protocol.
+about a column contradict each other. Parquet's page "File Format" describes them, in Thrift's compact protocol.
 """
 
 from __future__ import annotations

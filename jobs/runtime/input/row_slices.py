@@ -74,7 +74,7 @@ class RowIntake:
     remarks: dict[int, str] = field(default_factory=dict)
     schema: StructType = field(init=False)
     _starts: dict[int, int] = field(default_factory=dict)
-    _ends: dict[int, Sequence[int]] = field(default_factory=dict)
+    _ends: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _mixed: set[int] = field(default_factory=set)
     _highest: dict[int, int] = field(default_factory=dict)
 
@@ -188,11 +188,11 @@ class RowIntake:
         if not self.reads.has_origins:
             return
         self._highest[sequence_id] = max(self._highest.get(sequence_id, 0), rows.highest_id)
-        origins = rows.origins
-        if origins is None or self._ends.get(sequence_id, origins[0]) > origins[0]:
+        first, last = (tuple(origin) for origin in rows.origins or ((), ()))
+        if not first or self._ends.get(sequence_id, first) > first:
             self._mixed.add(sequence_id)
         else:
-            self._ends[sequence_id] = origins[1]
+            self._ends[sequence_id] = last
 
     def _numbered(self, frame: DataFrame) -> DataFrame:
         """Turn row numbers within a share, which tasks gave, into row numbers within the slice."""
