@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drainmark.jobs.errors import DrainmarkError, Retry, UsageError
+from drainmark.jobs.errors import AccountingError, DrainmarkError, Retry, UsageError
 
 SHARE_FOLDERS = (
     "put DRAINMARK_HOME, the tables' folder, tables of others that are read or adopted, and the inputs on a folder that"
@@ -25,6 +25,16 @@ class EnvironmentFailed(DrainmarkError):
     """
 
     id = "ENVIRONMENT_FAILED"
+    retry = Retry.RENEW
+
+
+class FilesLost(AccountingError):
+    """Files that an attempt wrote are not here, or are others now: executors wrote to other disks, or somebody did.
+
+    No input can cause this, so the group is never split: groups that need no executors would hide it.
+    """
+
+    id = "FILES_LOST"
     retry = Retry.RENEW
 
 

@@ -1,4 +1,4 @@
-"""Failures from outside a group: a lost Spark, executor or disk, or a missing file of Drainmark's own.
+"""Failures from outside a group: a lost Spark, executor or machine, or a missing file of Drainmark's own.
 
 No input and no operator is to blame for them.
 """
@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterator
 
-from drainmark.jobs.errors import DrainmarkError, OperatorFailed, SparkLost, StoreUnavailable
-from drainmark.jobs.errors.disk_faults import no_space
+from drainmark.jobs.errors import DrainmarkError, OperatorFailed, Retry, SparkLost, StoreUnavailable
 from drainmark.jobs.errors.environment import EnvironmentFailed, WorkerDied
+from drainmark.jobs.errors.machine_faults import chain, is_of_spark, machine_fault
 
 _GONE = ("UNAVAILABLE", "UNAUTHENTICATED")
 """gRPC's codes for a server that died, and for one that was started anew, with another token."""
@@ -41,14 +40,15 @@ NOT_REACHED = "a task cannot read a file of Drainmark's own"
 def environment_fault(error: BaseException) -> DrainmarkError | None:
     """Return the error that blames no operator, None if an operator may be to blame."""
     if isinstance(error, DrainmarkError) and not isinstance(error, OperatorFailed):
-        return None
-    return lost_engine(error) or no_space(error) or _away(error) or _lost_part(error)
+        # It is judged already, but whoever raised it may not have asked why a read or a write failed.
+        return machine_fault(error) if error.retry in (Retry.ATTEMPT, Retry.PERMANENT) else None
+    return lost_engine(error) or machine_fault(error) or _away(error) or _lost_part(error)
 
 
 def _away(error: BaseException) -> StoreUnavailable | None:
     """Return the error for a store that a task did not reach."""
-    for link in _chain(error):
-        line = next((line for line in str(link).splitlines() if NOT_REACHED in line and _is_of_spark(link)), None)
+    for link in chain(error):
+        line = next((line for line in str(link).splitlines() if NOT_REACHED in line and is_of_spark(link)), None)
         if line is not None:
             said = line[line.index(NOT_REACHED) :][:400]
             return StoreUnavailable(said, remedy="look at the store, and at the credentials where Spark's workers run")
@@ -57,11 +57,11 @@ def _away(error: BaseException) -> StoreUnavailable | None:
 
 def _lost_part(error: BaseException) -> EnvironmentFailed | None:
     """Return the error for a lost executor, or for a file of our own that is missing."""
-    for link in _chain(error):
+    for link in chain(error):
         if isinstance(link, FileNotFoundError) and _OUR_FILES.search(str(link.filename)):
             return _failed(error, f"{_NOT_THERE}: {link}")
         lines = [line.strip() for line in str(link).splitlines()]
-        for line in lines if _is_of_spark(link) else ():
+        for line in lines if is_of_spark(link) else ():
             if (what := _lost_in(line)) is not None:
                 kind = WorkerDied if _WORKER_GONE.search(line) else EnvironmentFailed
                 return _failed(error, f"{what}: {line.removeprefix(': ').removeprefix('Caused by: ')[:400]}", kind)
@@ -90,10 +90,6 @@ def _failed(error: BaseException, message: str, kind: type[EnvironmentFailed] = 
     return failed
 
 
-def _is_of_spark(error: BaseException) -> bool:
-    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j", "grpc")
-
-
 def lost_engine(error: BaseException) -> SparkLost | None:
     """Return the error as `SparkLost` if the server or the JVM died under it, else None.
 
@@ -103,7 +99,7 @@ def lost_engine(error: BaseException) -> SparkLost | None:
         return error
     if isinstance(error, DrainmarkError) and not isinstance(error, OperatorFailed):
         return None
-    if not any(_says_so(link) for link in _chain(error)):
+    if not any(_says_so(link) for link in chain(error)):
         return None
     remedy = "nothing is lost: the next attempt gets a new one; see drainmark doctor"
     lost = SparkLost(f"Spark is gone: {_telling(error)}", remedy=remedy)
@@ -115,7 +111,7 @@ def _says_so(error: BaseException) -> bool:
     if type(error).__name__ in _JVM_GONE or _is_of_the_gateway(error):
         return True
     module = type(error).__module__.partition(".")[0]
-    if _is_of_spark(error) and any(text in str(error) for text in _CONTEXT_GONE):
+    if is_of_spark(error) and any(text in str(error) for text in _CONTEXT_GONE):
         return True
     if module == "grpc":
         code = getattr(error, "code", lambda: None)()
@@ -138,15 +134,6 @@ def _telling(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     details = (line for line in lines if line.startswith("details = "))
     return next(details, lines[0] if lines else type(error).__name__).removeprefix("details = ")[:300]
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    link: BaseException | None = error
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
-        yield link
-        link = link.__cause__ or link.__context__
 
 
 def telling_line(text: str) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drainmark.jobs.errors import Retry
-from drainmark.jobs.errors.environment import EnvironmentFailed, WorkerDied
+from drainmark.jobs.errors import Retry, SparkLost
+from drainmark.jobs.errors.environment import EnvironmentFailed, FilesLost, WorkerDied
 from drainmark.jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
 
 SPLIT = "split"
@@ -84,11 +84,39 @@ def after_claim(history: RegionHistory, *, max_attempts: int, max_group: int) ->
     """
     if history.attempts > max_attempts:
         return Halt(f"failed or died {_times(history.attempts)}; {_allowed(max_attempts)}")
-    # After the first failure of the environment, a whole group is tried again. After the second one, or at the last
-    # attempt, triggers go one by one, in case an input causes the failure.
-    is_of_the_place = (history.last_error or {}).get("id") in (EnvironmentFailed.id, WorkerDied.id)
-    is_innocent = is_of_the_place and history.attempts == 1 < max_attempts
-    return Proceed(1 if history.attempts and not is_innocent else max_group)
+    failed = (history.last_error or {}).get("id")
+    if not history.attempts or not may_be_of_input(failed):
+        return Proceed(max_group)
+    if not history.attempts == 1 < max_attempts:  # an input may be what kills: alone in its group it is found
+        return Proceed(1)
+    if failed in _OF_THE_PLACE:
+        return Proceed(max_group)
+    # Most owners that die are killed from outside. With groups of one after each death, a region whose machine is
+    # restarted again and again would never get up to speed.
+    is_killed = history.last_claim is not None and history.last_claim.detail.get("previous") == Outcome.CRASHED.value
+    return Proceed(max(1, min(_usual_group(history), max_group)) if is_killed else 1)
+
+
+def _usual_group(history: RegionHistory) -> int:
+    """Return the number of ids of the largest of the newest groups, a few; 0 without any."""
+    largest, last = 0, history.state_at_most(history.committed_id)
+    for _ in range(_NEWEST_GROUPS):
+        if last is None:
+            break
+        first = history.states[last].first_id
+        largest, last = max(largest, last - first + 1), history.state_at_most(first - 1)
+    return largest
+
+
+_NEWEST_GROUPS = 3
+"""How many groups tell the usual size: the last one may be small because few triggers were left."""
+
+_OF_THE_PLACE = (EnvironmentFailed.id, WorkerDied.id, SparkLost.id)
+
+
+def may_be_of_input(error_id: str | None) -> bool:
+    """Say whether an input may be what causes errors with an id."""
+    return error_id != FilesLost.id
 
 
 def after_failure(retry: Retry, *, group_size: int, attempts: int, max_attempts: int) -> AfterFailure:

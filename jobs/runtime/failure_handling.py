@@ -25,7 +25,7 @@ from drainmark.jobs.errors import (
 from drainmark.jobs.errors.environment import WorkerDied
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
-from drainmark.jobs.protocol.failure_policy import SPLIT, Halt, Leave, SplitGroup, Stop, after_failure
+from drainmark.jobs.protocol.failure_policy import SPLIT, Halt, Leave, SplitGroup, Stop, after_failure, may_be_of_input
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
 from drainmark.jobs.protocol.transitions import IN_HAND, Event, State
 from drainmark.jobs.regions.plan import RegionPlan
@@ -104,7 +104,7 @@ class FailureHandling:
             with resetting(self.owner):
                 reset()
             return
-        trigger = error.facts["trigger"] = pending[0].uri if pending else None
+        trigger = error.facts["trigger"] = pending[0].uri if pending and may_be_of_input(error.id) else None
         if isinstance(decision, Halt):
             raise self.halted(decision.reason, error=described(error), trigger=trigger) from error
         raise error  # EndRun: the next claim counts an attempt

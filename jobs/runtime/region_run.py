@@ -12,14 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drainmark.jobs.errors import (
-    DrainmarkError,
     Fenced,
     Halted,
-    Interrupted,
     ResetTimeout,
     Retry,
 )
-from drainmark.jobs.protocol.failure_policy import GroupSize, Halt, Proceed, after_claim
+from drainmark.jobs.protocol.failure_policy import GroupSize, Halt, Proceed, after_claim, may_be_of_input
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.after_publish import PublishedGroups
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
@@ -153,7 +151,8 @@ class RegionRun:
             )
             if isinstance(decision, Halt):
                 error = self.owner.history.last_error or {}
-                trigger = error.get("trigger") or self.backlog.next_uri()
+                suspect = self.backlog.next_uri() if may_be_of_input(error.get("id")) else None
+                trigger = error.get("trigger") or suspect
                 raise self.failures.halted(decision.reason, error=error, trigger=trigger)
             first = decision.first_group if isinstance(decision, Proceed) else 1
             self.backlog.size = GroupSize(first, limit)
@@ -195,7 +194,7 @@ class RegionRun:
             return
         outcome = Outcome.CLEAN
         blamed: Mapping[str, Any] | None = None
-        if isinstance(error, Interrupted) or (isinstance(error, DrainmarkError) and error.retry is Retry.WAIT):
+        if isinstance(error, Exception) and classified(error).retry is Retry.WAIT:
             outcome = Outcome.INTERRUPTED
         elif error is not None and not isinstance(error, Halted):
             outcome, blamed = Outcome.FAILED, described(error)

@@ -17,8 +17,8 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import AccountingError, StoreUnavailable, TooManyPartitions
-from drainmark.jobs.errors.environment import SHARE_FOLDERS
+from drainmark.jobs.errors import StoreUnavailable, TooManyPartitions
+from drainmark.jobs.errors.environment import SHARE_FOLDERS, FilesLost
 from drainmark.jobs.frames.row_types import arrow_schema
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.tasks.column_statistics import ColumnStatistics, floating_leaves
@@ -304,14 +304,14 @@ def require_here(stamp: Callable[[str], tuple[int, str]], where: str, files: Seq
         stamp: returns the size in bytes and the mark of a file by its name, or raises FileNotFoundError.
 
     Raises:
-        AccountingError: a file is missing or is another one, or its footer has not as many rows as the task counted.
+        FilesLost: a file is missing or is another one, or its footer has not as many rows as the task counted.
     """
     missing = [file for file in files if not _is_here(stamp, file)]
     if missing:
         expected, lost = sum(file.rows for file in files), sum(file.rows for file in missing)
         first = missing[0].name
         msg = f"tasks wrote {expected} rows to {where}, and this process does not find {lost} of them; first: {first}"
-        raise AccountingError(msg, remedy=SHARE_FOLDERS, path=first, rows=expected - lost, expected=expected)
+        raise FilesLost(msg, remedy=SHARE_FOLDERS, path=first, rows=expected - lost, expected=expected)
 
 
 def _is_here(stamp: Callable[[str], tuple[int, str]], file: WrittenFile) -> bool:

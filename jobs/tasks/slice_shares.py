@@ -22,6 +22,7 @@ from drainmark.jobs.errors import (
     UsageError,
 )
 from drainmark.jobs.errors.environment import ClusterRefused, EnvironmentFailed
+from drainmark.jobs.errors.machine_faults import machine_fault
 from drainmark.jobs.formats.byte_records import with_faults
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.records import Records
@@ -167,10 +168,12 @@ class ShareTask:
 
 
 def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a source. Its OSErrors become `_Unread`, to tell them from errors of the written file."""
+    """Yield the batches of a source. Its own OSErrors become `_Unread`, unlike those of the machine."""
     try:
         yield from batches
     except OSError as error:
+        if machine_fault(error) is not None:
+            raise
         raise _Unread(f"{type(error).__name__}: {error}") from error
 
 

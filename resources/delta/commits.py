@@ -25,6 +25,7 @@ from drainmark.jobs.errors import (
     SplitBrain,
     StoreUnavailable,
 )
+from drainmark.jobs.errors.machine_faults import machine_fault
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.jobs.protocol.records.manifest import StagedFile
@@ -207,8 +208,9 @@ def _read_back(folder: Folder, landed: Callable[[Any], bool], used: Any | None) 
         except Exception as failed:
             error = failed
     msg = f"a commit to {folder} was sent and the table cannot be read back: {error}"
-    if isinstance(error, StoreUnavailable):
-        raise StoreUnavailable(msg, table=folder.uri) from error
+    fault = error if isinstance(error, StoreUnavailable) else machine_fault(error) if error is not None else None
+    if fault is not None:
+        raise StoreUnavailable(msg, remedy=fault.remedy, table=folder.uri) from error
     raise CommitOutcomeUnknown(msg, table=folder.uri) from error
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import AccountingError, SchemaMismatch, StoreUnavailable
+from drainmark.jobs.errors.environment import FilesLost
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.keyed_rows import RowsPerKey
@@ -137,8 +138,8 @@ class Staging:
         """Have Spark's tasks write a frame below `subdirectory`, and return the facts of the files, by path.
 
         Raises:
-            AccountingError: a file that a task wrote is not here, because executors wrote to another disk; or a row
-                has no `_sequence_id`.
+            FilesLost: a file that a task wrote is not here, because executors wrote to another disk.
+            AccountingError: a row has no `_sequence_id`.
             StoreUnavailable: the object store does not take them.
             TooManyPartitions: the rows are of more partitions than one group may write to.
         """
@@ -307,7 +308,7 @@ def verify(table: Path | Folder, files: Iterable[StagedFile], *, schema_json: st
         schema_json: the table's schema; without it columns are not checked.
 
     Raises:
-        AccountingError: a file is missing, has another size, or is another file.
+        FilesLost: a file is missing, has another size, or is another file.
         SchemaMismatch: a file's columns differ in names, types or order (Delta would not notice).
         StoreUnavailable: the object store does not answer.
     """
@@ -317,13 +318,13 @@ def verify(table: Path | Folder, files: Iterable[StagedFile], *, schema_json: st
             size, mark = folder.stamp(file.path) if file.mark else (folder.size(file.path), "")
         except FileNotFoundError as error:
             msg = f"the unpublished file {file.path} of {folder} is gone"
-            raise AccountingError(msg, remedy=_HANDS_OFF, path=file.path) from error
+            raise FilesLost(msg, remedy=_HANDS_OFF, path=file.path) from error
         if size != file.size:
             msg = f"the unpublished file {file.path} of {folder} has {size} bytes, expected {file.size}"
-            raise AccountingError(msg, remedy=_HANDS_OFF, path=file.path, size=size, expected=file.size)
+            raise FilesLost(msg, remedy=_HANDS_OFF, path=file.path, size=size, expected=file.size)
         if mark != file.mark:
             msg = f"the unpublished file {file.path} of {folder} is not the file that was written"
-            raise AccountingError(msg, remedy=_HANDS_OFF, path=file.path)
+            raise FilesLost(msg, remedy=_HANDS_OFF, path=file.path)
         if schema_json is not None:
             compare_schemas(schema_of_file(folder.source(file.path)), schema_json, where=f"{file.path} of {folder}")
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import ObjectMissing
+from drainmark.jobs.errors.machine_faults import require_gone
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, hadoop_address, is_object, prefix_of
 from drainmark.jobs.protocol.records.triggers import VERSION, NewTrigger, Trigger, file_key
@@ -194,7 +195,10 @@ class Inputs:
             if is_object(uri):
                 return identity_of_object(self.objects.head(*address_of(uri), known.get(VERSION)))
             return identity_of(os.stat(path_of(uri)))
-        except (OSError, ObjectMissing):
+        except ObjectMissing:
+            return None
+        except OSError as error:
+            require_gone(error)
             return None
 
     # --- the files of a group (drainmark.jobs.runtime.outside.Inputs) ------------------------------------------------
@@ -271,6 +275,7 @@ class Inputs:
             try:
                 facts = os.stat(path_of(trigger.uri), follow_symlinks=follow_links)
             except OSError as error:
+                require_gone(error)
                 gone.append((trigger, error))
                 continue
             if stat.S_ISLNK(facts.st_mode):

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from drainmark.jobs.errors import Fenced, ForeignTable
-from drainmark.jobs.errors.disk_faults import no_space
+from drainmark.jobs.errors.machine_faults import machine_fault
 from drainmark.jobs.tasks.places import LocalPlace, sync_folder
 
 CONTROL = "_drainmark"
@@ -209,11 +209,11 @@ def _remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def _storing() -> Iterator[None]:
-    """Turn the error of a full or read-only disk into Drainmark's error, which is retried."""
+    """Turn the error of a full, read-only or failing disk into Drainmark's error, which is retried."""
     try:
         yield
     except OSError as error:
-        full = no_space(error)
-        if full is None:
+        fault = machine_fault(error)
+        if fault is None:
             raise
-        raise full from error
+        raise fault from error

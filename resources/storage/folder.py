@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError, StoreUnavailable
+from drainmark.jobs.errors.machine_faults import machine_fault
 from drainmark.jobs.failpoints import FilePoint, reach
 from drainmark.jobs.tasks.places import MARK_BYTES, LocalPlace, Place, mark_of, stamp_of, sync_folder
 
@@ -204,7 +205,9 @@ class LocalFolder(Folder):
         return isinstance(error, OSError)
 
     def failure(self, doing: str, error: BaseException) -> DrainmarkError:
-        return StoreUnavailable(f"cannot {doing} {self.uri}: {error}", table=self.uri)
+        fault = machine_fault(error)
+        remedy = fault.remedy if fault is not None else None
+        return StoreUnavailable(f"cannot {doing} {self.uri}: {error}", remedy=remedy, table=self.uri)
 
     def require_put_if_absent(self) -> None:
         """Do nothing: `deltalake` commits by link(2), which never overwrites."""

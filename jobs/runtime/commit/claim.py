@@ -28,7 +28,7 @@ def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code, *, is_verb:
     """
     store, registry, region = ledger.outside.store, ledger.outside.registry, ledger.region
     ledger.history, known = ready(ledger.outside, region, tables, code)
-    previous, info = ledger.history.last_outcome, registry.region_info(region)
+    previous, info = _end_of_last(ledger), registry.region_info(region)
     # What is outside may be ahead of a home from a backup: it must not take what follows for an older owner's.
     epoch, newest = newest_of_all(store, known, ledger.history.former if is_verb else ())
     stored = _stored_epoch(ledger.outside.state_store, known)
@@ -66,6 +66,13 @@ def _stored_epoch(store: DataStore | None, tables: Sequence[RegionTable]) -> int
         return 0
     names = [name for table in tables if store.exists(name := entry_of(table.name))]
     return max((StoredCheckpoints(store.create(name)).newest_epoch() for name in names), default=0)
+
+
+def _end_of_last(ledger: Ledger) -> Outcome:
+    """Return how the last owner ended; the same run did not crash, since it lives: a disk failed under its release."""
+    outcome, claim = ledger.history.last_outcome, ledger.history.last_claim
+    is_same_run = claim is not None and claim.run_id == ledger.identity.run_id
+    return Outcome.INTERRUPTED if outcome is Outcome.CRASHED and is_same_run else outcome
 
 
 def collect_orphans(ledger: Ledger) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from drainmark.jobs.errors import UsageError
+from drainmark.jobs.errors.machine_faults import require_gone
 from drainmark.jobs.protocol.records.triggers import AGAIN, BACK, VERSION
 from drainmark.jobs.runtime.scan.found import Found
 
@@ -39,6 +40,7 @@ def facts_of(path: str, *, follow_links: bool) -> os.stat_result | str:
     try:
         facts = os.stat(path, follow_symlinks=follow_links)
     except OSError as error:
+        require_gone(error)
         return f"cannot be read: {error.strerror}"
     if stat.S_ISLNK(facts.st_mode):
         return IS_LINK
@@ -78,6 +80,7 @@ def entries_of(directory: str) -> Iterator[os.DirEntry[str]]:
 
 def note_unlisted(directory: str, error: OSError, found: Found) -> None:
     """Note a directory that could not be listed as refused, unless it is gone."""
+    require_gone(error)
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         found.refused.append((uri_of(directory), f"cannot be listed: {error.strerror}"))
 

@@ -7,8 +7,8 @@ from checkpoint_rows import claim, group, published, row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainmark.jobs.errors import Retry
-from drainmark.jobs.errors.environment import EnvironmentFailed, WorkerDied
+from drainmark.jobs.errors import DrainmarkError, Retry, SparkLost
+from drainmark.jobs.errors.environment import EnvironmentFailed, FilesLost, WorkerDied
 from drainmark.jobs.protocol.failure_policy import (
     EndRun,
     GroupSize,
@@ -37,9 +37,30 @@ def test_a_clean_owner_starts_with_full_groups_and_one_after_a_failure_with_one(
     assert after_claim(RegionHistory(attempts=1), max_attempts=5, max_group=100) == Proceed(1)
 
 
+def test_an_owner_after_one_that_was_killed_goes_on_with_the_size_that_groups_had() -> None:
+    groups = [*group(1, [*range(1, 65)]), *group(65, [65, 66])]
+    killed = RegionHistory.from_rows([claim(1, 1), *groups, claim(67, 2, previous="crashed")])
+    assert after_claim(killed, max_attempts=5, max_group=100) == Proceed(64), "the last group had only two left"
+    assert after_claim(killed, max_attempts=5, max_group=10) == Proceed(10)
+    assert after_claim(killed, max_attempts=1, max_group=100) == Proceed(1), "it is the last attempt"
+    again = killed.with_rows([claim(67, 3, previous="crashed")])
+    assert after_claim(again, max_attempts=5, max_group=100) == Proceed(1), "an input may be what kills"
+    grown = [*group(67, [67], epoch=3), *group(68, [68, 69], epoch=3), *group(70, [*range(70, 74)], epoch=3)]
+    later = again.with_rows([*grown, claim(74, 4, previous="crashed")])
+    assert after_claim(later, max_attempts=5, max_group=100) == Proceed(4), "doubling goes on where it was"
+
+
+def test_files_of_an_attempt_that_are_lost_split_no_group_however_often() -> None:
+    assert after_failure(FilesLost.retry, group_size=100, attempts=0, max_attempts=5) == EndRun()
+    lost = {"id": FilesLost.id, "message": "tasks wrote 5 rows, and this process does not find them"}
+    history = RegionHistory.from_rows([claim(1, n, previous="failed", error=lost) for n in range(1, 6)])
+    assert after_claim(history, max_attempts=5, max_group=100) == Proceed(100)
+    assert isinstance(after_claim(history, max_attempts=4, max_group=100), Halt)
+
+
 @pytest.mark.seed("DX3")
-@pytest.mark.parametrize("kind", [EnvironmentFailed, WorkerDied])
-def test_a_group_that_the_environment_failed_is_whole_again_once(kind: type[EnvironmentFailed]) -> None:
+@pytest.mark.parametrize("kind", [EnvironmentFailed, WorkerDied, SparkLost])
+def test_a_group_that_the_environment_failed_is_whole_again_once(kind: type[DrainmarkError]) -> None:
     error = {"id": kind.id, "message": "an executor was lost"}
     history = RegionHistory.from_rows([claim(1, 1), claim(1, 2, previous="failed", error=error)])
     assert after_claim(history, max_attempts=5, max_group=100) == Proceed(100)
