@@ -107,10 +107,10 @@ def _fields(region: str, judgement: Judgement) -> dict[str, Any]:
 
 def judgements(workplace: Workplace, region: RegionPlan) -> Iterator[Judgement]:
     """Yield the result of every check, from the checkpoint table and the tables' statistics, without Spark."""
-    history = workplace.history(region.name)
-    present = present_of(workplace, region.name)
-    yield _same_id(workplace, region, history, is_owned=present.is_owned)
-    yield not_halted(region.name, history, present.state(history))
+    moment = present_of(workplace, region.name).moment
+    history = moment.history
+    yield _same_id(workplace, region, history, is_owned=moment.living is not None)
+    yield not_halted(region.name, history, moment.state)
     yield _quarantine_ratio(region, history)
     yield _rewind_horizon(history, region.parameters.rewind_horizon)
     yield from (_met(each, history) for each in _expectations(region))

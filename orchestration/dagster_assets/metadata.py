@@ -13,7 +13,6 @@ from typing import Any
 import dagster as dg
 
 from drainmark.jobs.printable import markdown_code, printable, printable_cell
-from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.region_run import GroupReport
 from drainmark.orchestration.views.metrics import Present, lag_seconds
@@ -81,11 +80,12 @@ def group_metadata(report: GroupReport) -> dict[str, Any]:
     }
 
 
-def standing_metadata(history: RegionHistory, present: Present) -> dict[str, Any]:
+def standing_metadata(present: Present) -> dict[str, Any]:
     """Return the status of a region for its checkpoint table's page; all numbers are always present, for plots."""
+    history = present.moment.history
     waiting = time.time() - present.oldest_pending_at if present.oldest_pending_at is not None else 0.0
     return {
-        "drainmark/state": present.state(history).value,
+        "drainmark/state": present.moment.state.value,
         "drainmark/attempts": history.attempts,
         "drainmark/lag_seconds": round(lag_seconds(history), 3),
         "drainmark/pending_triggers": present.pending or 0,

@@ -54,8 +54,8 @@ def show_verb(
         log: stores an event, of a run or without a run.
     """
     verb, facts, _ = done
-    history = workplace.history(region)
-    standing = standing_metadata(history, present_of(workplace, region))
+    present = present_of(workplace, region)
+    history, standing = present.moment.history, standing_metadata(present)
     made: Iterable[Event] = ()
     if verb == "reset" and facts["to"] is not None:
         runs = _tag_withdrawn(instance, history, facts["withdrawn"])

@@ -137,8 +137,7 @@ class RegionSteps:
             numbers: dict[str, Any] = {}
             if slot.reports:
                 numbers = group_metadata(slot.reports[-1])  # without them, this event would be a gap in every plot
-                present = present_of(self.workplace, self.region.name)
-                numbers |= standing_metadata(self.workplace.history(self.region.name), present)
+                numbers |= standing_metadata(present_of(self.workplace, self.region.name))
                 ids = f"{slot.reports[0].first_id}..{slot.reports[-1].last_id}"
                 context.instance.add_run_tags(context.run_id, {IDS_TAG: ids})
             table = dg.MetadataValue.md(groups_table(slot.reports))

@@ -87,9 +87,8 @@ class Pulse:
 
     def standing(self) -> dict[str, Any]:
         """Return the status of the region, and the groups at work."""
-        history = self.run.owner.history
-        present = present_of(self.workplace, self.region.name)
-        return {**standing_metadata(history, present), **work_metadata(self._at_work(self.run.at_work()))}
+        present = present_of(self.workplace, self.region.name, lambda: self.run.owner.history)
+        return {**standing_metadata(present), **work_metadata(self._at_work(self.run.at_work()))}
 
     def _at_work(self, groups: Mapping[str, Group]) -> dict[str, tuple[Group, float]]:
         now, before = self.clock(), self._begun

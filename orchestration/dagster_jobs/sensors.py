@@ -41,10 +41,10 @@ from drainmark.orchestration.discovery.source_watch import LOOK_SECONDS, FolderW
 from drainmark.orchestration.runs.failures_before_claim import claim_and_halt
 from drainmark.orchestration.runs.halt_hook import make_up
 from drainmark.orchestration.runs.idle_wait import linger_seconds
+from drainmark.orchestration.views.moment import Moment, moment_of
 from drainmark.orchestration.workplace.code_digest import code_digest
 from drainmark.orchestration.workplace.region_sources import has_folder, has_threads, source_folder, source_of
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.registry.lease import describe
 
 REQUESTS_A_TICK = 20
 FRUITLESS_BACK_OFF_SECONDS = 300.0
@@ -170,17 +170,17 @@ class RegionTicks:
         for reason in runs.reap():
             context.log.warning(f"given up: {reason}")
         runs.count_dead(self.code)
-        history = self.workplace.history(self.region.name)
         if not self._scans.run(self.workplace, self.region):
             box = self.workplace.settings.sensor_time_box_seconds
             return _skipped(f"the scan goes on: it took longer than {box:g} s, the next tick looks again", cursor)
+        active, moment = self._now(runs)
+        history = moment.history
         if (why_not := self.why_not(history)) is not None:
             return _skipped(why_not, cursor)
-        active = runs.active()
         if self.region.parameters.runs == Runs.PER_TRIGGER.value:
-            wanted = self._one_run_a_trigger(history, active, cursor, runs)
+            wanted = self._one_run_a_trigger(moment, active, cursor, runs)
         else:
-            wanted = self._one_run(history, active, cursor, runs)
+            wanted = self._one_run(moment, active, cursor, runs)
         if isinstance(wanted, str):
             return _skipped(wanted, cursor)
         now = time.time()
@@ -206,33 +206,45 @@ class RegionTicks:
     def code(self) -> str:
         return code_digest(self.origin, self.workplace.settings.project_root)
 
+    def _now(self, runs: RegionRuns) -> tuple[list[dg.DagsterRun], Moment]:
+        """Return the active runs, and then the region: a run that ends in between has handed it over by then.
+
+        In the other order it would seem that its owner died, and an empty run would be started to recover the region.
+        """
+        active = runs.active()
+        return active, moment_of(self.workplace, self.workplace.registry, self.region.name)
+
     def _one_run(
-        self, history: RegionHistory, active: list[dg.DagsterRun], cursor: Cursor, runs: RegionRuns
+        self, moment: Moment, active: list[dg.DagsterRun], cursor: Cursor, runs: RegionRuns
     ) -> list[dg.RunRequest] | str:
+        history = moment.history
         if active:
             return _busy(active, history)
         pending = self.workplace.registry.pending_count(self.region.name)
         is_due = pending or self._hosts_starts() or needs_recovery(history) or self._is_lifted(history)
-        if not (is_due or self._watch(runs)):
-            return self._idle(history)
-        if (owner := self._owner()) is not None:
+        if not is_due:
+            if not self._watch(runs):
+                return self._idle(history)
+            _, moment = self._now(runs)
+        if (owner := self._owner(moment)) is not None:
             return owner
         key = f"{self.region.name}:{history.epoch}:{cursor.ticks}"
         return [self.request(key, {"scan": False})]
 
     def _one_run_a_trigger(
-        self, history: RegionHistory, active: list[dg.DagsterRun], cursor: Cursor, runs: RegionRuns
+        self, moment: Moment, active: list[dg.DagsterRun], cursor: Cursor, runs: RegionRuns
     ) -> list[dg.RunRequest] | str:
-        if active or not needs_recovery(history):
+        if active or not needs_recovery(moment.history):
             self._watch(runs)
-            active = runs.active()
+            active, moment = self._now(runs)
+        history = moment.history
         taken = len(active)  # the active runs take the first pending triggers
         waiting = self.workplace.registry.triggers.pending(self.region.name, taken + REQUESTS_A_TICK)[taken:]
         if not waiting and not active and needs_recovery(history):
-            return self._one_run(history, active, cursor, runs)
+            return self._one_run(moment, active, cursor, runs)
         if not waiting:
             return _busy(active, history) if active else self._idle(history)
-        if not active and (owner := self._owner()) is not None:
+        if not active and (owner := self._owner(moment)) is not None:
             return owner
         return [
             self.request(
@@ -288,10 +300,9 @@ class RegionTicks:
             with suppress(OSError, DrainmarkError):
                 self.workplace.engine.prepare()
 
-    def _owner(self) -> str | None:
+    def _owner(self, moment: Moment) -> str | None:
         """Return a skip reason that names the live owner of the region; None if there is none."""
-        owner = describe(self.workplace.registry, self.region.name, lease_seconds=self.workplace.settings.lease_seconds)
-        if owner is None or not owner.is_alive:
+        if (owner := moment.living) is None:
             return None
         since = owner.acquired_at.isoformat(timespec="seconds")
         return f"owned by pid {owner.pid} on {owner.host} since {since}: drainmark status {self.region.name}"

@@ -19,9 +19,11 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.newest_rows import NewestRows
 from drainmark.orchestration.pages.page import page
 from drainmark.orchestration.views import SHOWN_STATES
+from drainmark.orchestration.views.moment import moment_of
 from drainmark.orchestration.views.region_report import RegionFacts, region_report, rows_wanted
-from drainmark.orchestration.views.status import status_of
+from drainmark.orchestration.views.status import status_at
 from drainmark.orchestration.workplace.declaration import noted_folder
+from drainmark.orchestration.workplace.workplace import looks
 from drainmark.resources.storage.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -62,12 +64,12 @@ def report_of(
     Args:
         graph: see `known_graph`.
     """
-    is_there = checkpoint.exists()
-    history = checkpoint.history() if is_there else RegionHistory()
+    is_there, registry = checkpoint.exists(), looks(workplace)
+    moment = moment_of(workplace, registry, region, checkpoint.history if is_there else RegionHistory)
     newest = checkpoint.newest(rows=rows_wanted(last), states=last) if is_there else NewestRows()
     facts = RegionFacts(
-        status=status_of(workplace, region, history),
-        history=history,
+        status=status_at(workplace, registry, region, moment),
+        history=moment.history,
         newest=newest,
         graph=graph,
         folder=noted_folder(workplace, region),

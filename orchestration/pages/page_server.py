@@ -82,7 +82,7 @@ class Pages:
         return page(report_of(place, region, place.store(region).checkpoint, known_graph(place.home, region)))
 
     def _state(self, region: str) -> str:
-        return str(status_of(self.workplace, region, self.workplace.history(region))["state"])
+        return str(status_of(self.workplace, region)["state"])
 
 
 class PageServer(ThreadingHTTPServer):

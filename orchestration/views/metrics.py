@@ -9,7 +9,7 @@ A process that is killed leaves the file unchanged; `drainmark metrics` counts a
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.protocol.counters import UNMET, Totals
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.manifest import TableRole
-from drainmark.jobs.protocol.region_state import state_of
 from drainmark.jobs.protocol.transitions import State
 from drainmark.jobs.state.runs import runs_of
+from drainmark.orchestration.views.moment import Moment, moment_of
 from drainmark.orchestration.views.stage_progress import channels_of, stages_of
 from drainmark.resources.storage.whole_file import write_whole
 
@@ -46,7 +46,7 @@ class Metric:
 
 def region_metrics(workplace: Workplace, region: str) -> list[Metric]:
     """Return the current metrics of a region."""
-    return _metrics(workplace.history(region), present_of(workplace, region))
+    return _metrics(present_of(workplace, region))
 
 
 def as_text(metrics: Mapping[str, Sequence[Metric]]) -> str:
@@ -130,7 +130,7 @@ class MetricsFile:
     def write(self) -> None:
         """Write the file atomically, so that a collector never reads half of it."""
         self._written = time.monotonic()
-        metrics = _metrics(self.checkpoint.history(), present_of(self.workplace, self.region))
+        metrics = _metrics(present_of(self.workplace, self.region, self.checkpoint.history))
         write_whole(metrics_path(self.workplace, self.region), as_text({self.region: metrics}))
 
 
@@ -139,43 +139,36 @@ class MetricsFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Present:
-    """The facts that only the registry has; the defaults if the registry is lost.
+    """A region at a moment, with what the registry knows of its triggers; None if the registry is lost.
 
     Attributes:
         oldest_pending_at: time at which the next pending file was found, seconds since 1970 UTC; None without one.
     """
 
-    told: str | None = None
-    is_owned: bool = False
+    moment: Moment
     pending: int | None = None
     oldest_pending_at: float | None = None
 
-    def state(self, history: RegionHistory) -> State:
-        """Return the state of the region."""
-        return state_of(history, self.told, is_owned=self.is_owned)
 
-
-def present_of(workplace: Workplace, region: str) -> Present:
-    """Read the facts from the registry that the checkpoint table does not have."""
+def present_of(workplace: Workplace, region: str, read: Callable[[], RegionHistory] | None = None) -> Present:
+    """Read a region's facts; see `moment_of`."""
     from drainmark.orchestration.workplace.workplace import existing_registry
-    from drainmark.resources.registry.lease import describe
 
     registry = existing_registry(workplace)
+    moment = moment_of(workplace, registry, region, read)
     if registry is None:
-        return Present()
-    owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds)
+        return Present(moment=moment)
     waiting = registry.triggers.pending(region, 1)
     return Present(
-        told=registry.region_info(region).state,
-        is_owned=owner is not None and owner.is_alive,
+        moment=moment,
         pending=registry.pending_count(region),
         oldest_pending_at=waiting[0].discovered_at.timestamp() if waiting else None,
     )
 
 
-def _metrics(history: RegionHistory, present: Present) -> list[Metric]:
+def _metrics(present: Present) -> list[Metric]:
+    history, state = present.moment.history, present.moment.state
     totals = history.totals
-    state = present.state(history)
     gauges: list[tuple[str, str, float | None]] = [
         ("halted", "1 while the region waits for an operator", int(history.halt is not None)),
         ("committed_sequence_id", "last completed drain: newest committed sequence id in force", history.committed_id),

@@ -17,8 +17,8 @@ from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKin
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import REGISTERED, WITHOUT_NAMES
 from drainmark.jobs.protocol.records.triggers import DROPPED, PERIOD, TriggerStatus
-from drainmark.jobs.protocol.region_state import state_of
 from drainmark.jobs.protocol.transitions import State
+from drainmark.orchestration.views.moment import Moment, moment_of
 from drainmark.orchestration.views.remedies import remedies
 from drainmark.orchestration.views.stage_progress import channels_of, stages_of
 from drainmark.orchestration.workplace.declaration import (
@@ -57,10 +57,15 @@ def known_statuses(workplace: Workplace, reference: str) -> list[dict[str, Any]]
     return [_status(workplace, registry, region, said) for region, said in known.items()]
 
 
-def status_of(workplace: Workplace, region: str, history: RegionHistory) -> dict[str, Any]:
-    """Return the status of one region from a history that the caller has read; its code is not opened."""
+def status_of(workplace: Workplace, region: str) -> dict[str, Any]:
+    """Return the status of one region; its code is not opened."""
     registry = looks(workplace)
-    return _status(workplace, registry, region, noted(workplace, region, registry) or Declared(), history)
+    return status_at(workplace, registry, region, moment_of(workplace, registry, region))
+
+
+def status_at(workplace: Workplace, registry: Looks | None, region: str, moment: Moment) -> dict[str, Any]:
+    """Return the status of one region at a moment that the caller has read; its code is not opened."""
+    return _status(workplace, registry, region, noted(workplace, region, registry) or Declared(), moment)
 
 
 def _regions(workplace: Workplace, registry: Looks | None, name: str | None) -> dict[str, Declared]:
@@ -83,19 +88,13 @@ def _regions(workplace: Workplace, registry: Looks | None, name: str | None) -> 
 
 
 def _status(
-    workplace: Workplace, registry: Looks | None, region: str, known: Declared, history: RegionHistory | None = None
+    workplace: Workplace, registry: Looks | None, region: str, known: Declared, moment: Moment | None = None
 ) -> dict[str, Any]:
-    from drainmark.resources.registry.owners import describe
-
-    history = history if history is not None else workplace.history(region)
-    owner, info, pending = None, None, None
-    if registry is not None:
-        owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds)
-        info = registry.region_info(region)
-        is_lost = info.epoch == 0 and bool(history.states)
-        pending = None if is_lost else registry.pending_count(region) - _committed_unnoted(registry, region, history)
-    alive = owner if owner is not None and owner.is_alive else None
-    state = state_of(history, info.state if info else None, is_owned=alive is not None)
+    moment = moment or moment_of(workplace, registry, region)
+    history, info, owner, alive, state = moment.history, moment.info, moment.owner, moment.living, moment.state
+    pending = None
+    if registry is not None and info is not None and not (info.epoch == 0 and history.states):
+        pending = registry.pending_count(region) - _committed_unnoted(registry, region, history)
     return {
         "region": region,
         "state": state.value,

@@ -275,6 +275,22 @@ def test_one_run_a_trigger_at_most_twenty_a_tick(
     assert "NOT_STARTED" in ticker.reason()
 
 
+def test_a_run_that_ends_while_its_tick_watches_is_not_followed_by_an_empty_one(
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticker = Ticker(definitions(place, write_application(tmp_path, ', runs="per_trigger"')), instance)
+    run, owner = started(instance, ticker.run()), region_owner(place, REGION)
+    owner.claim()
+
+    def ends(*_: object) -> bool:
+        owner.release(Outcome.CLEAN)
+        instance.report_dagster_event(dg.DagsterEvent(dg.DagsterEventType.PIPELINE_SUCCESS.value, JOB), run.run_id)
+        return False
+
+    monkeypatch.setattr(RegionTicks, "_watch", ends)
+    assert "nothing is pending" in ticker.reason()
+
+
 def test_a_halted_region_waits_for_its_operator(ticker: Ticker, place: Workplace, tmp_path: Path) -> None:
     drop(tmp_path, "0.csv", "a,1\n")
     owner = region_owner(place, REGION)

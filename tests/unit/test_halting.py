@@ -95,7 +95,7 @@ def test_a_halt_that_was_asked_for_stays_across_a_rewind(fed: HandFed, told: Pat
     for to in (2, 1, None):
         stays = f"the region stays halted; go on with: drainmark resume {REGION}"
         assert reset(place, to) == ("stays", [stays, f"{REGION} is halted; go on with: drainmark resume {REGION}"])
-        found = status_of(place, REGION, place.history(REGION))
+        found = status_of(place, REGION)
         assert (found["state"], found["halt_reason"]) == ("HALTED", "bad prices")
     assert place.registry.region_info(REGION).state == "HALTED"
     assert [event["event"] for event in events(told)] == ["halted"], "it is the same halt"
@@ -112,10 +112,10 @@ def test_a_rewind_that_dies_under_a_halt_is_unhealthy_until_it_is_finished_and_h
     with pytest.raises(InjectedFailure):
         reset(place, 1)
     failpoints.arm("")
-    assert status_of(place, REGION, place.history(REGION))["state"] == "UNHEALTHY"
+    assert status_of(place, REGION)["state"] == "UNHEALTHY"
     with owning(region_owner(place, REGION)):
         pass
-    assert status_of(place, REGION, place.history(REGION))["state"] == "HALTED"
+    assert status_of(place, REGION)["state"] == "HALTED"
     assert place.registry.region_info(REGION).state == "HALTED"
 
 
@@ -171,7 +171,7 @@ def test_a_loss_is_accepted_by_resume_only_if_the_source_says_so(place: Workplac
     changed = InputChanged("b.txt was committed and is another file now", remedy=remedy)
     with owning(region_owner(place, REGION)) as owner:
         owner.halts.halt(changed.message, trigger=None, operator="ev", error=changed.to_json())
-    assert status_of(place, REGION, place.history(REGION))["remedies"] == [command]
+    assert status_of(place, REGION)["remedies"] == [command]
 
 
 def test_each_halt_is_told(place: Workplace, told: Path) -> None:

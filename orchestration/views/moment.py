@@ -1,0 +1,78 @@
+"""A region at one moment: its past is in the checkpoint table, its owner in the registry, and both change meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.region_state import state_of
+from drainmark.jobs.protocol.transitions import State
+
+if TYPE_CHECKING:
+    from drainmark.orchestration.workplace.workplace import Workplace
+    from drainmark.resources.registry.owners import Owner
+    from drainmark.resources.registry.queries import Looks, RegionInfo
+
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """What both stores say; no owner came or left between the two answers.
+
+    Attributes:
+        owner: who holds the lease, alive or not; None if nobody does, or the registry is lost.
+        info: of the registry; None if it is lost.
+    """
+
+    history: RegionHistory
+    owner: Owner | None = None
+    info: RegionInfo | None = None
+
+    @property
+    def living(self) -> Owner | None:
+        """Return the owner if it is alive."""
+        return self.owner if self.owner is not None and self.owner.is_alive else None
+
+    @property
+    def whose(self) -> tuple[object, ...]:
+        """Return what changes with each owner that takes the lease, claims, or gives the lease up."""
+        epoch = self.info.epoch if self.info is not None else None
+        return epoch, self.owner and (self.owner.run_id, self.owner.acquired_at, self.owner.is_alive)
+
+    @property
+    def state(self) -> State:
+        """Return the state of the region."""
+        return state_of(self.history, self.info.state if self.info else None, is_owned=self.living is not None)
+
+
+def moment_of(
+    workplace: Workplace, registry: Looks | None, region: str, read: Callable[[], RegionHistory] | None = None
+) -> Moment:
+    """Read both stores of a region.
+
+    If an owner came or left meanwhile, they are read again: with the history from before and the lease from after a
+    clean hand-over the owner would seem to have died, and so it would with the lease from before a claim.
+
+    Args:
+        registry: None if it is lost.
+        read: reads the checkpoint table, by default that of the workplace.
+    """
+    from drainmark.resources.registry.owners import describe
+
+    read = read or (lambda: workplace.history(region))
+    if registry is None:
+        return Moment(history=read())
+
+    def look(history: RegionHistory) -> Moment:
+        owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds)
+        return Moment(history=history, owner=owner, info=registry.region_info(region))
+
+    found = look(RegionHistory())
+    for _ in range(_TRIES):
+        before, found = found, look(read())
+        if before.whose == found.whose:
+            break
+    return found
