@@ -53,6 +53,11 @@ def files_behind(workplace: Workplace, row: CheckpointRow) -> list[InputFile]:
     return [InputFile(file.uri, file.identity, start) for start, file in _listed(workplace, row)]
 
 
+def is_quarantined_whole(row: CheckpointRow) -> bool:
+    """Say whether nothing of a state's file was read, so that no table but the quarantine has rows of it."""
+    return "reason" in row.detail
+
+
 def skipping_starts(workplace: Workplace, region: str) -> frozenset[str]:
     """Return the starts that read a slice without the files that are gone; none if the region's code is not found."""
     found = load_region(workplace, region)

@@ -17,14 +17,19 @@ from typing import Any, Literal, NamedTuple
 from drainmark.jobs.errors import Owned, RewindRefused, UnknownName, UsageError
 from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
-from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
+from drainmark.jobs.protocol.records.triggers import FILE, Trigger, TriggerStatus, kind_of
 from drainmark.jobs.protocol.repairs import Repair
 from drainmark.jobs.protocol.rewind_steps import Rewind, TableStep, TriggersReturn
 from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.regions.formatting import counted
-from drainmark.orchestration.discovery.state_inputs import files_behind, lost_slices, skipping_starts
+from drainmark.orchestration.discovery.state_inputs import (
+    files_behind,
+    is_quarantined_whole,
+    lost_slices,
+    skipping_starts,
+)
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.table_repair import claim_to_rewind, repairs_on_the_way
 from drainmark.orchestration.views.status import commit_times
@@ -155,7 +160,7 @@ def _rewinding(workplace: Workplace, history: RegionHistory, plan: ResetPlan, to
     store = workplace.store(plan.region)
     rewind = reach_of(store, history, to, plan.horizon)
     above = history.triggers_above(to)
-    lost = _lost_inputs(workplace, above)
+    lost = _lost_inputs(workplace, history, above)
     repairs = repairs_on_the_way(store, plan.region, history, to)
     harmed = {repair.table for repair in repairs}
     tables = (
@@ -235,9 +240,15 @@ class _Lost(NamedTuple):
     passed: frozenset[str]
 
 
-def _lost_inputs(workplace: Workplace, rows: Sequence[CheckpointRow]) -> _Lost:
-    files = [(row.trigger_uri or "", file) for row in rows for file in files_behind(workplace, row)]
-    gone_files, changed_files = workplace.inputs.lost([(file.uri, file.identity) for _, file in files])
+def _lost_inputs(workplace: Workplace, history: RegionHistory, rows: Sequence[CheckpointRow]) -> _Lost:
+    with_rows = [row for row in rows if not _has_no_rows(history, row)]
+    files = [(row.trigger_uri or "", file) for row in with_rows for file in files_behind(workplace, row)]
+    known = {file.uri for _, file in files}
+    # A file of which no row is in any table may be gone, which ends its replay; if it changed, nothing is lost.
+    empty = [row for row in rows if _has_no_rows(history, row) and row.trigger_uri not in known]
+    files += [(row.trigger_uri or "", file) for row in empty for file in files_behind(workplace, row)]
+    gone_files, changed = workplace.inputs.lost([(file.uri, file.identity) for _, file in files])
+    changed_files = [uri for uri in changed if uri in known]
     gone_slices, changed_slices = lost_slices(workplace, rows)
     skipping = skipping_starts(workplace, rows[0].region) if gone_files else ()
 
@@ -248,6 +259,13 @@ def _lost_inputs(workplace: Workplace, rows: Sequence[CheckpointRow]) -> _Lost:
     gone = tuple(dict.fromkeys([*triggers(gone_files), *gone_slices]))
     changed = tuple(dict.fromkeys([*triggers(changed_files), *changed_slices]))
     return _Lost(gone, changed, frozenset([*triggers(gone_files, skipping), *gone_slices, *changed_slices]))
+
+
+def _has_no_rows(history: RegionHistory, row: CheckpointRow) -> bool:
+    """Say whether no table has rows of a state: its file was quarantined whole, or processed again at a later id."""
+    if row.kind is not RowKind.STATE or kind_of(row.trigger_identity or {}) != FILE:
+        return False
+    return is_quarantined_whole(row) or history.replaced_by(row.sequence_id) is not None
 
 
 def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -> dict[str, Any]:
@@ -272,7 +290,7 @@ def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -
     with owning(owner, claim_to_rewind(owner, plan.to)):
         if plan.to is not None:
             _require_planned(plan, owner.history)
-            pending = owner.rewind(plan.to, plan.horizon, _passed(workplace, owner.history.triggers_above(plan.to)))
+            pending = owner.rewind(plan.to, plan.horizon, _passed(workplace, owner.history, plan.to))
         history = owner.history
     return {
         "region": plan.region,
@@ -294,9 +312,10 @@ def _require_planned(plan: ResetPlan, history: RegionHistory) -> None:
         raise RewindRefused(msg, remedy="nothing was rewound: repeat the command, and look at its new plan")
 
 
-def _passed(workplace: Workplace, rows: Sequence[CheckpointRow]) -> list[CheckpointRow]:
-    """Return the states whose input no run can read again."""
-    passed = _lost_inputs(workplace, rows).passed
+def _passed(workplace: Workplace, history: RegionHistory, to: int) -> list[CheckpointRow]:
+    """Return the states above an id whose input no run can read again."""
+    rows = history.triggers_above(to)
+    passed = _lost_inputs(workplace, history, rows).passed
     return [row for row in rows if row.trigger_uri in passed and row.trigger_order is not None]
 
 

@@ -13,6 +13,7 @@ from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
+from drainmark.orchestration.discovery.state_inputs import is_quarantined_whole
 from drainmark.orchestration.verbs.backfill import Wanted, queue
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -34,7 +35,7 @@ def quarantined_files(workplace: Workplace, region: str) -> list[dict[str, Any]]
         {
             "sequence_id": number,
             "file": state.trigger_uri,
-            "is_whole": _is_whole(state),
+            "is_whole": is_quarantined_whole(state),
             "rows_in": state.rows_in,
             "rows_quarantined": state.detail["rows_quarantined"],
             "reasons": [reason for reason, _ in reasons[number].most_common(_REASONS)],
@@ -83,7 +84,7 @@ def redrive(workplace: Workplace, region: str, file: str, *, dry_run: bool = Fal
         again = f"drainmark backfill {region} --input {shell_word(pattern)} --again"
         remedy = f"to read it in place of {newest}: {again}"
         raise UsageError(msg, remedy=remedy)
-    if not _is_whole(state):
+    if not is_quarantined_whole(state):
         msg = f"{uri} was read, less {state.detail['rows_quarantined']} of {state.rows_in} rows"
         before = history.states.ids.at_most(number - 1) or INITIAL_ID
         remedy = (
@@ -142,7 +143,3 @@ def _named(workplace: Workplace, region: str, history: RegionHistory, name: str)
         remedy = nearest(name, known) if known else f"drainmark quarantine list {region}"
         raise UnknownName(f"nothing of {name!r} is quarantined in region {region!r}", remedy=remedy)
     return found
-
-
-def _is_whole(state: CheckpointRow) -> bool:
-    return "reason" in state.detail

@@ -1,0 +1,70 @@
+"""Which inputs a rewind says are lost: only those of which rows cannot come back (N5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from by_hand import HandFed
+
+from drainmark.jobs.errors import RewindRefused
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.orchestration.verbs import interventions, quarantine
+from drainmark.orchestration.verbs.backfill import Wanted, queue
+from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
+
+
+@dataclass
+class Refusing(HandFed):
+    """A hand-fed region that quarantines a file whole if it is empty."""
+
+    def group(self, count: int) -> StagedGroup:
+        staged = super().group(count)
+        refused = {number: "is no file of values" for number, rows in staged.rows_in.items() if not rows}
+        return replace(staged, refused=refused, rows_quarantined=dict.fromkeys(refused, 1))
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Iterator[Refusing]:
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    region = Refusing(place, tmp_path / "in")
+    for name, values in (("a", ["a1"]), ("b", [])):
+        region.write(name, values)
+        region.add(name)
+    region.drain()
+    yield region
+    place.registry.close()
+
+
+def lost(fed: Refusing, to: int) -> tuple[list[str], list[str]]:
+    plan = plan_reset(fed.workplace, fed.region, RewindTarget(to=to))
+    return [Path(uri).name for uri in plan.gone], [Path(uri).name for uri in plan.changed]
+
+
+@pytest.mark.parametrize("is_redriven", [True, False])
+def test_a_file_that_was_quarantined_whole_and_fixed_is_not_lost(fed: Refusing, is_redriven: bool) -> None:
+    fed.write("b", ["b1"])
+    if is_redriven:
+        assert quarantine.redrive(fed.workplace, fed.region, "b")["queued"] == 1
+        fed.drain()
+    assert lost(fed, 1) == ([], [])
+    interventions.reset(fed.workplace, plan_reset(fed.workplace, fed.region, RewindTarget(to=1)))
+    (fed.inbox / "a").write_text("other\n")
+    assert lost(fed, 0) == ([], ["a"]), "the rows of this file cannot come back"
+    with pytest.raises(RewindRefused, match="accept-loss"):
+        interventions.reset(fed.workplace, plan_reset(fed.workplace, fed.region, RewindTarget(to=0)))
+
+
+def test_a_file_that_was_processed_again_in_its_place_is_not_lost(fed: Refusing) -> None:
+    fed.write("a", ["a1", "a2"])
+    assert queue(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / "a"), again=True), dry_run=False)["queued"]
+    fed.drain()
+    assert lost(fed, 0) == ([], [])
+    fed.write("a", ["a9"])
+    assert lost(fed, 0) == ([], ["a"])
+    (fed.inbox / "a").unlink()
+    assert lost(fed, 0) == (["a"], [])
