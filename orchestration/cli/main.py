@@ -106,6 +106,7 @@ def _options(
 
 def main() -> NoReturn:
     """Run the command line and end the process, without waiting for daemon threads and the JVM's pipes."""
+    _have_streams()
     arguments = _verb_first(sys.argv[1:])
     _arm(as_json="--json" in arguments)
     _keep_errors()
@@ -127,6 +128,21 @@ def main() -> NoReturn:
     os._exit(code)
 
 
+def _have_streams() -> None:
+    """Put the null device where the caller closed a standard stream: else the next file of ours would be in its place.
+
+    What is printed would then be written into that file.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
 def _arm(*, as_json: bool) -> None:
     try:
         arm_from_environment()
@@ -141,8 +157,7 @@ def _keep_errors() -> None:
 
     So messages of that time are still visible, e.g. that the run was interrupted.
     """
-    if sys.stderr is not None:  # it is not closed
-        sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, encoding=sys.stderr.encoding, errors=sys.stderr.errors)
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, encoding=sys.stderr.encoding, errors=sys.stderr.errors)
 
 
 def invoke(arguments: Sequence[str]) -> int:

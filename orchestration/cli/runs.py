@@ -78,7 +78,11 @@ def run(
         else:
             drop_states(place, opened, regions, drop or ())
             options = RunOptions(seconds=seconds, max_group=max_group, attempts=attempts)
-            with Interruption() as interruption, _progress(place.engine, nouns) as watch:
+            with (
+                Interruption() as interruption,
+                output.while_heard(interruption.event.set),
+                _progress(place.engine, nouns) as watch,
+            ):
                 run_id = uuid.uuid4().hex
                 loops = run_application(
                     place, opened, regions, options=options, watch=watch, run_id=run_id, interruption=interruption

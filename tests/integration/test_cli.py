@@ -141,6 +141,23 @@ def fresh(engine: SparkEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str
 # --- run, status, history, show -----------------------------------------------------------------------------------
 
 
+def test_a_run_whose_reader_goes_hands_the_region_over_and_the_next_one_goes_on(
+    fresh: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in TEXTS:
+        fresh.write(name, TEXTS[name])
+    run = ["run", "word_count", "--input", str(fresh.inbox), "--home", str(fresh.home), "--max-group", "1"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    with monkeypatch.context() as piped, os.fdopen(writing, "w", buffering=1) as pipe:
+        piped.setattr(sys, "stderr", pipe)
+        assert invoke(run) == 141
+    status, committed = fresh.status(), len(fresh.history())
+    assert (status["state"], status["owner"], status["consecutive_reset_attempts"]) == ("STARTED", None, 0)
+    assert 1 <= committed < len(TEXTS)
+    assert fresh.run()["regions"][0]["triggers"] == len(TEXTS) - committed
+
+
 @pytest.mark.seed("NU4")
 def test_status_and_history_have_every_field_of_the_contract(project: Project) -> None:
     status = project.status()

@@ -649,6 +649,42 @@ def test_a_reader_that_goes_ends_the_process_in_silence(tmp_path: Path, argument
     assert (ended.returncode, ended.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
+def test_streams_that_are_closed_before_the_start_are_the_null_device(tmp_path: Path, closed: str) -> None:
+    line = f'exec "{sys.executable}" -m drainmark.orchestration.cli.main operators --json {closed}'
+    ended = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+PRINTS = """
+import sys, threading
+from drainmark.jobs.errors import Interrupted
+from drainmark.orchestration.cli.terminal import output
+stopped = threading.Event()
+with output.while_heard(stopped.set):
+    for number in range(9):
+        print(number)  # as a function of the author may
+        output.note("a group is committed")
+        if stopped.is_set():
+            raise Interrupted("stopped")
+"""
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_run_whose_reader_goes_is_stopped_and_sees_no_error(tmp_path: Path, closed: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, closed: writing}
+    ended = subprocess.run([sys.executable, "-c", PRINTS], cwd=tmp_path, text=True, timeout=60, check=False, **streams)
+    os.close(writing)
+    assert ended.returncode == 1, "the traceback of BrokenPipeError, which the command line turns into 141"
+    if closed == "stdout":
+        assert "BrokenPipeError" in ended.stderr
+        assert "Interrupted" not in ended.stderr
+    else:
+        assert ended.stdout == "0\n"
+
+
 def test_the_application_may_be_left_out_where_the_project_has_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,15 +6,16 @@ Names and values are foreign text: control characters in them are always written
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
 
-from drainmark.jobs.errors import DrainmarkError
+from drainmark.jobs.errors import DrainmarkError, Interrupted
 from drainmark.jobs.printable import printable, printable_cell, printable_json
 from drainmark.orchestration.cli.terminal.tables import printed_table
 
@@ -30,8 +31,9 @@ def say(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Write a remark on standard error."""
-    sys.stderr.write(f"{printable(text)}\n")
+    """Write a remark on standard error; a verb goes on if nobody reads it any more."""
+    with suppress(BrokenPipeError):  # `main` finds out, at its last flush
+        sys.stderr.write(f"{printable(text)}\n")
 
 
 def waiting(text: str) -> None:
@@ -97,6 +99,60 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     return str(value)
+
+
+class _Heard(io.FileIO):
+    """A standard stream that, when its reader has closed it, calls a function and swallows all that is written."""
+
+    def __init__(self, number: int, on_closed: Callable[[], object]) -> None:
+        super().__init__(number, "w", closefd=False)
+        self._on_closed = on_closed
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            self._on_closed()
+            return len(data)
+
+
+def _heard(stream: TextIO, on_closed: Callable[[], object]) -> TextIO:
+    stream.flush()
+    try:
+        raw = _Heard(stream.fileno(), on_closed)
+    except OSError:  # it is in memory, in a notebook or a test
+        return stream
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding=stream.encoding, errors=stream.errors, line_buffering=True)
+
+
+@contextmanager
+def while_heard(stop: Callable[[], object]) -> Iterator[None]:
+    """While the block runs, call `stop` when the reader of standard output or error has closed it, as `head` does.
+
+    Nothing in the block gets an error for it, since that would look like a failure of what writes: a run, or a function
+    of the author that prints.
+
+    Raises:
+        BrokenPipeError: instead of the `Interrupted` with which the block ends because of `stop`.
+    """
+    closed: list[bool] = []
+
+    def gone() -> None:
+        closed.append(True)
+        stop()
+
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (_heard(stream, gone) for stream in before)
+    try:
+        yield
+    except Interrupted:
+        if closed:
+            raise BrokenPipeError from None
+        raise
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        sys.stdout, sys.stderr = before
 
 
 @contextmanager
