@@ -144,8 +144,8 @@ def fresh(engine: SparkEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_a_run_whose_reader_goes_hands_the_region_over_and_the_next_one_goes_on(
     fresh: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in TEXTS:
-        fresh.write(name, TEXTS[name])
+    for name, text in TEXTS.items():
+        fresh.write(name, text)
     run = ["run", "word_count", "--input", str(fresh.inbox), "--home", str(fresh.home), "--max-group", "1"]
     reading, writing = os.pipe()
     os.close(reading)
