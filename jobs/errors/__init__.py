@@ -73,10 +73,14 @@ class DrainmarkError(Exception):
         super().__init__(message)
 
     def __str__(self) -> str:
+        return printable(f"{self.told}{f' → {self.remedy}' if self.remedy else ''}")
+
+    @property
+    def told(self) -> str:
+        """Return the event and its place without the remedy, for a failure that Drainmark deals with by itself."""
         where = " at ".join(str(known) for known in (self.operator, self.location) if known)
         is_said = not self.operator and where in self.message
-        where = f" [{where}]" if where and not is_said else ""
-        return printable(f"{self.message}{where}{f' → {self.remedy}' if self.remedy else ''}")
+        return printable(f"{self.message}{f' [{where}]' if where and not is_said else ''}")
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the CLI's error object."""

@@ -97,7 +97,8 @@ class FailureHandling:
         if isinstance(decision, Leave | Stop):
             raise error
         self.owner.moved(_event_of(error))
-        self.report("failed", {"error": str(error), "triggers": len(pending), "decision": type(decision).__name__})
+        said = error.told if isinstance(decision, SplitGroup) else str(error)  # nothing is halted: nobody need fix it
+        self.report("failed", {"error": said, "triggers": len(pending), "decision": type(decision).__name__})
         if isinstance(decision, SplitGroup):
             self._tell_split(error, len(pending))
             self.backlog.split()
@@ -128,7 +129,7 @@ class FailureHandling:
 
     def _tell_split(self, error: DrainmarkError, triggers: int) -> None:
         """Report, and note in the registry, why a group is processed again in groups of one."""
-        self.report(SPLIT, {"triggers": triggers, "error": str(error)})
+        self.report(SPLIT, {"triggers": triggers, "error": error.told})
         self.split = {SPLIT: {"triggers": triggers, **described(error)}}
         self.note(described(error))
 

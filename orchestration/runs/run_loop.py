@@ -302,7 +302,9 @@ class RegionLoop:
             raise error
         settings = self.workplace.settings
         seconds = min(settings.retry_backoff_seconds * 2 ** (self.failures - 1), settings.retry_backoff_max_seconds)
-        self.watch.on_note(f"{self.region.name}: failure {self.failures}: {error}; again in {seconds:g} s")
+        # What is wrong with code or input needs nobody before the region is halted; what is wrong with a machine does.
+        said = error.told if error.retry is Retry.ATTEMPT else str(error)
+        self.watch.on_note(f"{self.region.name}: failure {self.failures}: {said}; again in {seconds:g} s")
         self.interruption.pause(seconds)
 
 

@@ -257,5 +257,5 @@ def test_rows_that_spark_wrote_and_nobody_finds_are_counted(
         require_here(stamp, where, files)
 
     monkeypatch.setattr(staging_module, "require_here", damaged)
-    with pytest.raises(AccountingError):
-        staging.write_frame(rows, damage)
+    with pytest.raises(AccountingError):  # a swapped file is found before the commit
+        staging_module.verify(tmp_path, staging.write_frame(rows, damage))
