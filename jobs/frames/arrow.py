@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,12 +16,53 @@ def frame_of(session: SparkSession, rows: pa.Table, schema: StructType | None = 
     They are passed in one chunk: Spark 4.2 stops at a chunk without rows, as joined tables may have, and silently loses
     the rows behind it.
 
+    Inside of a column everything may be null. Spark says that a member of a struct cannot be null, and gives it nulls
+    where the whole struct is null, as it is on one side of an outer join: Arrow refuses to convert such rows.
+
     Args:
         schema: the rows' types, if Arrow's do not tell them (times without a zone).
     """
-    whole = rows.combine_chunks()
+    import pyarrow as pa
+
+    relaxed = pa.schema([field.with_type(_nullable_inside(field.type)) for field in rows.schema])
+    whole = (rows if rows.schema.equals(relaxed) else rows.cast(relaxed)).combine_chunks()
     if schema is None and not whole.num_rows:  # Spark Connect needs types if there is no row
         from pyspark.sql.pandas.types import from_arrow_schema
 
         schema = from_arrow_schema(whole.schema)
-    return session.createDataFrame(whole) if schema is None else session.createDataFrame(whole, schema)
+    return session.createDataFrame(whole) if schema is None else session.createDataFrame(whole, _relaxed(schema))
+
+
+def _nullable_inside(kind: pa.DataType) -> pa.DataType:
+    """Return an Arrow type in which all that is nested may be null."""
+    import pyarrow as pa
+
+    def inside(field: pa.Field) -> pa.Field:
+        return field.with_type(_nullable_inside(field.type)).with_nullable(True)
+
+    if pa.types.is_struct(kind):
+        return pa.struct([inside(field) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(inside(kind.value_field))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(inside(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable_inside(kind.key_type), inside(kind.item_field))
+    return kind
+
+
+def _relaxed(schema: StructType) -> StructType:
+    """Return Spark's type of rows in which all that is nested in a column may be null."""
+    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+
+    def inside(kind: Any) -> Any:
+        if isinstance(kind, StructType):
+            return StructType([StructField(field.name, inside(field.dataType), True, field.metadata) for field in kind])
+        if isinstance(kind, ArrayType):
+            return ArrayType(inside(kind.elementType), True)
+        if isinstance(kind, MapType):
+            return MapType(inside(kind.keyType), inside(kind.valueType), True)
+        return kind
+
+    columns = [StructField(each.name, inside(each.dataType), each.nullable, each.metadata) for each in schema]
+    return StructType(columns)

@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 import drainmark as dm
+from drainmark import F
 from drainmark.jobs.errors import OperatorFailed
+from drainmark.jobs.frames.arrow import frame_of
 from drainmark.orchestration.testing.running import Result
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("NU1")]
 
@@ -120,3 +123,47 @@ def test_columns_that_do_not_fit_are_refused_before_anything_is_claimed(
     assert failed.value.location
     assert failed.value.remedy
     assert said in str(failed.value)
+
+
+@pytest.mark.parametrize("how", ["full", *(pytest.param(how, marks=pytest.mark.slow) for how in ("left", "right"))])
+def test_an_outer_join_of_columns_that_cannot_be_null_is_done_in_one_group(run_app: RunApp, how: str) -> None:
+    """Rows leave in the same group: Spark keeps a null struct for them, whose members it says cannot be null (N4)."""
+
+    def declare() -> None:
+        landed = landing()
+        ordered = dm.functor(
+            lambda orders: dm.select(orders, "number", "at", F.lit("web").alias("channel")),
+            name="ordered",
+            inputs=[landed["orders"]],
+        )
+        paid = dm.functor(
+            lambda payments: dm.select(payments, "number", "at", F.lit("card").alias("means")),
+            name="paid",
+            inputs=[landed["payments"]],
+        )
+        met = dm.join(ordered, paid, on="number", within=WITHIN, **TIMES, lateness=0, how=how, name="met")
+        dm.sink(met, dm.DeltaAppend("pairs"))
+
+    result = run_app(declare, {
+        "1-orders.csv": "1,2026-03-01T08:00:00Z\n2,2026-03-01T08:00:00Z\n",
+        "2-payments.csv": "1,2026-03-01T08:30:00Z,1\n3,2026-03-01T08:30:00Z,1\n",
+        "3-orders.csv": "9,2026-03-01T20:00:00Z\n",
+        "4-payments.csv": "9,2026-03-01T20:00:00Z,1\n",
+    })  # fmt: skip
+    found = {(row["number"], row["channel"], row["means"]) for row in result.sink("pairs")}
+    alone = {"left": {(2, "web", None)}, "right": {(3, None, "card")}}
+    wanted = {(1, "web", "card"), (9, "web", "card")}
+    assert found == wanted.union(*(rows for side, rows in alone.items() if how in (side, "full")))
+    assert result.status["split"] is None
+    assert len(result.groups) == 1
+
+
+@pytest.mark.parametrize("has_schema", [True, False])
+def test_null_structs_whose_members_cannot_be_null_go_to_spark_and_back(engine: SparkEngine, has_schema: bool) -> None:
+    one = "struct('x' as a, array(1) as b, struct('y' as c) as d)"
+    columns = (f"if(id = 0, {one}, null) as r", f"array({one}) as l", f"map('k', {one}) as m")
+    frame = engine.session.range(2).selectExpr(*columns)
+    rows = frame.toArrow()
+    assert (
+        frame_of(engine.session, rows, frame.schema if has_schema else None).toArrow().to_pylist() == rows.to_pylist()
+    )

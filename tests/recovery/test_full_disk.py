@@ -1,4 +1,4 @@
-"""A disk that is full at the N-th durable call: the run fails, and the next run continues without help (D11)."""
+"""A disk that is full, or fails, from the N-th durable call on: the next run continues without help (D11, A5)."""
 
 from __future__ import annotations
 
@@ -37,16 +37,21 @@ def run(folder: Path, *prefix: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("when", [1, 2, 3, 4, 6, 8, 11])
+@pytest.mark.parametrize(
+    ("when", "error"),
+    [*((when, "ENOSPC") for when in (1, 2, 3, 4, 6, 8, 11)), (3, "EIO"), (6, "EIO"), (8, "ESTALE")],
+)
 @pytest.mark.parametrize("calls", ["fsync,fdatasync", "link,linkat,rename,renameat,renameat2"])
-def test_a_disk_that_is_full_from_some_call_on_costs_nothing_but_time(calls: str, when: int, tmp_path: Path) -> None:
+def test_a_disk_that_fails_from_some_call_on_costs_nothing_but_time(
+    calls: str, when: int, error: str, tmp_path: Path
+) -> None:
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     for name, text in FILES.items():
         (inbox / name).write_text(text)
     settle(inbox)
     inject = ("strace", "-f", "--seccomp-bpf", "-o", os.devnull, "-e", f"trace={calls}")
-    failed = run(tmp_path, *inject, "-e", f"inject={calls}:error=ENOSPC:when={when}+")
+    failed = run(tmp_path, *inject, "-e", f"inject={calls}:error={error}:when={when}+")
     assert failed.returncode in (0, 1), failed.stderr
     assert "Traceback" not in failed.stderr
     again = run(tmp_path)
