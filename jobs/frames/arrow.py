@@ -1,4 +1,8 @@
-"""Arrow rows as a frame: the only way from this process's memory into Spark's."""
+"""Rows between this process's memory, as Arrow tables, and Spark's, as frames.
+
+Spark says that a member of a struct cannot be null, and gives it nulls where the whole struct is null, as it is for the
+missing side of an outer join, or for a row that leaves a state. Arrow refuses to convert such rows.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +20,34 @@ def frame_of(session: SparkSession, rows: pa.Table, schema: StructType | None = 
     They are passed in one chunk: Spark 4.2 stops at a chunk without rows, as joined tables may have, and silently loses
     the rows behind it.
 
-    Inside of a column everything may be null. Spark says that a member of a struct cannot be null, and gives it nulls
-    where the whole struct is null, as it is on one side of an outer join: Arrow refuses to convert such rows.
-
     Args:
         schema: the rows' types, if Arrow's do not tell them (times without a zone).
     """
     import pyarrow as pa
 
     relaxed = pa.schema([field.with_type(_nullable_inside(field.type)) for field in rows.schema])
-    whole = (rows if rows.schema.equals(relaxed) else rows.cast(relaxed)).combine_chunks()
+    is_cast = rows.num_rows and not rows.schema.equals(relaxed)  # a table that is cast without rows has no chunk
+    whole = (rows.cast(relaxed) if is_cast else rows).combine_chunks()
     if schema is None and not whole.num_rows:  # Spark Connect needs types if there is no row
         from pyspark.sql.pandas.types import from_arrow_schema
 
         schema = from_arrow_schema(whole.schema)
     return session.createDataFrame(whole) if schema is None else session.createDataFrame(whole, _relaxed(schema))
+
+
+def arrow_of(frame: DataFrame) -> pa.Table:
+    """Return the rows of a frame; this starts a job."""
+    import pyarrow as pa
+
+    try:
+        return frame.toArrow()
+    except pa.ArrowInvalid:
+        relaxed = _relaxed(frame.schema)
+        if relaxed == frame.schema:
+            raise
+        return frame.select(
+            *(frame[f"`{each.name}`"].cast(each.dataType).alias(each.name) for each in relaxed)
+        ).toArrow()
 
 
 def _nullable_inside(kind: pa.DataType) -> pa.DataType:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from drainmark.jobs.errors import OperatorFailed
-from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.frames.arrow import arrow_of, frame_of
 from drainmark.jobs.frames.row_order import in_given_order, places_in
 from drainmark.jobs.frames.rows_by_id import rows_by_id, untagged
 from drainmark.jobs.frames.tags import ORDINAL, SEQUENCE_ID, SOURCE_FILE, TAGS
@@ -107,7 +107,7 @@ class OperatorContext:
     read_kept: KeptReader = lambda operator, part, changed, due, is_exact: None
     looks_up: Callable[[Any, str], bool] = lambda operator, part: False
     materialise: Callable[[Any, DataFrame], DataFrame] = lambda operator, frame: frame
-    collect: Callable[[Any, DataFrame], pa.Table] = lambda operator, frame: frame.toArrow()
+    collect: Callable[[Any, DataFrame], pa.Table] = lambda operator, frame: arrow_of(frame)
     hosts: Mapping[str, HostedAttempt] = field(default_factory=dict)
     is_run: bool = False
     small: bool = False

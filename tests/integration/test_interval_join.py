@@ -15,7 +15,7 @@ import pytest
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.errors import OperatorFailed
-from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.frames.arrow import arrow_of, frame_of
 from drainmark.orchestration.testing.running import Result
 from drainmark.resources.spark.session import SparkEngine
 
@@ -163,7 +163,6 @@ def test_null_structs_whose_members_cannot_be_null_go_to_spark_and_back(engine: 
     one = "struct('x' as a, array(1) as b, struct('y' as c) as d)"
     columns = (f"if(id = 0, {one}, null) as r", f"array({one}) as l", f"map('k', {one}) as m")
     frame = engine.session.range(2).selectExpr(*columns)
-    rows = frame.toArrow()
-    assert (
-        frame_of(engine.session, rows, frame.schema if has_schema else None).toArrow().to_pylist() == rows.to_pylist()
-    )
+    rows, schema = arrow_of(frame), frame.schema if has_schema else None
+    assert arrow_of(frame_of(engine.session, rows, schema)).to_pylist() == rows.to_pylist()
+    assert frame_of(engine.session, rows.slice(0, 0), schema).count() == 0

@@ -16,6 +16,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.frames.arrow import arrow_of
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.graph.operator import Operator, StepResult
@@ -121,7 +122,7 @@ class Sending:
         schema = nullable_schema(frame.schema.json())
         if not self.small:  # the table may hang: only the returned function opens it, here rows are only staged
             return self._staged(sink, frame, table, schema)
-        rows = frame.toArrow()
+        rows = arrow_of(frame)
         if isinstance(sink, DeltaUpsertSink):
             return lambda: _sent(rows.num_rows, lambda: table.upsert(last_per_key(rows, sink.keys), sink.keys, schema))
         return lambda: _sent(rows.num_rows, lambda: table.append(rows, schema))

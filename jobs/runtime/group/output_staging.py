@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from drainmark.jobs.errors import AccountingError
+from drainmark.jobs.frames.arrow import arrow_of
 from drainmark.jobs.frames.rows_by_id import in_order
 from drainmark.jobs.frames.tags import POSITION
 from drainmark.jobs.graph.annotations import Checkpoints
@@ -99,7 +100,7 @@ class OutputStaging:
         def write() -> StagedTable:
             rows: Any = None
             if self.materialiser.small:
-                rows = _in_place(operator, require_text(operator, frame.toArrow()), self.blueprint.table(name))
+                rows = _in_place(operator, require_text(operator, arrow_of(frame)), self.blueprint.table(name))
                 computed()
                 files = () if self._is_left(operator, name) else staging.write(rows, "rows")
                 staged = self.materialiser.local(rows, frame) if self._is_read(operator, name) else frame

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.frames.arrow import arrow_of, frame_of
 from drainmark.jobs.frames.kept import kept
 from drainmark.jobs.frames.row_types import plain_types
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
@@ -58,7 +58,7 @@ class Materialiser:
     def once(self, frame: DataFrame) -> DataFrame:
         """Return a frame of the same rows that Spark computes only once."""
         if self.small:
-            return self.local(frame.toArrow(), frame)
+            return self.local(arrow_of(frame), frame)
         if self.place is not None:
             return from_files(frame, self.place)
         once = kept(frame)
@@ -105,7 +105,7 @@ class Materialiser:
             fit the schema), without the ids that have no rows.
         """
         if self.small:
-            table = _from_zero(frame.toArrow())
+            table = _from_zero(arrow_of(frame))
             counts = _count_arrow(table, corrupt)
             is_clean = corrupt is not None and not any(bad for _, bad in counts.values())
             return self.local(table.drop_columns([corrupt]) if is_clean else table, frame), counts

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import NotRowWise, OperatorFailed
 from drainmark.jobs.formats.values.far_times import python_rows
-from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.frames.arrow import arrow_of, frame_of
 from drainmark.jobs.frames.tags import CORRUPT, SEQUENCE_ID, SOURCE_FILE
 from drainmark.jobs.graph.blame import failure_of
 from drainmark.jobs.graph.context import OperatorContext, with_source_file
@@ -363,7 +363,7 @@ def _marked(frame: DataFrame, side: int) -> DataFrame:
 
 def _computed(operator: Operator, frame: DataFrame) -> pa.Table:
     try:
-        return frame.toArrow()
+        return arrow_of(frame)
     except Exception as error:
         raise failure_of(operator, error) from error
 
