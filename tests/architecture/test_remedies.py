@@ -38,6 +38,14 @@ CASES: dict[str, dict[str, str]] = {
     "jobs/runtime/commit/replacement.py": {
         "reset --to": "test_a_file_that_cannot_be_replaced_is_read_again_behind_a_rewind",
     },
+    "jobs/runtime/commit/publish/outer_sinks.py": {
+        "doctor --repair": "test_a_sink_ahead_of_a_restored_home_halts_until_it_is_repaired",
+        "doctor --repair --yes": "test_an_owner_that_goes_on_meanwhile_is_ended_and_the_repair_repeated",
+    },
+    "jobs/runtime/input/rewound_sources.py": {
+        "reset --to": "test_who_read_withdrawn_rows_reads_them_again_or_keeps_them",
+        "resume": "test_who_read_withdrawn_rows_reads_them_again_or_keeps_them",
+    },
     "jobs/runtime/messages.py": {
         "doctor --repair --yes": "test_what_a_halted_run_and_the_plan_of_a_rewind_tell_puts_the_tables_right",
         "skip --file --reason": "test_a_file_that_halts_the_region_is_skipped",
@@ -52,6 +60,9 @@ CASES: dict[str, dict[str, str]] = {
     },
     "resources/sinks/applied_version.py": {
         "reset --to-initial": "test_a_database_that_lost_the_row_of_a_table_is_filled_anew",
+    },
+    "resources/sinks/seen_version.py": {
+        "doctor --repair": "test_a_failover_in_the_middle_of_a_run_is_found_before_the_next_group_hides_it",
     },
     "orchestration/cli/inspection.py": {
         "run": "test_a_region_that_never_ran_is_run",

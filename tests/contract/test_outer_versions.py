@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from by_hand import SCHEMA_JSON, HandFed
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.schema import PrimitiveType
+from followed import follow
 from places import store_at
 
 from drainmark.jobs import failpoints
@@ -147,7 +148,11 @@ class Beside(HandFed):
 
 
 @pytest.fixture
-def make(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[str], Beside]]:
+def make(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], Beside]]:
+    """Yield a function that makes a region with a sink, in a home that the command line finds with the same settings."""
+    monkeypatch.chdir(tmp_path)
     made = []
 
     def build(kind: str) -> Beside:
@@ -158,6 +163,8 @@ def make(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[s
             request.getfixturevalue("s3_credentials")
             more["s3_endpoint_url"] = request.getfixturevalue("s3_server")
             path = f"s3://beside-{uuid.uuid4().hex[:12]}/out"
+            monkeypatch.setenv("DRAINMARK_S3_ENDPOINT_URL", more["s3_endpoint_url"])
+        monkeypatch.setenv("DRAINMARK_DATABASES__SHOP", url)
         settings = Settings(home=tmp_path / "home", project_root=tmp_path, databases={"shop": url}, **more)
         fed = Beside(Workplace(settings), tmp_path / "inbox", kind=kind, path=path)
         if kind == "bucket":
@@ -190,17 +197,18 @@ def told(fed: Beside) -> list[str]:
     return [found["message"] for found in checks if (found["check"], found["verdict"]) == ("outside", "fail")]
 
 
-def assert_halts(fed: Beside, why: str, *, name: str = "next") -> None:
-    """Assert that a run changes nothing and halts, and that doctor says why before and after it."""
+def assert_halts(fed: Beside, why: str, *, name: str = "next") -> str:
+    """Assert that a run changes nothing and halts, and that doctor says why before and after it; return what it says."""
     before, committed = fed.beside(), fed.history().committed_id
     assert len(told(fed)) == 1
     for _ in range(2):
-        with pytest.raises(Halted, match=why):
+        with pytest.raises(Halted, match=why) as halted:
             fed.take(name)
     assert (fed.beside(), fed.history().committed_id) == (before, committed)
     assert fed.history().halt.detail["error"]["id"] == SplitBrain.id  # type: ignore[union-attr]
     (said,) = told(fed)
     assert why in said
+    return str(halted.value)
 
 
 def assert_repaired(fed: Beside) -> None:
@@ -228,8 +236,11 @@ def test_a_sink_ahead_of_a_restored_home_halts_until_it_is_repaired(make: Callab
     fed = fed.reopened()
     fed.take("d", "e", "f")
     fed = restored_home(fed, saved)
-    assert_halts(fed, "at id 6 of epoch 2, which the checkpoint table does not know, at 3")
-    assert_repaired(fed)
+    said = assert_halts(fed, "at id 6 of epoch 2, which the checkpoint table does not know, at 3")
+    follow(said, "doctor", fed.workplace.home)
+    follow(said, "resume", fed.workplace.home)
+    fed.add("next")  # as the next scan does, if the registry was rebuilt as well
+    assert_goes_on(fed)
     names = ("a", "b", "c", "next", "later")
     assert [value for _, value in fed.beside()] == [f"{name}{row}" for name in names for row in (1, 2)]
 
@@ -243,8 +254,29 @@ def test_a_sink_behind_its_region_halts_until_its_ids_are_written_again(
     saved = fed.save()
     fed.take("c", "d")
     fed.restore(saved)
-    assert_halts(fed, "at id 2, but was at 4")
-    assert_repaired(fed)
+    follow(assert_halts(fed, "at id 2, but was at 4"), "resume", fed.workplace.home)
+    assert_goes_on(fed)
+
+
+def test_an_owner_that_goes_on_meanwhile_is_ended_and_the_repair_repeated(
+    make: Callable[[str], Beside], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup of the home is set up beside the home, which still has its owner."""
+    fed = make("sqlite")
+    fed.take("a")
+    settings = fed.workplace.settings.model_copy(update={"home": saved_home(fed)})
+    fed = fed.reopened()
+    fed.take("b")
+    restored = Beside(Workplace(settings), fed.inbox.with_name("other"), kind=fed.kind)
+    monkeypatch.setattr(failpoints, "_act", lambda point, action: fed.take("c"))
+    failpoints.arm("repair.before_commit:raise")
+    with pytest.raises(SplitBrain, match="above that of this repair") as refused:
+        table_repair.mend(restored.workplace, restored.region)
+    failpoints.arm("")
+    fed.workplace.registry.close()
+    follow(str(refused.value), "doctor", settings.home)
+    assert_goes_on(restored)
+    restored.workplace.registry.close()
 
 
 @pytest.mark.parametrize("kind", SLOW)
@@ -487,11 +519,13 @@ def test_a_failover_in_the_middle_of_a_run_is_found_before_the_next_group_hides_
             fed.restore(saved)
             fed.process(1)
 
-    with pytest.raises(SplitBrain, match="at id 1, but was at 2"):
+    with pytest.raises(SplitBrain, match="at id 1, but was at 2") as told_by_the_run:
         fail_over()
-    with pytest.raises(Halted):
+    with pytest.raises(Halted) as halted:
         fed.drain()
-    assert_repaired(fed)
+    follow(str(told_by_the_run.value), "doctor", fed.workplace.home)
+    follow(str(halted.value), "resume", fed.workplace.home)
+    assert_goes_on(fed)
 
 
 class Adopting(Beside):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from followed import follow
 
 import drainmark as dm
 from drainmark.jobs.errors import ForeignTable, Halted
@@ -100,6 +101,23 @@ def test_a_region_that_keeps_withdrawn_rows_asks_for_it_by_name(run_app: RunApp,
     kept = run_app(reading("rows", "kept", on_change="ignore"), home=tmp_path / "home").run()
     one.rewind(1).run()
     assert sums(kept.run(), "kept") == {"tea": 21}, "rows that come again are there twice, as the docs say"
+
+
+@pytest.mark.parametrize("is_kept", [False, True], ids=["read again", "kept"])
+def test_who_read_withdrawn_rows_reads_them_again_or_keeps_them(
+    run_app: RunApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "home"
+    one = run_app(first, {"1.csv": "tea,1\n", "2.csv": "tea,10\n"}, home=home, max_group=1)
+    reader = run_app(reading("rows", "reader"), home=home).run()
+    one.rewind(1).run()
+    with pytest.raises(Halted) as caught:
+        reader.run()
+    follow(str(caught.value), "resume" if is_kept else "reset", home)
+    reader = run_app(reading("rows", "reader", on_change="ignore" if is_kept else "halt"), home=home).run()
+    assert sums(reader, "reader") == {"tea": 21 if is_kept else 11}
+    assert reader.status["state"] == "STARTED"
 
 
 def test_a_plan_refuses_what_a_run_refuses_under_another_name_of_the_source(run_app: RunApp, tmp_path: Path) -> None:
