@@ -133,9 +133,6 @@ UNFOLLOWED: dict[str, dict[str, str]] = {
     "orchestration/doctor/examination.py": {
         "doctor --repair": "the same fact and command as in the claim's error",
     },
-    "orchestration/doctor/regions.py": {
-        "reset --to": "a sink outside Delta that a backup took back",
-    },
     "orchestration/verbs/accept_loss.py": {
         "resume": "nothing is lost, so it is the end of any halt",
     },

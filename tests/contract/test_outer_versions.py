@@ -151,7 +151,7 @@ class Beside(HandFed):
 def make(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], Beside]]:
-    """Yield a function that makes a region with a sink, in a home that the command line finds with the same settings."""
+    """Yield a function that makes a region with a sink, in a home that the command line finds."""
     monkeypatch.chdir(tmp_path)
     made = []
 
@@ -198,7 +198,7 @@ def told(fed: Beside) -> list[str]:
 
 
 def assert_halts(fed: Beside, why: str, *, name: str = "next") -> str:
-    """Assert that a run changes nothing and halts, and that doctor says why before and after it; return what it says."""
+    """Assert that a run changes nothing and halts, and that doctor says why, before and after; return its text."""
     before, committed = fed.beside(), fed.history().committed_id
     assert len(told(fed)) == 1
     for _ in range(2):
