@@ -144,7 +144,7 @@ def doctor(
         bool,
         typer.Option(
             "--repair",
-            help="Rebuild the registry from the checkpoint tables; with --yes also tables that others changed.",
+            help="Rebuild what the registry lost from the checkpoint tables; with --yes also tables that others changed.",
         ),
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Do not try Spark.")] = False,
@@ -175,7 +175,7 @@ def doctor(
         repaired.update({each["region"]: each for each in done})
 
     if repair:
-        rebuild()
+        rebuild(None if inputs else surgery.lost_regions(place))
     mended = [table_repair.mend(place, each.region, rebuild=partial(rebuild, [each.region])) for each in wanted]
     if not as_json:
         _show_repairs(mended, as_json=False)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from drainmark.orchestration.doctor.examination import examine
-from drainmark.orchestration.doctor.registry_repair import repair
+from drainmark.orchestration.doctor.registry_repair import lost_regions, repair
 
-__all__ = ["examine", "repair"]
+__all__ = ["examine", "lost_regions", "repair"]

@@ -60,6 +60,18 @@ def repair(
     return [_rebuild(workplace, region, _code(workplace, region, applications, inputs)) for region in regions]
 
 
+def lost_regions(workplace: Workplace) -> list[str] | None:
+    """Return the regions that the registry does not know, or not as they are; None if it cannot be read at all.
+
+    The rows of the others stay: only they tell of files that `backfill` queued, and of a folder that `--input` named.
+    """
+    registry = existing_registry(workplace)
+    if registry is None:
+        return None
+    regions = workplace.own_regions()
+    return [region for region in regions if registry.is_empty(region) or why_rebuild(workplace, region)]
+
+
 def why_rebuild(workplace: Workplace, region: str) -> str:
     """Say why a region's rows in the registry must be rebuilt; "" if they belong to its checkpoint table.
 

@@ -12,10 +12,12 @@ from typing import TypeVar
 
 import pytest
 from by_hand import Counting, HandFed, Shown
+from deltalake import DeltaTable
 from followed import follow
 
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import (
+    Halted,
     LayoutChanged,
     RegistryLost,
     ReplaceRefused,
@@ -178,6 +180,16 @@ def test_a_halt_that_was_asked_for_is_ended_by_what_the_verbs_say(fed: Counting)
     plan = "\n".join(orders.reset(fed.workplace, fed.region, interventions.RewindTarget(to=1)).plan)
     follow(said, "resume", fed.workplace.home)
     follow(plan, "resume", fed.workplace.home)
+    require_right(fed)
+
+
+def test_a_repair_of_tables_keeps_the_files_that_wait(fed: Counting) -> None:
+    fed.write("d", ["old"])
+    orders.backfill(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / "d"))).act()
+    DeltaTable(fed.workplace.home / "lake" / fed.names[0]).delete()
+    with pytest.raises(Halted) as halted:
+        fed.drain()
+    follow(str(halted.value), "resume", fed.workplace.home)
     require_right(fed)
 
 
