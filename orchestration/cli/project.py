@@ -144,7 +144,7 @@ def doctor(
         bool,
         typer.Option(
             "--repair",
-            help="Rebuild what the registry lost from the checkpoint tables; with --yes also tables that others changed.",
+            help="Rebuild what the registry lost; with --yes also tables that others changed.",
         ),
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Do not try Spark.")] = False,
