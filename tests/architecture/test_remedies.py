@@ -117,9 +117,6 @@ UNFOLLOWED: dict[str, dict[str, str]] = {
     "jobs/operators/sources/kafka_losses.py": {
         "resume --accept-loss --reason": "needs a broker: kafka/test_kafka_regions.py types the command",
     },
-    "jobs/runtime/commit/table_damage.py": {
-        "reset --to --yes": "a rewind that died while another program destroyed staged files",
-    },
     "jobs/runtime/hosting/handler_host.py": {
         "reset --by": "recovery/test_handler_stores.py destroys checkpoints, and goes on by code",
     },

@@ -778,6 +778,32 @@ def test_what_is_committed_and_not_published_leaves_with_a_rewind_of_a_table_tha
     assert shown(fed) == golden(fed)
 
 
+@pytest.mark.seed("RT1")
+def test_a_committed_rewind_that_needs_lost_ids_goes_on_when_a_backup_has_them(
+    fed: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(name: str, action: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoints, "_act", crash)
+        failpoints.arm("rewind.after_commit:kill")
+        with pytest.raises(KeyboardInterrupt):
+            rewind(fed, to=1)
+    failpoints.arm("")
+    backup = shutil.copytree(fed.workplace.home / APPEND / "_staged", fed.inbox.with_name("backup"))
+    table(fed, APPEND).delete("value = 'a'")
+    vanish(fed, APPEND, 1)
+    with pytest.raises(Halted) as halted:
+        fed.drain()
+    assert "reset" not in str(halted.value), "no later rewind can come before it"
+    shutil.copytree(backup, fed.workplace.home / APPEND / "_staged", dirs_exist_ok=True)
+    follow(str(halted.value), "resume", fed.workplace.home)
+    fed.drain()
+    assert len(fed.history().states) == 2
+    assert shown(fed) == golden(fed)
+
+
 @pytest.mark.seed("RT1", "F6")
 def test_a_rewind_of_a_table_that_lost_ids_leaves_out_none_that_a_stage_brings_late(
     tmp_path: Path,

@@ -32,6 +32,7 @@ from drainmark.jobs.protocol.repairs import (
     repair_of_rows,
 )
 from drainmark.jobs.protocol.rewind_steps import Rewind
+from drainmark.jobs.regions.formatting import counted
 from drainmark.jobs.runtime.commit.publish import outer_sinks
 from drainmark.jobs.runtime.commit.rewind_reach import own_tables
 from drainmark.jobs.runtime.outside import RegionStore, VisibleRows
@@ -365,7 +366,7 @@ def repairs_within(store: RegionStore, history: RegionHistory, rewind: Rewind) -
         repairs = tuple(RepairPlan(store, history, restored).repairs())
         for repair in repairs:
             if repair.lost:
-                raise _lost(store.region, history, repair) from None
+                raise _lost(repair) from None
         return repairs
     return ()
 
@@ -387,7 +388,7 @@ def sinks_within(
     found = tuple(outer_sinks.repairs_of(store, history, sinks, whatever=spoilt))
     for repair in found:
         if repair.lost:
-            raise _lost(store.region, history, repair)
+            raise _lost(repair)
     return found
 
 
@@ -415,10 +416,11 @@ def first_brought(row: CheckpointRow) -> int:
     return min([row.first_id, *ids])
 
 
-def _lost(region: str, history: RegionHistory, repair: Repair) -> SplitBrain:
-    target = target_below(history, repair.lost)
-    msg = f"{len(repair.lost)} ids of {repair.table} cannot be restored, the first is {min(repair.lost)}"
-    return SplitBrain(msg, remedy=f"drainmark reset {region} --to {target} --yes, which processes them again")
+def _lost(repair: Repair) -> SplitBrain:
+    """Return the error of a rewind that is committed: no later one can come before it, so only a backup helps."""
+    what = "it" if isinstance(repair, SinkRepair) else "its files below _staged"
+    msg = f"a rewind cannot go on: {counted(len(repair.lost), 'id')} of {repair.table} cannot be restored"
+    return SplitBrain(f"{msg}, the first is {min(repair.lost)}", remedy=f"restore {what} from a backup")
 
 
 def _by_others(version: int, operation: str) -> Mapping[str, Any]:
