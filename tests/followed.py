@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from typer.main import get_command
 from drainmark.orchestration.cli.main import VERBS, command_line, invoke
 
 _VERB = re.compile(rf"\bdrainmark ((?:{'|'.join(sorted(VERBS))})\b(?:(?<=quarantine) \w+)?)")
-_WORD = re.compile(r""" ((?:'[^']*'|"[^"]*"|\\.|[^\s'"`,;:()<&]|[,:](?=\w))+)""")
+_WORD = re.compile(r""" ((?:'[^']*'|"[^"]*"|\\.|[^\s'"`,;:()<&]|[,:](?=[\w/]))+)""")
 
 _REPEATED = re.compile("nothing was changed: this is the plan → repeat it with ((?:--[a-z-]+ )+)to carry it out")
 
@@ -43,7 +44,14 @@ def words_of(text: str) -> Iterator[tuple[str, list[str], int]]:
             if free < 0:
                 break
             words, end = [*words, word[1]], word.end()
-        yield verb, shlex.split(" ".join(words)), end
+        yield verb, [_said(word) for word in words], end
+
+
+def _said(word: str) -> str:
+    """Return what a word means to a shell: `shlex` does not know the form for control characters, `$'\\033'`."""
+    if not word.startswith("$'"):
+        return "".join(shlex.split(word))
+    return os.fsdecode(re.sub(rb"\\(\d{3})", lambda found: bytes([int(found[1], 8)]), word[2:-1].encode()))
 
 
 def parse(verb: str, words: Sequence[str]) -> None:

@@ -77,6 +77,12 @@ CASES: dict[str, dict[str, str]] = {
         "doctor --repair": "test_a_registry_that_the_scan_misses_is_rebuilt",
         "reset --to --accept-loss": "test_the_new_content_of_a_changed_file_is_taken_by_the_command_of_the_halt",
     },
+    "orchestration/dagster_jobs/sensors.py": {
+        "doctor --repair": "test_a_registry_that_the_scan_misses_is_rebuilt",
+    },
+    "orchestration/doctor/examination.py": {
+        "doctor --repair": "test_a_lost_registry_is_rebuilt",
+    },
     "orchestration/doctor/machine.py": {
         "gc": "test_garbage_is_collected",
     },
@@ -84,6 +90,9 @@ CASES: dict[str, dict[str, str]] = {
         "doctor --repair": "test_a_lost_registry_is_rebuilt",
         "resume": "test_doctor_shows_the_plan_acts_with_yes_and_is_clean_afterwards",
         "gc": "test_garbage_is_collected",
+    },
+    "orchestration/verbs/accept_loss.py": {
+        "resume": "test_a_halt_without_a_loss_is_ended_without_accepting_one",
     },
     "orchestration/verbs/backfill.py": {
         "doctor --repair": "test_a_lost_registry_is_rebuilt",
@@ -110,6 +119,7 @@ CASES: dict[str, dict[str, str]] = {
     },
     "orchestration/views/remedies.py": {
         "doctor --repair": "test_a_lost_registry_is_rebuilt",
+        "run": "test_a_region_whose_run_failed_is_run_again",
     },
 }
 """Module -> command -> the test that provokes the error, and hands its text to `followed.follow`."""
@@ -122,19 +132,9 @@ UNFOLLOWED: dict[str, dict[str, str]] = {
     },
     "orchestration/dagster_jobs/sensors.py": {
         "run --attempts": "the run shows the cause; it repairs nothing",
-        "doctor --repair": "the same fact and command as in the claim's error",
     },
     "orchestration/doctor/daemons.py": {
         "dev": "a server that stays: integration/test_dev.py starts it",
-    },
-    "orchestration/doctor/examination.py": {
-        "doctor --repair": "the same fact and command as in the claim's error",
-    },
-    "orchestration/verbs/accept_loss.py": {
-        "resume": "nothing is lost, so it is the end of any halt",
-    },
-    "orchestration/views/remedies.py": {
-        "run": "what each run after a crash does: tests/recovery",
     },
 }
 """Module -> command that no test follows as printed -> the reason."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, redirect_stderr, redirect_stdout
@@ -10,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+import pyarrow as pa
 import pytest
 from by_hand import Counting, HandFed, Shown
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from followed import follow
 
 from drainmark.jobs import failpoints
@@ -25,7 +27,9 @@ from drainmark.jobs.errors import (
     UnknownName,
     UsageError,
 )
+from drainmark.jobs.runtime.scan.folder import uri_of
 from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.dagster_jobs.sensors import RegionTicks
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.doctor import machine
 from drainmark.orchestration.doctor import regions as doctor_regions
@@ -42,6 +46,7 @@ from drainmark.resources.spark.session import SparkEngine
 
 Scene = TypeVar("Scene", bound=HandFed)
 FILES = {"a": ["x", "y"], "b": ["y"], "c": ["z", "x"]}
+NO_TEXT = os.fsdecode(b"\xff.txt")
 
 
 @pytest.fixture
@@ -127,7 +132,11 @@ def ask_doctor(fed: HandFed) -> str:
     return next(each.remedy or "" for each in findings if each.check == "registry_agrees")
 
 
-@pytest.mark.parametrize("ask", [ask_the_claim, ask_backfill, ask_status, ask_doctor])
+def ask_all_checks(fed: HandFed) -> str:
+    return refused("doctor", "--quick", "--home", str(fed.workplace.home), code=1)
+
+
+@pytest.mark.parametrize("ask", [ask_the_claim, ask_backfill, ask_status, ask_doctor, ask_all_checks])
 def test_a_lost_registry_is_rebuilt(fed: Counting, ask: Callable[[HandFed], str]) -> None:
     fed = replace(fed, workplace=lose_registry(fed))
     follow(ask(fed), "doctor", fed.workplace.home)
@@ -160,11 +169,11 @@ def interventions_said(fed: HandFed) -> str:
     return ", or: ".join(status_of(fed.workplace, fed.region, history)["remedies"])
 
 
-@pytest.mark.parametrize("name", ["d.txt", 'it\'s $HOME; `date` "x".txt', "два слова"])
+@pytest.mark.parametrize("name", ["d.txt", 'it\'s $HOME; `date` "x".txt', "два слова", "\x1b[2J\u202ea\nb!", NO_TEXT])
 def test_a_file_that_halts_the_region_is_skipped(fed: Counting, name: str) -> None:
     path = fed.write(name, ["poison"])
     fed.add(name)
-    follow(halt_for(fed, str(path)), "skip", fed.workplace.home)
+    follow(halt_for(fed, uri_of(str(path))), "skip", fed.workplace.home)
     require_right(fed, name)
 
 
@@ -307,11 +316,21 @@ def test_a_file_that_is_to_be_traced_is_found_by_a_scan(shop: HandFed) -> None:
     require_right(shop)
 
 
-def test_a_registry_that_the_scan_misses_is_rebuilt(shop: HandFed) -> None:
-    shop = replace(shop, workplace=lose_registry(shop))
+def ask_the_scan(shop: HandFed) -> str:
     with pytest.raises(RegistryLost) as lost:
         scan(shop)
-    follow(str(lost.value), "doctor", shop.workplace.home)
+    return str(lost.value)
+
+
+def ask_the_sensor(shop: HandFed) -> str:
+    region = open_application(str(shop.inbox.parent / "shop.py")).region(shop.region)
+    return RegionTicks(workplace=shop.workplace, region=region, node="lines").why_not(shop.history()) or ""
+
+
+@pytest.mark.parametrize("ask", [ask_the_scan, ask_the_sensor])
+def test_a_registry_that_the_scan_misses_is_rebuilt(shop: HandFed, ask: Callable[[HandFed], str]) -> None:
+    shop = replace(shop, workplace=lose_registry(shop))
+    follow(ask(shop), "doctor", shop.workplace.home)
     require_right(reopened(shop))
 
 
@@ -323,6 +342,27 @@ def test_a_region_of_files_accepts_no_loss_and_says_what_it_does(shop: HandFed) 
         orders.resume(shop.workplace, shop.region, "go", accept_loss=True).act()
     follow(str(refused.value), "skip", shop.workplace.home)
     require_right(shop, "d")
+
+
+TABLE_READER = """import drainmark as dm
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.TableSource("stock"))
+def lines(scanned):
+    return scanned
+
+dm.sink(lines, dm.DeltaAppend("kept"))
+"""
+
+
+def test_a_halt_without_a_loss_is_ended_without_accepting_one(shop: HandFed, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(TABLE_READER)
+    write_deltalake(shop.workplace.home / "lake" / "stock", pa.table({"value": ["x"]}))
+    halt_for(shop, None)
+    with pytest.raises(UsageError, match="is lost") as refused:
+        orders.resume(shop.workplace, shop.region, "go", accept_loss=True).act()
+    follow(str(refused.value), "resume", shop.workplace.home)
+    require_right(shop)
 
 
 # --- runs, with Spark ----------------------------------------------------------------------------------------------
@@ -355,5 +395,22 @@ def test_a_region_that_never_ran_is_run(
     (tmp_path / "shop.py").write_text(APPLICATION.format(path=str(inbox)))
     (tmp_path / "drainmark.toml").write_text('applications = ["shop.py"]\n')
     follow(ask(place.home), "run", place.home)
+    found = read_at("shop", "kept", home=str(place.home)).to_pylist()
+    assert sorted(row["value"] for row in found) == ["x", "y"]
+
+
+@pytest.mark.spark
+def test_a_region_whose_run_failed_is_run_again(engine: SparkEngine, place: Workplace, tmp_path: Path) -> None:
+    assert engine.session is not None  # the command line's own engine finds this session
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    (inbox / "a").write_text("x\ny\n")
+    (tmp_path / "shop.py").write_text(APPLICATION.format(path=str(inbox)))
+    failpoints.arm("publish.before_commit:raise")
+    refused("run", "shop.py", "--home", str(place.home), code=1)
+    failpoints.arm("")
+    status = status_of(place, "shop/lines", place.history("shop/lines"))
+    assert status["state"] == "UNHEALTHY"
+    follow(status["remedies"][0], "run", place.home)
     found = read_at("shop", "kept", home=str(place.home)).to_pylist()
     assert sorted(row["value"] for row in found) == ["x", "y"]
