@@ -103,7 +103,7 @@ def in_order(rows: pa.Table, table: RegionTable) -> pa.Table:
 
 
 def owner_of(settings: Settings, table: str) -> str:
-    """Return the region that writes a table.
+    """Return the region that writes a table, or else one that wrote it before its sink left the code.
 
     Raises:
         UnknownName: none does; the remedy names the nearest table.
@@ -112,13 +112,16 @@ def owner_of(settings: Settings, table: str) -> str:
     from drainmark.resources.checkpoints.region_store import RegionTables
 
     tables = tables_folder(settings)
-    known: list[str] = []
+    known, former = list[str](), list[str]()
     for region in regions_of(tables):
         history = RegionTables(settings.home, region, tables).checkpoint.history()
-        names = [found.name for found in history.tables]
-        if any(is_called(name, table) for name in names):
+        if called(history.tables, table) is not None:
             return region
-        known += [name.removeprefix("lake/") for name in names]
+        if called(history.former, table) is not None:
+            former.append(region)
+        known += [found.name.removeprefix("lake/") for found in history.tables]
+    if former:
+        return former[0]
     raise UnknownName(f"no region writes a table {table!r}", remedy=nearest(table, known))
 
 
@@ -150,12 +153,12 @@ def called(tables: Sequence[RegionTable], name: str) -> RegionTable | None:
 
 
 def table_named(history: RegionHistory, name: str, region: str) -> RegionTable:
-    """Return the table that a name means.
+    """Return the table that a name means: one that the code has, or else one that it had.
 
     Raises:
         UnknownName: the region has none; the remedy names the nearest.
     """
-    found = called(history.tables, name)
+    found = called(history.tables, name) or called(history.former, name)
     if found is not None:
         return found
     known = [table.name.removeprefix("lake/") for table in history.tables]
@@ -175,18 +178,22 @@ def _checked(history: RegionHistory, at: int) -> int:
 
 
 def _reached(history: RegionHistory, wanted: RegionTable) -> int:
-    """Return the newest state that is finished by the stage that writes a table."""
-    reached = history.flow.reached(wanted.operator)
+    """Return the newest state that a table has: finished by its stage, and before it left the code."""
+    reached = history.left.get(wanted.name, history.flow.reached(wanted.operator))
     return history.committed_id if reached is None else history.states.ids.at_most(reached) or INITIAL_ID
 
 
 def _require_reached(history: RegionHistory, wanted: RegionTable, number: int) -> None:
-    """Refuse a state that the stage that writes the table has not finished: its batches are still in flight."""
+    """Refuse a state that the table does not have: its batches are in flight, or the code no longer had the table."""
     closest = _reached(history, wanted)
     if number <= closest:
         return
-    msg = f"{wanted.name!r} is complete up to {closest}; the state {number} is still in flight"
-    raise RewindRefused(msg, remedy=f"run the region until it is there, or ask for {closest}", nearest=closest)
+    if wanted.name in history.left:
+        msg, remedy = f"{wanted.name!r} left the code after {closest}: it has no state {number}", ""
+    else:
+        msg = f"{wanted.name!r} is complete up to {closest}; the state {number} is still in flight"
+        remedy = "run the region until it is there, or "
+    raise RewindRefused(msg, remedy=f"{remedy}ask for {closest}", nearest=closest)
 
 
 def _adopted_rows(store: RegionTables, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:

@@ -21,6 +21,7 @@ from drainmark.jobs.runtime.maintenance.compaction import maintain_region
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.checkpoints.as_of import RegionReader, owner_of
 from drainmark.resources.settings import Settings
 
 SINKS = ("rows", "files", "newest")
@@ -83,6 +84,21 @@ def test_a_rewind_takes_sinks_along_that_left_the_code(fed: Shown, to: int) -> N
         "lake/copied": left, "database/shop/rows": left, "files/home/out": left
     }  # fmt: skip
     assert planned["lake/newest"] == (2 if to < 4 else 0)
+
+
+@pytest.mark.parametrize("name", ["copied", "rows", "out"])
+def test_a_sink_that_left_the_code_is_read_up_to_there(fed: Shown, name: str) -> None:
+    def read(at: int | None = None) -> list[tuple[int, str]]:
+        found = RegionReader(fed.workplace.settings, owner_of(fed.workplace.settings, name)).as_of(name, at)
+        return sorted((row["_sequence_id"], row["value"]) for row in found.to_pylist())
+
+    assert (read(), read(2)) == (rows_up_to(4), rows_up_to(2))
+    with pytest.raises(RewindRefused) as refused:
+        read(6)
+    assert refused.value.facts["nearest"] == 4
+    rewind(fed, 3)
+    fed.drain()
+    assert read() == rows_up_to(3)
 
 
 @pytest.mark.seed("H4")
