@@ -65,7 +65,7 @@ class RegionReader:
 
     def as_of(self, table: str, at: int | None = None) -> pa.Table:
         """Return a table at a consistent state, as `read_at` does."""
-        wanted = table_named(self.history, table, self.store.region)
+        wanted = self._named(table)
         number = _reached(self.history, wanted) if at is None else _checked(self.history, at)
         _require_reached(self.history, wanted, number)
         if wanted.adopted and wanted.role is TableRole.APPEND:
@@ -84,14 +84,21 @@ class RegionReader:
 
     def now(self, table: str) -> pa.Table:
         """Return a table as it is now; if it lags behind its history, return it at the last committed id."""
-        is_behind = table_named(self.history, table, self.store.region).name in self.history.lags
+        is_behind = self._named(table).name in self.history.lags
         return self.as_of(table) if is_behind else self.visible(table)
 
     def visible(self, table: str) -> pa.Table:
         """Return a table as every reader of the Delta table sees it now."""
-        wanted = table_named(self.history, table, self.store.region)
+        wanted = self._named(table)
         rows = self.store.open(wanted).read()
         return in_order(rows, wanted) if wanted.role is TableRole.UPSERT else rows.sort_by(_SEQUENCE_ID)
+
+    def _named(self, name: str) -> RegionTable:
+        """Return the table that a name means: one of the code, or else one that left it and is still the region's."""
+        former = called(self.history.former, name) if called(self.history.tables, name) is None else None
+        if former is not None and self.store.is_own(former):
+            return former
+        return table_named(self.history, name, self.store.region)
 
 
 def in_order(rows: pa.Table, table: RegionTable) -> pa.Table:
@@ -153,12 +160,12 @@ def called(tables: Sequence[RegionTable], name: str) -> RegionTable | None:
 
 
 def table_named(history: RegionHistory, name: str, region: str) -> RegionTable:
-    """Return the table that a name means: one that the code has, or else one that it had.
+    """Return the table that a name means.
 
     Raises:
         UnknownName: the region has none; the remedy names the nearest.
     """
-    found = called(history.tables, name) or called(history.former, name)
+    found = called(history.tables, name)
     if found is not None:
         return found
     known = [table.name.removeprefix("lake/") for table in history.tables]

@@ -13,7 +13,7 @@ from by_hand import Counting, HandFed, Imaged, Shown
 from followed import follow
 
 from drainmark.jobs import failpoints
-from drainmark.jobs.errors import RewindRefused, StateIncompatible
+from drainmark.jobs.errors import RewindRefused, StateIncompatible, UnknownName
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.runtime.commit.publish import visible_tables
@@ -99,6 +99,12 @@ def test_a_sink_that_left_the_code_is_read_up_to_there(fed: Shown, name: str) ->
     rewind(fed, 3)
     fed.drain()
     assert read() == rows_up_to(3)
+
+
+def test_a_table_that_was_deleted_after_it_left_the_code_is_unknown(fed: Shown) -> None:
+    shutil.rmtree(fed.workplace.home / "lake" / "copied")
+    with pytest.raises(UnknownName):
+        RegionReader(fed.workplace.settings, fed.region).now("copied")
 
 
 @pytest.mark.seed("H4")
