@@ -42,6 +42,9 @@ CASES: dict[str, dict[str, str]] = {
         "doctor --repair": "test_a_sink_ahead_of_a_restored_home_halts_until_it_is_repaired",
         "doctor --repair --yes": "test_an_owner_that_goes_on_meanwhile_is_ended_and_the_repair_repeated",
     },
+    "jobs/runtime/hosting/handler_host.py": {
+        "reset --by": "test_a_region_goes_back_a_state_if_the_store_lost_the_last_one",
+    },
     "jobs/runtime/input/rewound_sources.py": {
         "reset --to": "test_who_read_withdrawn_rows_reads_them_again_or_keeps_them",
         "resume": "test_who_read_withdrawn_rows_reads_them_again_or_keeps_them",
@@ -126,9 +129,6 @@ CASES: dict[str, dict[str, str]] = {
 UNFOLLOWED: dict[str, dict[str, str]] = {
     "jobs/operators/sources/kafka_losses.py": {
         "resume --accept-loss --reason": "needs a broker: kafka/test_kafka_regions.py types the command",
-    },
-    "jobs/runtime/hosting/handler_host.py": {
-        "reset --by": "recovery/test_handler_stores.py destroys checkpoints, and goes on by code",
     },
     "orchestration/dagster_jobs/sensors.py": {
         "run --attempts": "the run shows the cause; it repairs nothing",

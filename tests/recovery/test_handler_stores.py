@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from followed import follow
 from graphs import handlers
 from scene import Scene
 
@@ -66,3 +67,19 @@ def test_what_is_lost_from_the_store_is_said(kept: Scene) -> None:
     ended = kept.run(["run", GROUP])
     assert ended.code == 1
     assert "CHECKPOINT_UNREADABLE" in ended.log or "is gone" in ended.log
+
+
+@pytest.mark.recovery
+def test_a_region_goes_back_a_state_if_the_store_lost_the_last_one(
+    kept: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(kept.folder)
+    monkeypatch.setenv("DRAINMARK_STATE_STORE", kept.settings["state_store"])
+    last = kept.history.committed_id
+    for path in (kept.folder / "states").rglob(f"{last}.*"):
+        path.unlink()
+    ended = kept.run(["run", GROUP])
+    assert ended.code == 1
+    follow(ended.log, "reset", kept.home)
+    kept.run_well(["run", GROUP])
+    kept.assert_golden()
