@@ -18,7 +18,7 @@ from drainmark.jobs.formats.column_fit import (
     with_values,
 )
 from drainmark.jobs.formats.format import Expected, Format, Rows, Take
-from drainmark.jobs.formats.parquet_pages import bytes_in_memory, row_groups
+from drainmark.jobs.formats.parquet_pages import Size, bytes_in_memory, row_groups
 from drainmark.jobs.frames.row_types import arrow_schema
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ _MODERN_DAYS = range(-24_837, 2_932_897)
 
 _DAY_MICROSECONDS = 86_400_000_000
 _BATCH_ROWS, _BATCH_BYTES = 65_536, 8 * 2**20
+_WORST_BATCH_BYTES = 256 * 2**20
+"""Of a batch whose rows all have the longest text: most texts of a column may be short."""
 
 
 class Parquet(Format):
@@ -126,9 +128,10 @@ def _rows(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         raise Refused(f"has pages that cannot be read: {short(error)}") from None
 
 
-def _rows_at_once(rows: int, size: int) -> int:
+def _rows_at_once(rows: int, size: Size) -> int:
     """Return how many rows of a row group are read at once: at least one, and fewer if they are large."""
-    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size)))
+    most = min(_BATCH_BYTES * rows // max(1, size.total), _WORST_BATCH_BYTES // max(1, size.shared))
+    return max(1, min(_BATCH_ROWS, most))
 
 
 def _schema_alike(path: Path, file: pq.ParquetFile, columns: Columns) -> pa.Schema | None:

@@ -1,7 +1,9 @@
-"""How much memory the values of a Parquet file take, by its footer and the headers of its pages: no page is read.
+"""How much memory the values of a Parquet file take: by its footer, the headers of its pages, the lengths of its texts.
 
 A page says by itself how long it is when it is decompressed, and the footer need not agree. A few bytes may stand for
-gigabytes: a compressed page of zeros, a text in the dictionary that a million rows refer to, a run of equal values.
+gigabytes: a compressed page of zeros, a text in the dictionary that a million rows refer to, a text that begins as the
+one before it, a run of equal values. Where texts may be shared in this way, it is counted how often: most files with a
+long text, or with many short ones, are harmless.
 
 Both are read here, and not by Arrow: it has no function for the headers, and it ends the process if the footer's facts
 about a column contradict each other. Parquet's page "File Format" describes them, in Thrift's compact protocol.
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from drainmark.jobs.formats.bad_records import CAPS, Refused
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
 _MAGIC = b"PAR1"
@@ -25,6 +28,13 @@ _HEADER_BYTES = 1 << 10
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _DATA, _DICTIONARY, _DATA_2 = 5, 7, 8
 """Fields of a header: the kind of its page. The first field of each is the number of values."""
+
+_DELTA_BYTE_ARRAY = 7
+_CODECS = {0: None, 1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4_raw", 6: "zstd", 7: "lz4_raw"}
+_HADOOP_LZ4 = 5
+_COUNTED_ROWS = 65_536
+_LARGEST_BLOCK = 1 << 16
+"""Numbers in a block of packed numbers; all writers put 128 into one."""
 
 _DAMAGED = "is no Parquet file that can be read: its footer or the header of a page is damaged"
 
@@ -35,6 +45,7 @@ class Chunk:
 
     Attributes:
         rows: of the row group.
+        codec: number of the compression of its pages.
         start, end: places of its pages in the file.
         nulls: number of values that are null; None if it is not told.
         least, most: bounds of the values as they are stored; None if they are not told.
@@ -42,6 +53,7 @@ class Chunk:
 
     name: str
     rows: int
+    codec: int
     start: int
     end: int
     nulls: int | None
@@ -51,12 +63,31 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page: its bytes as they are stored and decompressed, and its number of values."""
+    """One page: its bytes as they are stored and decompressed, and its number of values.
+
+    Attributes:
+        encoding: number of the encoding of its values.
+        levels: bytes before the values that are not compressed; None if the levels are compressed with the values.
+        is_packed: whether the values are compressed, if the column is.
+        at: place of its content in the file.
+    """
 
     stored: int
     decompressed: int
     values: int
     is_dictionary: bool
+    encoding: int
+    levels: int | None
+    is_packed: bool
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Bytes that values take in memory: all of them, and the longest text that others share, 0 if none is."""
+
+    total: int
+    shared: int = 0
 
 
 def row_groups(path: Path) -> list[list[Chunk]]:
@@ -81,64 +112,155 @@ def row_groups(path: Path) -> list[list[Chunk]]:
         raise Refused(_DAMAGED) from error
 
 
-def bytes_in_memory(path: Path, schema: pq.ParquetSchema) -> list[int]:
-    """Return for each row group how many bytes its values take at most, when they are read.
+def bytes_in_memory(path: Path, schema: pq.ParquetSchema) -> list[Size]:
+    """Return for each row group how many bytes its values take, when they are read.
 
     Raises:
         Refused: a page, or the file, holds more than the caps, or is damaged.
+        pyarrow.ArrowException: texts, whose lengths are wanted, cannot be read.
         OSError: the file cannot be read.
     """
     leaves = [schema.column(place) for place in range(len(schema))]
-    sizes, total = [], 0
+    sizes: list[Size] = []
+    total = 0
     with path.open("rb") as file:
         for number, group in enumerate(row_groups(path)):
             if [leaf.path for leaf in leaves] != [chunk.name for chunk in group]:
                 raise Refused(_DAMAGED)
-            sizes.append(sum(_column_bytes(file, path, number, *each) for each in zip(group, leaves, strict=True)))
-            total += sizes[-1]
+            found = [_column_bytes(file, path, number, *each) for each in zip(group, leaves, strict=True)]
+            sizes.append(Size(sum(size.total for size in found), max((size.shared for size in found), default=0)))
+            total += sizes[-1].total
             if total > CAPS.decompressed_bytes:
                 raise Refused(f"holds more than {CAPS.decompressed_bytes} bytes when decompressed")
     return sizes
 
 
-def _column_bytes(file: BinaryIO, path: Path, number: int, chunk: Chunk, leaf: pq.ColumnSchema) -> int:
+def _column_bytes(file: BinaryIO, path: Path, number: int, chunk: Chunk, leaf: pq.ColumnSchema) -> Size:
     """Return the bytes of the values of one column in a row group."""
-    values = dictionary = size = 0
+    values = dictionary = size = shared = 0
+    is_text, may_be_one_row = leaf.physical_type == "BYTE_ARRAY", bool(leaf.max_repetition_level)
     for page in _pages(file, chunk):
         if _is_excessive(page.decompressed, page.stored):
             raise Refused(f"has a page of column {chunk.name!r} that holds more than {CAPS.ratio} times its bytes")
         if page.is_dictionary:
             dictionary = page.decompressed
-        else:
-            values += page.values
-            size += page.decompressed
-    if leaf.physical_type == "BYTE_ARRAY":
-        if values * dictionary > CAPS.ratio_free_bytes:
-            dictionary = _longest_text(path, number, chunk.name, dictionary)
-        size += values * (4 + dictionary)
+            continue
+        values += page.values
+        size += page.decompressed
+        if is_text and page.encoding == _DELTA_BYTE_ARRAY and page.values * page.decompressed > CAPS.ratio_free_bytes:
+            beginnings = _beginnings(_content(file, chunk, page, leaf), page.values)
+            size, shared = size + beginnings.total, max(shared, beginnings.shared)
+    if is_text:
+        texts = Size(values * dictionary, dictionary)
+        is_vast = may_be_one_row and _is_excessive(4 * values, chunk.end - chunk.start)
+        if texts.total > CAPS.ratio_free_bytes and not is_vast:
+            texts = _texts_of_dictionary(path, number, chunk.name)
+        size, shared = size + 4 * values + texts.total, max(shared, texts.shared)
     else:
         size = max(size, values * (_WIDTHS.get(leaf.physical_type) or leaf.length))
-    if leaf.max_repetition_level and _is_excessive(size, chunk.end - chunk.start):  # one row may have all items
+    if may_be_one_row and _is_excessive(size, chunk.end - chunk.start):
         raise Refused(f"has arrays in column {chunk.name!r} that hold more than {CAPS.ratio} times their bytes")
-    return size
+    return Size(size, shared)
 
 
 def _is_excessive(size: int, stored: int) -> bool:
     return size > CAPS.ratio_free_bytes and size > CAPS.ratio * stored
 
 
-def _longest_text(path: Path, number: int, name: str, limit: int) -> int:
-    """Return the length of the longest text in a dictionary, or its limit if Arrow cannot read it alone."""
+def _texts_of_dictionary(path: Path, number: int, name: str) -> Size:
+    """Return the bytes of the texts of a column in a row group, which is read without repeating any of them."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
+    total = longest = 0
     with pq.ParquetFile(path, read_dictionary=[name]) as opened:
-        batch = next(opened.iter_batches(1, row_groups=[number], columns=[name]), None)
-    found = batch.column(0) if batch is not None else None
-    if found is None or not pa.types.is_dictionary(found.type):
-        return limit
-    return min(limit, pc.max(pc.binary_length(found.dictionary)).as_py() or 0)
+        for batch in opened.iter_batches(_COUNTED_ROWS, row_groups=[number], columns=[name]):
+            for texts in _leaves(batch.columns):
+                if not pa.types.is_dictionary(texts.type):  # numbers, whose bytes the dictionary shares
+                    total += texts.nbytes
+                    continue
+                lengths = pc.binary_length(texts.dictionary)
+                total += pc.sum(lengths.take(texts.indices).cast(pa.int64())).as_py() or 0
+                longest = max(longest, pc.max(lengths).as_py() or 0)
+            if total > CAPS.decompressed_bytes:
+                break
+    return Size(total, longest)
+
+
+def _leaves(arrays: Sequence[pa.Array]) -> Iterator[pa.Array]:
+    """Yield the values within arrays, lists and structs of them."""
+    import pyarrow as pa
+
+    for array in arrays:
+        if pa.types.is_nested(array.type):
+            parts = array.flatten()
+            yield from _leaves(parts if isinstance(parts, list) else [parts])
+        else:
+            yield array
+
+
+def _content(file: BinaryIO, chunk: Chunk, page: Page, leaf: pq.ColumnSchema) -> bytes:
+    """Return the encoded values of a page, decompressed."""
+    import pyarrow as pa
+
+    if chunk.codec not in _CODECS:
+        raise Refused(f"has pages of column {chunk.name!r} in a compression that cannot be read")
+    file.seek(page.at + (page.levels or 0))
+    content = file.read(page.stored - (page.levels or 0))
+    codec = _CODECS[chunk.codec] if page.is_packed else None
+    size = page.decompressed - (page.levels or 0)
+    if codec is not None and size > 0:
+        parts = _hadoop_parts(content, size) if chunk.codec == _HADOOP_LZ4 else [(content, size)]
+        content = b"".join(pa.decompress(part, length, codec, asbytes=True) for part, length in parts)
+    if page.levels is None:
+        for _ in range(bool(leaf.max_repetition_level) + bool(leaf.max_definition_level)):
+            content = content[4 + int.from_bytes(content[:4], "little") :]
+    return content
+
+
+def _hadoop_parts(content: bytes, size: int) -> list[tuple[bytes, int]]:
+    """Return the parts of a page as Hadoop's LZ4 writes it, each with its length; the whole if it is plain LZ4."""
+    found, at = list[tuple[bytes, int]](), 0
+    while at + 8 <= len(content):
+        length, stored = (int.from_bytes(content[at + skip : at + skip + 4], "big") for skip in (0, 4))
+        at += 8 + stored
+        found.append((content[at - stored : at], length))
+    return found if at == len(content) and sum(length for _, length in found) == size else [(content, size)]
+
+
+def _beginnings(content: bytes, values: int) -> Size:
+    """Return the bytes that texts share with the text before each: their lengths are packed differences.
+
+    Raises:
+        Refused: it is not encoded in this way.
+    """
+    import numpy as np
+
+    reader = _Compact(content)
+    try:
+        block, parts, count, last = reader.varint(), reader.varint(), reader.varint(), reader.number()
+        if not 0 < block <= _LARGEST_BLOCK or not parts or block % parts or count > values:
+            raise Refused(_DAMAGED)
+        total, longest, left, each = last, last, count - 1, block // parts
+        while left > 0:
+            least = reader.number()
+            for width in reader.bytes(parts):
+                taken = min(each, left)
+                if taken <= 0:
+                    break
+                if width > 32 or abs(least) >> 32:
+                    raise Refused(_DAMAGED)
+                bits = np.unpackbits(np.frombuffer(reader.bytes(each * width // 8), np.uint8), bitorder="little")
+                steps = bits[: taken * width].reshape(taken, width) @ (1 << np.arange(width, dtype=np.int64)) + least
+                lengths = last + np.cumsum(steps)
+                last, left = int(lengths[-1]), left - taken
+                total, longest = total + int(lengths.sum()), max(longest, int(lengths.max()))
+                if lengths.min() < 0:
+                    raise Refused(_DAMAGED)
+    except (IndexError, ValueError) as error:
+        raise Refused(_DAMAGED) from error
+    return Size(total, longest)
 
 
 # --- footer and headers -------------------------------------------------------------------------------------------
@@ -156,7 +278,7 @@ def _chunks(group: dict[int, Any], size: int) -> list[Chunk]:
         if column.keys() & {1, 8, 9} or end > size:  # in another file, or encrypted
             raise Refused(_DAMAGED)
         name = ".".join(part.decode() for part in facts[3])
-        chunks.append(Chunk(name, rows, start, end, known.get(3), known.get(6), known.get(5)))
+        chunks.append(Chunk(name, rows, _whole(facts[4]), start, end, known.get(3), known.get(6), known.get(5)))
     return chunks
 
 
@@ -170,17 +292,24 @@ def _pages(file: BinaryIO, chunk: Chunk) -> Iterator[Page]:
     at = chunk.start
     while at < chunk.end:
         header, size = _header(file, at, chunk.end)
-        page = _page_of(header)
+        page = _page_of(header, at + size)
         yield page
         at += size + page.stored
 
 
-def _page_of(header: dict[int, Any]) -> Page:
+def _page_of(header: dict[int, Any], at: int) -> Page:
+    """Return the page with a header, whose content is at a place of the file."""
     kind = next((header[field] for field in (_DATA, _DATA_2, _DICTIONARY) if field in header), {1: 0})
     if not isinstance(kind, dict):
         raise Refused(_DAMAGED)
     stored, decompressed, values = (_whole(number) for number in (header.get(3), header.get(2), kind.get(1)))
-    return Page(stored, decompressed, values, is_dictionary=_DICTIONARY in header)
+    is_second = _DATA_2 in header
+    levels = _whole(kind.get(5, 0)) + _whole(kind.get(6, 0)) if is_second else None
+    if (levels or 0) > min(stored, decompressed):
+        raise Refused(_DAMAGED)
+    encoding = _whole(kind.get(4 if is_second else 2, 0))
+    is_packed = not is_second or kind.get(7) is not False
+    return Page(stored, decompressed, values, _DICTIONARY in header, encoding, levels, is_packed, at)
 
 
 def _header(file: BinaryIO, at: int, end: int) -> tuple[dict[int, Any], int]:
@@ -214,7 +343,7 @@ class _Compact:
         found: dict[int, Any] = {}
         field = 0
         while mark := self._byte():
-            field = field + (mark >> 4) if mark >> 4 else self._number()
+            field = field + (mark >> 4) if mark >> 4 else self.number()
             kind = mark & 15
             found[field] = kind == 1 if kind in (1, 2) else self._value(kind, depth)
         return found
@@ -223,9 +352,9 @@ class _Compact:
         if kind in (1, 2, 3):
             return self._byte()
         if kind in (4, 5, 6):
-            return self._number()
+            return self.number()
         if kind in (7, 8):
-            return self._bytes(8 if kind == 7 else self._varint())
+            return self.bytes(8 if kind == 7 else self.varint())
         if kind == 9 and depth < 16:
             return self._list(depth + 1)
         if kind == 12 and depth < 16:
@@ -234,7 +363,7 @@ class _Compact:
 
     def _list(self, depth: int) -> Sequence[Any]:
         head = self._byte()
-        count = head >> 4 if head >> 4 < 15 else self._varint()
+        count = head >> 4 if head >> 4 < 15 else self.varint()
         if count > len(self.content) - self.at:  # each item takes a byte at least
             raise IndexError
         return [self._value(head & 15, depth) for _ in range(count)]
@@ -243,7 +372,7 @@ class _Compact:
         self.at += 1
         return self.content[self.at - 1]
 
-    def _varint(self) -> int:
+    def varint(self) -> int:
         value = shift = 0
         while True:
             byte = self._byte()
@@ -252,12 +381,12 @@ class _Compact:
             if byte < 128 or shift > 63:
                 return value
 
-    def _number(self) -> int:
+    def number(self) -> int:
         """Return a number in zigzag: 0, -1, 1, -2 …"""
-        value = self._varint()
+        value = self.varint()
         return (value >> 1) ^ -(value & 1)
 
-    def _bytes(self, count: int) -> bytes:
+    def bytes(self, count: int) -> bytes:
         self.at += count
         if self.at > len(self.content):
             raise IndexError
