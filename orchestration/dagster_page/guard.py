@@ -31,6 +31,10 @@ _FRAMES = {"X-Frame-Options": "SAMEORIGIN", "Content-Security-Policy": "frame-an
 """Headers of every answer: no other site shows the page in a frame, where clicks could be led. Dagster's page shows
 notebooks in frames of its own."""
 
+_OWN_SITES = ("same-origin", "none")
+"""Of the header Sec-Fetch-Site: the page itself, and the user. To browsers another port is another origin of the same
+site, so `same-site` may be any program that serves pages on this machine."""
+
 Refusal = tuple[HTTPStatus, str]
 
 
@@ -82,7 +86,8 @@ class Guard:
                 told = f"This request comes from a page of another site, {origin!r}, and nothing was done."
                 is_ours = f"If that is a proxy before this page: set dagster_url = {origin!r} in drainmark.toml"
                 return HTTPStatus.FORBIDDEN, f"{told} {is_ours}, and start the server again."
-        if headers.get("sec-fetch-site") == "cross-site" and not _is_link(scope, headers):
+        site = headers.get("sec-fetch-site", _OWN_SITES[0])
+        if site not in _OWN_SITES and not _is_link(scope, headers):
             return HTTPStatus.FORBIDDEN, "This request comes from a page of another site, and nothing was done."
         return None
 

@@ -171,6 +171,8 @@ def test_the_address_of_an_image_on_any_web_page_launches_nothing(page: Page) ->
         {"Host": "["},
         {"Host": ""},
         {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "script"},
     ],
 )
 def test_a_page_of_another_site_or_under_another_name_is_refused_everything(

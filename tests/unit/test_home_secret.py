@@ -6,6 +6,8 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from drainmark.resources.home_secret import home_key
 
 
@@ -23,6 +25,20 @@ def test_each_purpose_and_each_home_has_a_key_of_its_own(tmp_path: Path) -> None
     keys = {home_key(home, purpose) for home in homes for purpose in ("desk", "spark")}
     assert len(keys) == 4
     assert not any((home / "secret").read_text() in keys for home in homes)
+
+
+@pytest.mark.parametrize(("content", "mode"), [("", 0o600), ("00" * 31, 0o600), ("\xe4", 0o600), ("ab" * 32, 0o640)])
+def test_a_secret_that_others_may_know_is_replaced(tmp_path: Path, content: str, mode: int) -> None:
+    """A file that a loss of power left empty, or a backup that was put back for all to read."""
+    path = tmp_path / "secret"
+    path.write_text(content)
+    path.chmod(mode)
+    key = home_key(tmp_path, "desk")
+    assert home_key(tmp_path, "desk") == key
+    assert len(path.read_text()) == 64
+    assert path.read_text() != content
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in tmp_path.iterdir()] == ["secret"]
 
 
 def test_others_cannot_read_it(tmp_path: Path) -> None:
