@@ -31,39 +31,44 @@ _MOST = 100_000
 """Upper bound of the pending slices: a scan cuts 5000."""
 
 
-def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
+def plan_loss(workplace: Workplace, region: str) -> NewTrigger:
+    """Return the trigger that is to take the place of the lost input; change nothing.
+
+    Raises:
+        UnknownName, UsageError: see `accept_loss`.
+    """
+    plan = _able_to_go_on(workplace, region)
+    waiting = workplace.registry.triggers.pending(region, _MOST)
+    return _cut(workplace, plan, _to_be_cut_anew(waiting))
+
+
+def accept_loss(workplace: Workplace, region: str, reason: str, planned: NewTrigger | None = None) -> dict[str, Any]:
     """Go on behind the input that a region's starts have lost, and end a halt; may be repeated after an interruption.
+
+    Args:
+        planned: what `plan_loss` returned; None if nobody has seen it.
 
     Returns:
         `region`, `was_halted`, `reason`, `epoch`, `trigger` and `lost`, the loss in the trigger's slices by start.
 
     Raises:
         UnknownName: the code of the region cannot be found.
-        UsageError: no input is lost, or no source can go on behind it.
+        UsageError: no input is lost, or no source can go on behind it, or more is lost by now than was planned.
         Owned: a run has the region.
     """
-    found = require_code(workplace, region)
-    if has_folder(found[1]):
-        msg = f"region {region!r} has no source that can go on after lost input"
-        ways = halt_remedies(region, workplace.history(region))
-        raise UsageError(msg, remedy=", or: ".join(ways) or "it is not halted: its next run goes on")
+    plan = _able_to_go_on(workplace, region)
     with owning(region_owner(workplace, region)) as owner:
         registry = workplace.registry
         was_halted = owner.history.halt is not None
         waiting = registry.triggers.pending(region, _MOST)
         newest, anew = registry.triggers.newest(region), _to_be_cut_anew(waiting)
-        trigger = cut_loss(
-            [start for start in found[1].starts if isinstance(start, Source)],
-            newest.identity if newest else None,
-            workplace.reach(region),
-            waiting=anew,
-        )
-        if trigger is None:
-            msg = f"nothing that region {region!r} is to read next is lost"
-            raise UsageError(msg, remedy=f"drainmark resume {region}")
+        trigger = _cut(workplace, plan, anew)
+        if planned is not None and trigger.identity_key != planned.identity_key:
+            msg = f"the plan passes {lost_in(planned)}, and by now {region} has lost {lost_in(trigger)}"
+            raise UsageError(msg, remedy="nothing was changed: repeat the command, and look at its new plan")
         noted = next((each.order_index for each in waiting if each.identity_key == trigger.identity_key), None)
         if noted is None:  # else an earlier attempt was interrupted, and slices cut behind it since are good
-            _give_back(workplace, found[1], anew)
+            _give_back(workplace, plan, anew)
             _note(workplace, region, trigger, newest.order_index if newest else 0)
         replaced = [each.id for each in waiting if noted is None or each.order_index < noted]
         registry.triggers.mark(
@@ -73,15 +78,40 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
         owner.halts.resume(f"{reason} (accepted as lost: {trigger.uri})")
         registry.progress.clear_halt_request(region, owner.epoch)
         registry.progress.clear_error(region, owner.epoch)
-    lost = {name: piece["lost"] for name, piece in slices_of(trigger.identity).items() if "lost" in piece}
     return {
         "region": region,
         "was_halted": was_halted,
         "reason": reason,
         "epoch": owner.epoch,
         "trigger": trigger.uri,
-        "lost": lost,
+        "lost": lost_in(trigger),
     }
+
+
+def lost_in(trigger: NewTrigger) -> dict[str, Any]:
+    """Return the loss that a trigger records, by start."""
+    return {name: piece["lost"] for name, piece in slices_of(trigger.identity).items() if "lost" in piece}
+
+
+def _able_to_go_on(workplace: Workplace, region: str) -> RegionPlan:
+    """Return the plan of a region whose sources can go on behind lost input."""
+    _, plan = require_code(workplace, region)
+    if has_folder(plan):
+        msg = f"region {region!r} has no source that can go on after lost input"
+        ways = halt_remedies(region, workplace.history(region))
+        raise UsageError(msg, remedy=", or: ".join(ways) or "it is not halted: its next run goes on")
+    return plan
+
+
+def _cut(workplace: Workplace, plan: RegionPlan, anew: Sequence[Mapping[str, Any]]) -> NewTrigger:
+    newest = workplace.registry.triggers.newest(plan.name)
+    starts = [start for start in plan.starts if isinstance(start, Source)]
+    identity = newest.identity if newest is not None else None
+    trigger = cut_loss(starts, identity, workplace.reach(plan.name), waiting=anew)
+    if trigger is None:
+        msg = f"nothing that region {plan.name!r} is to read next is lost"
+        raise UsageError(msg, remedy=f"drainmark resume {plan.name}")
+    return trigger
 
 
 def _give_back(workplace: Workplace, plan: RegionPlan, anew: Sequence[Mapping[str, Any]]) -> None:

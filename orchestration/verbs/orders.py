@@ -160,10 +160,12 @@ def resume(workplace: Workplace, region: str, reason: str, *, accept_loss: bool 
         accept_loss: go on behind the input that the region's sources have lost.
 
     Raises:
-        UsageError: no reason is given.
+        UsageError: no reason is given; with `accept_loss`, see `accept_loss.plan_loss`.
+        UnknownName: see there.
     """
     _require("reason", reason)
     history = workplace.history(region)
+    planned = losses.plan_loss(workplace, region) if accept_loss else None
     facts = {**_standing(workplace, region, history), "reason": reason, "accept_loss": accept_loss}
     was = f"take back the halt: {halt_text(region, history)}" if history.halt is not None else "it is not halted"
     used, allowed = history.attempts, declared(workplace, region).max_consecutive_reset_attempts
@@ -172,19 +174,22 @@ def resume(workplace: Workplace, region: str, reason: str, *, accept_loss: bool 
         f"  attempts count from 0 again: {used} of {allowed} are used",
         f"  {said_of(facts['pending_triggers'], 'file', 'are', 'is')} pending; the next run takes them",
     ]
-    if accept_loss:
-        lines.append("  input that its sources have lost is skipped; the history records it")
+    if planned is not None:
+        facts["lost"] = losses.lost_in(planned)
+        lines.append(f"  input that its sources have lost is skipped; the history records it: {facts['lost']}")
 
     def act() -> Done:
-        done = (losses.accept_loss if accept_loss else interventions.resume)(workplace, region, reason)
-        passed = (
-            f"{region}: {done['trigger']} stands for the lost input; the next run commits it" if accept_loss else ""
-        )
         said = f"{region} may go on; its attempts count from 0 again"
-        return Done(facts=done, lines=(passed, said) if passed else (said,))
+        if planned is None:
+            return Done(facts=interventions.resume(workplace, region, reason), lines=(said,))
+        done = losses.accept_loss(workplace, region, reason, planned)
+        passed = f"{region}: {done['trigger']} stands for the lost input; the next run commits it"
+        return Done(facts=done, lines=(passed, said))
 
     # Where no halt ends, nothing but the claim tells a resume from a later one of as many attempts.
-    bound = {**_interventions(history), "attempts": used, "epoch": history.epoch if history.halt is None else None}
+    epoch = history.epoch if history.halt is None else None
+    passed = planned.identity if planned is not None else None
+    bound = {**_interventions(history), "attempts": used, "epoch": epoch, "passed": passed}
     return Order(verb="resume", region=region, facts=facts, plan=tuple(lines), bound=bound, act=act)
 
 
@@ -332,17 +337,18 @@ def redrive(workplace: Workplace, region: str, file: str) -> Order:
     """Return the order to queue again a fixed file that was quarantined whole.
 
     Raises:
-        UsageError: no file is given; else see `quarantine.redrive`.
+        UsageError: no file is given; else see `quarantine.plan_redrive`.
         UnknownName: see there.
     """
     _require("file", file)
-    planned = quarantine.redrive(workplace, region, file, dry_run=True)
+    queueing = quarantine.plan_redrive(workplace, region, file)
+    planned = queueing.facts
     waiting = "it waits already" if not planned["queued"] else "it becomes pending"
     was = f"which was quarantined whole as {planned['quarantined_as']}"
     line = f"{region}: take {planned['file']} in anew, {was}: {waiting}"
 
     def act() -> Done:
-        done = quarantine.redrive(workplace, region, planned["file"])
+        done = quarantine.carry_out(workplace, queueing)
         waiting = said_of(done["pending_triggers"], "file", "wait", "waits")
         said = f"{region}: {done['file']} is pending again; {waiting}"
         return Done(facts=done, lines=(said,))
@@ -350,5 +356,6 @@ def redrive(workplace: Workplace, region: str, file: str) -> Order:
     bound = {
         **_interventions(workplace.history(region)),
         **{name: planned[name] for name in ("file", "quarantined_as", "queued")},
+        "identities": [trigger.identity_key for trigger in queueing.triggers],
     }
     return Order(verb="redrive", region=region, facts=planned, plan=(line,), bound=bound, act=act)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from drainmark.jobs.errors import UnknownName, UsageError
@@ -14,7 +15,7 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.orchestration.discovery.state_inputs import is_quarantined_whole
-from drainmark.orchestration.verbs.backfill import Wanted, queue
+from drainmark.orchestration.verbs.backfill import Queueing, Wanted, plan_queue
 from drainmark.orchestration.workplace.workplace import Workplace
 
 _REASONS = 3
@@ -60,10 +61,21 @@ def quarantined_rows(workplace: Workplace, region: str, file: str | None = None)
     return sorted(rows, key=lambda row: (row["_sequence_id"], row["position"] or 0))
 
 
-def redrive(workplace: Workplace, region: str, file: str, *, dry_run: bool = False) -> dict[str, Any]:
-    """Queue a fixed file that was quarantined whole, as a new trigger with its own id.
+def redrive(workplace: Workplace, region: str, file: str) -> dict[str, Any]:
+    """Queue a fixed file that was quarantined whole; see `plan_redrive`."""
+    return carry_out(workplace, plan_redrive(workplace, region, file))
 
-    With `dry_run` no file is queued, and the counts are those that a real call would return.
+
+def carry_out(workplace: Workplace, planned: Queueing) -> dict[str, Any]:
+    """Queue the file of a plan as it was then; a file that has changed since is scanned anew."""
+    done = planned.carry_out(workplace)
+    return {name: done[name] for name in planned.facts}
+
+
+def plan_redrive(workplace: Workplace, region: str, file: str) -> Queueing:
+    """Return a fixed file that was quarantined whole, to be queued as a new trigger with its own id; change nothing.
+
+    Its facts are `region`, `file`, `quarantined_as`, `queued` and `pending_triggers`.
 
     A file that was quarantined in part is refused: its good rows are in the tables already, and would be counted twice.
 
@@ -93,20 +105,22 @@ def redrive(workplace: Workplace, region: str, file: str, *, dry_run: bool = Fal
         )
         raise UsageError(msg, remedy=remedy)
     output = (state.trigger_identity or {}).get("output") or None
-    queued = queue(workplace, region, Wanted(pattern=pattern, output=output), dry_run=dry_run)
+    queueing = plan_queue(workplace, region, Wanted(pattern=pattern, output=output))
+    queued = queueing.facts
     if queued["refused"]:
         raise UsageError(f"{uri} {queued['refused'][0]['reason']}", remedy="put the fixed file there first")
     if not queued["queued"] and not queued["pending"]:
         msg = f"{uri} is still the file that was quarantined: {state.detail.get('reason')}"
         again = "write the object again" if is_object(uri) else f"touch {shell_word(path_of(uri))}"
         raise UsageError(msg, remedy=f"fix it first; if the declaration was fixed instead: {again}")
-    return {
+    facts = {
         "region": region,
         "file": uri,
         "quarantined_as": number,
         "queued": queued["queued"],
         "pending_triggers": queued["pending_triggers"],
     }
+    return replace(queueing, facts=facts)
 
 
 def _rows(workplace: Workplace, region: str, history: RegionHistory) -> list[dict[str, Any]]:

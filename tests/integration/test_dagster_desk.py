@@ -358,8 +358,8 @@ def test_a_rewind_says_what_the_command_line_says_and_marks_what_it_withdraws(
         assert made.metadata["drainmark/event"].value == "rewind"
         assert made.metadata["drainmark/withdrawn_ids"].value == "2..3"
         assert str(made.metadata["drainmark/withdrawn_runs"].value).splitlines()[2:] == [
-            f"| {first.run_id} | 2 | a tag of the run |",
-            f"| {by_hand} | 3 | this event alone: Dagster has no such run |",
+            f"| `{first.run_id}` | 2 | a tag of the run |",
+            f"| `{by_hand}` | 3 | this event alone: Dagster has no such run |",
         ]
         assert made.metadata["drainmark/sequence_id"].value == 1
         assert made.metadata["dagster/row_count"].value == 1

@@ -339,7 +339,7 @@ def test_a_region_of_files_accepts_no_loss_and_says_what_it_does(shop: HandFed) 
     scan(shop)
     halt_for(shop, str(path))
     with pytest.raises(UsageError, match="no source that can go on after lost input") as refused:
-        orders.resume(shop.workplace, shop.region, "go", accept_loss=True).act()
+        orders.resume(shop.workplace, shop.region, "go", accept_loss=True)
     follow(str(refused.value), "skip", shop.workplace.home)
     require_right(shop, "d")
 

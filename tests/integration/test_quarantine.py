@@ -22,6 +22,7 @@ from drainmark.jobs.tasks import inspected_files
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.checks import QUARANTINE_RATIO, judgements
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.verbs.quarantine import quarantined_files, quarantined_rows, redrive
 from drainmark.orchestration.views.status import history_entries
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -263,8 +264,12 @@ def test_a_mended_file_is_taken_in_again_under_an_id_of_its_own(quarantined: Wor
     (inbox / "away").rename(inbox / "c.csv")
     with pytest.raises(UsageError, match="less 5 of 12 rows"):
         redrive(quarantined, REGION, "b.csv")
-    (inbox / "c.csv").write_bytes(b"id,name\n1,mended\n")
-    os.utime(inbox / "c.csv", (LONG_AGO, LONG_AGO))
+    bound = []
+    for content in (b"id,name\n1,mended once\n", b"id,name\n1,mended\n"):
+        (inbox / "c.csv").write_bytes(content)
+        os.utime(inbox / "c.csv", (LONG_AGO, LONG_AGO))
+        bound.append(orders.redrive(quarantined, REGION, "c.csv").bound)
+    assert bound[0] != bound[1], "the plan is of this content"
     done = redrive(quarantined, REGION, "c.csv")
     assert (done["quarantined_as"], done["queued"], done["pending_triggers"]) == (3, 1, 1)
     run_once(quarantined, copying(inbox, **CSV))

@@ -12,7 +12,9 @@ import pytest
 from by_hand import HandFed
 
 from drainmark.jobs.errors import UsageError
+from drainmark.jobs.printable import printable
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
+from drainmark.jobs.regions.plan_diff import StateChange
 from drainmark.jobs.runtime.messages import halt_text
 from drainmark.jobs.runtime.scan.folder import uri_of
 from drainmark.orchestration.cli.main import invoke
@@ -60,10 +62,10 @@ def test_the_command_that_passes_a_file_finds_it(fed: HandFed, tmp_path: Path, n
     fed.add(name)
     with fed.owning() as owner:
         told = f"{name} is lost"
-        error = {"message": told, "remedy": f"put {name} back, then: drainmark resume REGION"}
+        error = {"message": told, "remedy": f"put {name} back"}
         owner.halts.halt(told, trigger=uri, operator=None, error=error)
     said = halt_text(fed.region, fed.history())
-    assert f"drainmark resume {fed.region}; " in said
+    assert f"put {name} back; then: drainmark resume {fed.region}, or: " in said.replace(printable(name), name)
     command = status_of(fed.workplace, fed.region, fed.history())["remedies"][-1]
     assert command in said, "the text says it in a form that can be pasted, too"
     words = pasted(command, tmp_path / "empty")
@@ -88,6 +90,6 @@ def test_the_whole_path_of_one_of_several_files_can_be_pasted(fed: HandFed, tmp_
 
 def test_the_path_of_an_application_is_one_word(tmp_path: Path) -> None:
     table = SimpleNamespace(operator="totals", why="")
-    state = SimpleNamespace(operator="totals", state="gone")
-    command = remedy_for(table, [state], "/srv/my $(touch done)/app.py").partition(",")[0]  # type: ignore[arg-type,list-item]
+    region = SimpleNamespace(operators=[SimpleNamespace(operator="totals", state=StateChange.INCOMPATIBLE)])
+    command = remedy_for(table, region, "/srv/my $(touch done)/app.py").partition(",")[0]  # type: ignore[arg-type]
     assert pasted(command, tmp_path) == ["plan", "/srv/my $(touch done)/app.py", "--drop-state", "totals"]

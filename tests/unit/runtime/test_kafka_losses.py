@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from drainmark.jobs.errors import InputMissing
+from drainmark.jobs.errors import InputMissing, UsageError
 from drainmark.jobs.operators.sources.kafka_topic import OffsetRange, Offsets, Stood, TopicLook
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 from drainmark.jobs.protocol.records.triggers import slices_of
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
-from drainmark.orchestration.verbs.accept_loss import accept_loss
+from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.inputs.source_access import RegionReach
@@ -294,8 +294,16 @@ def test_the_files_of_a_slice_that_waits_are_cut_anew_with_what_is_lost(
     model.logs[0].append(3)
     waiting = cut_now()
     assert waiting["prices"]["files"] == 1
+    model.logs[0].first = 4
+    seen = orders.resume(place, region.name, "they are gone", accept_loss=True)
+    assert "{'orders': [[0, 3, 4]]}" in seen.plan[-1]
     model.logs[0].first = 5
-    assert accept_loss(place, region.name, "they are gone")["lost"] == {"orders": [[0, 3, 5]]}
+    later = orders.resume(place, region.name, "they are gone", accept_loss=True)
+    assert later.bound != seen.bound, "more is lost, so it is another plan"
+    with pytest.raises(UsageError, match="by now beside/orders has lost"):
+        seen.act()
+    assert place.registry.pending_count(region.name) == 1, "nothing was changed"
+    assert later.act().facts["lost"] == {"orders": [[0, 3, 5]]}
     assert place.registry.pending_count(region.name) == 1, "the loss alone"
     anew = cut_now(Tick.QUEUE)
     assert (anew["prices"]["from"], anew["prices"]["files"]) == (first["prices"]["to"], 1)
