@@ -65,8 +65,14 @@ _MOST_IN_FLIGHT = 10_000
 
 @dataclass(slots=True)
 class IdsRead:
-    """The highest id of the origins in each of the slices that a run read last; also in slices that failed then."""
+    """The highest id of the origins in each of the slices that a run read last; also in slices that failed then.
 
+    Attributes:
+        by_order: by source and place of the slice.
+        sources: the sources whose skipped slices, if any, tell of no wrong state.
+    """
+
+    sources: set[str] = field(default_factory=set)
     by_order: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def note(self, source: str, order: int, highest_id: int) -> None:

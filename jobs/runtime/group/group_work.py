@@ -91,7 +91,13 @@ class GroupWork:
         started = time.monotonic()
         materialiser = materialiser_of(self.outside, self.group, small=self.small)
         sources = [operator for operator in self.blueprint.region.operators if isinstance(operator, Source)]
-        taking = GroupInput(sources=sources, group=self.group, outside=self.outside, materialiser=materialiser)
+        taking = GroupInput(
+            sources=sources,
+            group=self.group,
+            outside=self.outside,
+            materialiser=materialiser,
+            horizon=self.blueprint.region.parameters.rewind_horizon,
+        )
         self._taking = taking
         try:
             with ThreadPoolExecutor(_WRITERS, thread_name_prefix="stage") as pool, self.outside.engine.tagged(self.tag):

@@ -46,6 +46,7 @@ class GroupInput:
     """The intake of one attempt's input; each instance is used once.
 
     Attributes:
+        horizon: how many ids back the region can be rewound.
         rows_in: by id, the number of rows accepted plus rows quarantined.
         quarantined: by id, the number of rows for the quarantine table.
         remarks: by id, a text for the history, for example why a file was quarantined whole.
@@ -58,6 +59,7 @@ class GroupInput:
     group: Group
     outside: Outside
     materialiser: Materialiser
+    horizon: int
     rows_in: dict[int, int] = field(default_factory=dict)
     quarantined: dict[int, int] = field(default_factory=dict)
     remarks: dict[int, str] = field(default_factory=dict)
@@ -220,6 +222,7 @@ class GroupInput:
             outside=self.outside,
             materialiser=self.materialiser,
             files=self.files,
+            horizon=self.horizon,
         )
         with self._losing(source):
             frame = intake.take()

@@ -7,14 +7,14 @@ are read again come without these rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from drainmark.jobs.errors import SourceRewound
 from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.slices import Slice
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.triggers import DIGESTS
 from drainmark.jobs.runtime.input.inbox import Assigned
@@ -22,27 +22,39 @@ from drainmark.jobs.runtime.input.slices import slice_of
 from drainmark.jobs.runtime.outside import Outside
 
 
-def require_in_force(source: SlicedSource, reads: RowSlices, member: Assigned, piece: Slice, outside: Outside) -> None:
-    """Refuse a slice that tells of a rewind, if states in force read rows that it withdrew.
+def require_in_force(
+    source: SlicedSource, reads: RowSlices, pieces: Sequence[tuple[Assigned, Slice]], outside: Outside, horizon: int
+) -> None:
+    """Refuse a group with slices that tell of rewinds, if states in force read rows that these withdrew.
+
+    Args:
+        pieces: the slices of the source in the group, in their order; their rows are not read yet.
+        horizon: how many ids back the region can be rewound.
 
     Raises:
         SourceRewound: the remedy names the last state that read none of them.
     """
-    history, order = outside.store.checkpoint.history(), member.trigger.order_index
-    told = [reads.left_above(each) for each in (piece, *_skipped_last(source, history))]
-    to = min((each for each in told if each is not None), default=None)
-    if to is None:
+    if not pieces:
         return
-    wrong = None
-    for number, highest in _read_by_states(source, reads, history, outside):
-        if highest is not None and 0 < highest <= to:
-            break
-        wrong = number if highest != 0 else wrong
-    if wrong is None and outside.reach.ids_read.before(source.name, order) <= to:
-        return
+    told = [(to, member) for member, piece in pieces if (to := reads.left_above(piece)) is not None]
+    seen, (first, _) = outside.reach.ids_read, pieces[0]
+    if source.name not in seen.sources:  # once: no slice is skipped while a run has the region
+        skipped = map(reads.left_above, _skipped_last(source, outside.store.checkpoint.history()))
+        told += [(to, first) for to in skipped if to is not None]
+    if told:
+        to, member = min(told, key=lambda each: each[0])
+        history = outside.store.checkpoint.history()
+        wrong = _first_wrong(source, reads, history, to, outside)
+        # What this group read in an earlier attempt is read again, without the rows that left.
+        if wrong is not None or seen.before(source.name, first.trigger.order_index) > to:
+            before = history.state_at_most(history.committed_id if wrong is None else wrong - 1) or INITIAL_ID
+            raise _halting(source, member, to, before if before >= history.oldest_target(horizon) else INITIAL_ID)
+    seen.sources.add(source.name)
+
+
+def _halting(source: SlicedSource, member: Assigned, to: int, before: int) -> SourceRewound:
     region = member.trigger.region
-    before = history.committed_id if wrong is None else history.state_at_most(wrong - 1) or INITIAL_ID
-    raise SourceRewound(
+    return SourceRewound(
         f"{region} has read rows with ids above {to} of the region behind {source.name!r}, and a rewind of that region"
         " withdrew them",
         operator=source.name,
@@ -56,24 +68,46 @@ def require_in_force(source: SlicedSource, reads: RowSlices, member: Assigned, p
 
 
 def _skipped_last(source: SlicedSource, history: RegionHistory) -> Iterator[Slice]:
-    """Yield the slices that were skipped after the last state: what they tell of rewinds still holds."""
-    number = history.committed_id
-    while number in history.skips:
-        piece = slice_of(history.states[number].trigger_identity or {}, source.name)
-        if piece is not None:
-            yield piece
-        number = history.states.ids.at_most(number - 1) or INITIAL_ID
+    """Yield the source's slices that were skipped after its last state: what they tell of rewinds still holds."""
+    for number in sorted(history.skips, reverse=True):
+        piece = _slice_of(history.states[number], source)
+        if piece is None:
+            continue
+        later = (row for at, row in history.states.above(number).items() if at not in history.skips)
+        if any(_slice_of(row, source) is not None for row in later):
+            return
+        yield piece
 
 
-def _read_by_states(
-    source: SlicedSource, reads: RowSlices, history: RegionHistory, outside: Outside
-) -> Iterator[tuple[int, int | None]]:
-    """Yield the states in force, newest first, each with the highest id that it read, None if that is not known."""
-    number = history.state_at_most(history.committed_id)
-    while number:
-        identity: Mapping[str, Any] = history.states[number].trigger_identity or {}
-        piece = slice_of(identity, source.name)
-        if piece is not None:
-            noted = (identity.get(DIGESTS) or {}).get(source.name)
-            yield number, int(noted) if noted is not None else reads.highest_id(piece, outside.reach)
-        number = history.state_at_most(number - 1)
+def _first_wrong(
+    source: SlicedSource, reads: RowSlices, history: RegionHistory, to: int, outside: Outside
+) -> int | None:
+    """Return the first state in force that read rows with ids above `to`, None if there is none.
+
+    All states are looked at: a region in stages may publish rows of an earlier id after those of a later one. Earlier
+    versions of Drainmark did not note what a state read. Of their states, only those are asked that come after the
+    last one with rows up to `to`: asking reads the log of the table.
+    """
+    wrong, has_right, without_note = None, False, list[tuple[int, Slice]]()
+    for number, row in history.states.items():
+        if number in history.skips or (piece := _slice_of(row, source)) is None:
+            continue
+        noted = ((row.trigger_identity or {}).get(DIGESTS) or {}).get(source.name)
+        if noted is None:
+            without_note.append((number, piece))
+        elif int(noted) > to:
+            wrong = number
+            break
+        else:
+            has_right |= int(noted) > 0
+    for number, piece in reversed(() if has_right else without_note):
+        highest = reads.highest_id(piece, outside.reach)
+        if highest is None or highest > to:
+            wrong = number
+        elif highest:
+            break
+    return wrong
+
+
+def _slice_of(row: CheckpointRow, source: SlicedSource) -> Slice | None:
+    return slice_of(row.trigger_identity or {}, source.name)

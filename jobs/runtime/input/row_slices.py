@@ -60,6 +60,7 @@ class RowIntake:
 
     Attributes:
         files: the folder for files that tasks write for this attempt.
+        horizon: how many ids back the region can be rewound.
         counts: by id, the number of rows as read, including bad ones.
         remarks: by id, a text for the history.
     """
@@ -70,6 +71,7 @@ class RowIntake:
     outside: Outside
     materialiser: Materialiser
     files: TaskFiles
+    horizon: int
     counts: dict[int, int] = field(default_factory=dict)
     remarks: dict[int, str] = field(default_factory=dict)
     schema: StructType = field(init=False)
@@ -98,8 +100,7 @@ class RowIntake:
             if (piece := slice_of(member.trigger.identity, self.source.name)) is not None
         ]
         if self.reads.has_origins:
-            for member, piece in pieces:
-                require_in_force(self.source, self.reads, member, piece, self.outside)
+            require_in_force(self.source, self.reads, pieces, self.outside, self.horizon)
         parsed = Parsed()
         shares = None if self.materialiser.reads_here else self._shares(pieces)
         if shares is None:

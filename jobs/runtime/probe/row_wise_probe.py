@@ -172,7 +172,7 @@ def _sampled(blueprint: Blueprint, outside: Outside, group: Group) -> dict[str, 
     sources = [operator for operator in blueprint.region.operators if isinstance(operator, Source)]
     rescues = any(isinstance(source, DirectorySource) and source.scan.on_schema == "rescue" for source in sources)
     if rescues or any(kind_of(member.trigger.identity) != FILE for member in group.members):
-        return _taken_sample(sources, outside, group)
+        return _taken_sample(blueprint, sources, outside, group)
     follow_links = any(isinstance(source, DirectorySource) and source.scan.follow_links for source in sources)
     inbox = GroupInbox(
         outside.store.inbox(group.epoch, group.attempt), group, outside.inputs, follow_links=follow_links
@@ -196,12 +196,15 @@ def _sampled(blueprint: Blueprint, outside: Outside, group: Group) -> dict[str, 
     return scanned
 
 
-def _taken_sample(sources: Sequence[Source], outside: Outside, group: Group) -> dict[str, pa.Table] | None:
+def _taken_sample(
+    blueprint: Blueprint, sources: Sequence[Source], outside: Outside, group: Group
+) -> dict[str, pa.Table] | None:
     """Return the first rows of each trigger by stream, read as in a run; None if they are large or unreadable."""
     if group.bytes_to_read > _PROBED_BYTES:
         return None
     materialiser = Materialiser(session=outside.engine.session, small=True)
-    taking = GroupInput(sources=sources, group=group, outside=outside, materialiser=materialiser)
+    horizon = blueprint.region.parameters.rewind_horizon
+    taking = GroupInput(sources=sources, group=group, outside=outside, materialiser=materialiser, horizon=horizon)
     try:
         return {
             stream: _first_rows(frame.drop(SOURCE_FILE).toArrow(), group) for stream, frame in taking.take().items()
