@@ -65,7 +65,7 @@ def rewinds_between(folder: Files, table: str, identity: str, first: int, last: 
     """
     key = (folder.uri, identity)
     begun, through, found = _known.get(key, (first, first - 1, []))
-    if first < begun:
+    if not begun <= first <= through + 1:  # versions in between may have left the log
         begun, through, found = first, first - 1, []
     for version in range(through + 1, last + 1):
         if (to := rewound_to(actions_of(folder, version, table))) is not None:
