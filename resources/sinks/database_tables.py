@@ -275,8 +275,7 @@ class DatabaseTable(DatabaseReader):
                 found = self._applied.locked(connection)
                 if found >= version:
                     return done
-                if verb != "repair":
-                    self._seen.require(found)
+                self._seen.require(found, is_repair=verb == "repair")
                 act(connection)
                 self._applied.note(connection, version)
             self._seen.note(version)

@@ -39,7 +39,7 @@ class Externals:
             identity: returns the unique id of the region's checkpoint table, None before that table exists.
             epoch: of the owner, 0 for a caller that only reads.
             faults: called before and after each commit with the name of the step.
-            seen: id by sink that it had reached when the caller last saw it; see `SeenVersion`.
+            seen: version by sink that it had reached when the caller last saw it; see `SeenVersion`.
 
         Raises:
             UsageError: a newer Drainmark made the sink, or a setting is missing.

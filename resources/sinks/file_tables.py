@@ -227,8 +227,7 @@ class FileTable(FileReader):
                 found = self._note.version()
                 if found >= version:
                     return done
-                if verb != "repair":
-                    self._seen.require(found)
+                self._seen.require(found, is_repair=verb == "repair")
                 act(writing)
                 writing.finish(self._note.text_of(version))
                 self._seen.note(version)

@@ -10,11 +10,11 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 
 
 class SeenVersion:
-    """The id that one sink had reached.
+    """The version that one sink had reached.
 
     Args:
         table: name of the sink.
-        seen: such ids by sink, of everything that one process does for a region.
+        seen: such versions by sink, of everything that one process does for a region.
     """
 
     def __init__(self, table: str, seen: dict[str, int] | None = None) -> None:
@@ -22,15 +22,20 @@ class SeenVersion:
         self._seen = {} if seen is None else seen
 
     def note(self, version: int) -> None:
-        self._seen[self._table] = split_txn_version(version)[1]
+        self._seen[self._table] = version
 
-    def require(self, version: int) -> None:
-        """Check that the sink is not older than it was.
+    def require(self, version: int, *, is_repair: bool) -> None:
+        """Check that the sink is not older than it was; for a repair, that it is as it was when that was planned.
 
         Raises:
-            SplitBrain: it is.
+            SplitBrain: it is not.
         """
-        found, before = split_txn_version(version)[1], self._seen.get(self._table, INITIAL_ID)
-        if found < before:
-            msg = f"{self._table} is at id {found}, but was at {before}: did a standby take over?"
+        before = self._seen.get(self._table, INITIAL_ID)
+        (epoch, found), (_, reached) = split_txn_version(version), split_txn_version(before)
+        if is_repair and version != before:
+            msg = f"{self._table} came to id {found} of epoch {epoch} while its repair was planned"
+            remedy = "end the process that writes there; then: drainmark doctor --repair --yes"
+            raise SplitBrain(msg, remedy=remedy, table=self._table)
+        if found < reached:
+            msg = f"{self._table} is at id {found}, but was at {reached}: did a standby take over?"
             raise SplitBrain(msg, remedy="see what a repair would change: drainmark doctor --repair", table=self._table)

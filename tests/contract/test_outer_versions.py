@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 from by_hand import SCHEMA_JSON, HandFed
@@ -29,6 +30,7 @@ from drainmark.jobs.errors import Halted, SplitBrain
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.protocol.records.ids import app_id, txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.runtime.commit.publish import outer_sinks
 from drainmark.orchestration import doctor
 from drainmark.orchestration.doctor import region_repair
 from drainmark.orchestration.runs.region_runs import region_owner
@@ -477,6 +479,26 @@ def test_the_desk_of_dagster_repairs_by_the_same_plan(make: Callable[[str], Besi
     assert any("is written again from its history: 2 ids: 1, 2" in line for line in order.plan)
     order.act()
     assert_goes_on(fed)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", SLOW[1]])
+def test_a_repair_changes_nothing_if_another_owner_wrote_since_it_was_planned(
+    make: Callable[[str], Beside], kind: str
+) -> None:
+    fed = make(kind)
+    fed.take("a")
+    saved = fed.save()
+    fed.take("b")
+    fed.restore(saved)
+    (_, sink), store = fed.sink(), fed.workplace.store(fed.region)
+    repair = outer_sinks.repair_of(store, fed.history(), sink)
+    assert repair is not None
+    stranger = pa.table({"value": ["z"], "_sequence_id": pa.array([7], pa.int64())})
+    fed.workplace.store(fed.region).external(sink, epoch=8).copy(txn_version(8, 7), [7], [stranger])
+    with pytest.raises(SplitBrain, match="while its repair was planned"):
+        outer_sinks.put_right(store, fed.history(), repair, 9, txn_version(9, 8))
+    assert (7, "z") in fed.beside()
+    assert_repaired(fed)
 
 
 @pytest.mark.slow
