@@ -122,7 +122,6 @@ CASES: dict[str, dict[str, str]] = {
     },
     "orchestration/views/remedies.py": {
         "doctor --repair": "test_a_lost_registry_is_rebuilt",
-        "run": "test_a_region_whose_run_failed_is_run_again",
     },
 }
 """Module -> command -> the test that provokes the error, and hands its text to `followed.follow`."""
@@ -135,6 +134,9 @@ UNFOLLOWED: dict[str, dict[str, str]] = {
     },
     "orchestration/doctor/daemons.py": {
         "dev": "a server that stays: integration/test_dev.py starts it",
+    },
+    "orchestration/views/remedies.py": {
+        "run": "what each run after a crash does: tests/recovery",
     },
 }
 """Module -> command that no test follows as printed -> the reason."""

@@ -397,20 +397,3 @@ def test_a_region_that_never_ran_is_run(
     follow(ask(place.home), "run", place.home)
     found = read_at("shop", "kept", home=str(place.home)).to_pylist()
     assert sorted(row["value"] for row in found) == ["x", "y"]
-
-
-@pytest.mark.spark
-def test_a_region_whose_run_failed_is_run_again(engine: SparkEngine, place: Workplace, tmp_path: Path) -> None:
-    assert engine.session is not None  # the command line's own engine finds this session
-    inbox = tmp_path / "inbox"
-    inbox.mkdir()
-    (inbox / "a").write_text("x\ny\n")
-    (tmp_path / "shop.py").write_text(APPLICATION.format(path=str(inbox)))
-    failpoints.arm("publish.before_commit:raise")
-    refused("run", "shop.py", "--home", str(place.home), code=1)
-    failpoints.arm("")
-    status = status_of(place, "shop/lines", place.history("shop/lines"))
-    assert status["state"] == "UNHEALTHY"
-    follow(status["remedies"][0], "run", place.home)
-    found = read_at("shop", "kept", home=str(place.home)).to_pylist()
-    assert sorted(row["value"] for row in found) == ["x", "y"]
