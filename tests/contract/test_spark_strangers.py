@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 import strangers
 
+from drainmark.orchestration.testing.crash.connect_server import ChildServer
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark]
@@ -36,3 +39,11 @@ def test_no_setting_is_on_a_command_line(engine: SparkEngine) -> None:
     shown = [" ".join(each.cmdline()) for each in processes(engine)]
     assert any("SparkSubmit" in line for line in shown)
     assert not any("--conf" in line for line in shown)
+
+
+def test_the_server_of_the_test_kit_asks_for_a_token_that_only_its_user_can_read(tmp_path: Path) -> None:
+    server = ChildServer(tmp_path)
+    configuration = server._write_configuration()
+    assert server.master.endswith(f"/;token={server.token}")
+    assert f"spark.connect.authenticate.token={server.token}" in configuration.read_text().replace(" ", "=")
+    assert stat.S_IMODE(configuration.stat().st_mode) == 0o600

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
 from drainmark.orchestration.testing.session import MASTER
@@ -12,7 +13,7 @@ from drainmark.resources.spark.session_settings import SessionSettings
 class ChildServer(Server):
     """A Connect server on the loopback, with the settings of an in-process session; a child of this process.
 
-    It requires no token, so that children need only its address to connect.
+    Its address has a token, which every client must send: a Connect server executes what anybody sends who reaches it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -22,4 +23,8 @@ class ChildServer(Server):
             "spark.sql.shuffle.partitions": "2",
         }
         settings = SessionSettings(master=MASTER, conf=conf, scratch=folder).of_start()
-        super().__init__(folder, {**settings, "spark.master": MASTER})
+        super().__init__(folder, {**settings, "spark.master": MASTER}, token=secrets.token_urlsafe(32))
+
+    @property
+    def master(self) -> str:
+        return f"sc://localhost:{self.port}/;token={self.token}"  # to any other name Spark sends a token by TLS alone
