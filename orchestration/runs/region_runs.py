@@ -49,6 +49,7 @@ def region_run(
 
     Raises:
         OperatorFailed, DeclarationError, SchemaMismatch: the application is not valid; nothing was claimed.
+        ForeignTable: a table is another region's; nothing was claimed.
         ClusterRefused: Spark's executors do not reach this machine's files; nothing was claimed.
     """
     from drainmark.jobs.runtime.analysis.blueprint import analyse
@@ -69,6 +70,9 @@ def region_run(
     if blueprint is None or blueprint.code.states != states:
         facts = (region, opened.application.name, opened.params, outside)
         blueprint = analyse(*facts, states=states, dropped=drop_states)
+        for table in blueprint.tables:
+            if table.is_managed:
+                outside.store.foreign_commits.require_place(table.name)
     return RegionRun(
         runs_groups=MultiStageRun if region.channels else OneStageRun,
         blueprint=blueprint,

@@ -105,7 +105,7 @@ def test_a_code_location_with_both_has_the_first_and_says_so(project: Path, firs
     found = build_definitions(settings)
     told = [sensor.description or "" for sensor in found.sensors or ()]
     (said,) = (text for text in told if "cannot be loaded" in text)
-    assert said.startswith(str(project / second / "app.py"))
+    assert said.startswith(f"`{project / second / 'app.py'}")
     assert str(project / first / "app.py") in said
 
 

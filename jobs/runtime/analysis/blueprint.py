@@ -258,18 +258,16 @@ def _own_places(region: RegionPlan, verdicts: Mapping[str, GroupVerdict]) -> fro
 def _check_tables(application: str, region: RegionPlan, tables: Sequence[RegionTable], outside: Outside) -> None:
     check_keys(application, region, tables)
     check_layouts(application, region, tables)
-    _examine(tables, outside)
+    _examine_foreign(tables, outside)
 
 
-def _examine(tables: Sequence[RegionTable], outside: Outside) -> None:
-    """Refuse at once a table of another region, and a schema that an adopted table, or a sink, would not take."""
+def _examine_foreign(tables: Sequence[RegionTable], outside: Outside) -> None:
+    """Refuse at once a schema that an adopted table, or a sink outside Delta, would not take."""
     for table in tables:
         if table.external:
             outside.store.external(table).examine(table.schema_json)
         elif table.adopted:
             outside.store.adopted(table.name).examine(table.schema_json, merged=table.role is TableRole.UPSERT)
-        else:
-            outside.store.foreign_commits.require_place(table.name)
 
 
 def seen_downstream(operator: Operator, frame: DataFrame) -> DataFrame:
