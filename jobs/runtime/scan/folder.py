@@ -80,7 +80,6 @@ def entries_of(directory: str) -> Iterator[os.DirEntry[str]]:
 
 def note_unlisted(directory: str, error: OSError, found: Found) -> None:
     """Note a directory that could not be listed as refused, unless it is gone."""
-    require_gone(error)
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         found.refused.append((uri_of(directory), f"cannot be listed: {error.strerror}"))
 
