@@ -99,7 +99,7 @@ def require_right(fed: HandFed, *more: str) -> None:
     if isinstance(fed, Counting):
         last = {value: number for number, value in rows}
         assert fed.values("last") == sorted((number, value) for value, number in last.items())
-    assert status_of(fed.workplace, fed.region, fed.history())["state"] == "STARTED"
+    assert status_of(fed.workplace, fed.region)["state"] == "STARTED"
 
 
 # --- the registry --------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def ask_backfill(fed: HandFed) -> str:
 
 
 def ask_status(fed: HandFed) -> str:
-    return status_of(fed.workplace, fed.region, fed.history())["remedies"][0]
+    return status_of(fed.workplace, fed.region)["remedies"][0]
 
 
 def ask_doctor(fed: HandFed) -> str:
@@ -164,9 +164,8 @@ def halt_for(fed: HandFed, trigger: str | None) -> str:
 
 
 def interventions_said(fed: HandFed) -> str:
-    history = fed.history()
-    assert history.halt is not None
-    return ", or: ".join(status_of(fed.workplace, fed.region, history)["remedies"])
+    assert fed.history().halt is not None
+    return ", or: ".join(status_of(fed.workplace, fed.region)["remedies"])
 
 
 @pytest.mark.parametrize("name", ["d.txt", 'it\'s $HOME; `date` "x".txt', "два слова", "\x1b[2J\u202ea\nb!", NO_TEXT])

@@ -25,7 +25,7 @@ from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader
 from drainmark.resources.settings import Settings
-from drainmark.resources.sinks.database_tables import DatabaseTable
+from drainmark.resources.sinks.database_reader import DatabaseReader
 
 Rows = list[tuple[int, str]]
 
@@ -133,7 +133,7 @@ def test_rows_that_the_history_was_trimmed_of_are_taken_from_the_database(
     fed.write("a", ["a3"])
     again(fed, "[ab]")
     with monkeypatch.context() as watched:
-        watched.delattr(DatabaseTable, "read")  # `read` reads all rows
+        watched.delattr(DatabaseReader, "read")  # `read` reads all rows
         fed.drain()
     assert database(fed) == [(3, "c1"), (4, "d1"), (5, "a3"), (6, "b1")]
     assert as_of(fed, "rows", 4) == [(1, "a1"), (1, "a2"), (2, "b1"), (3, "c1"), (4, "d1")]

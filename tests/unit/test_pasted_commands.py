@@ -66,7 +66,7 @@ def test_the_command_that_passes_a_file_finds_it(fed: HandFed, tmp_path: Path, n
         owner.halts.halt(told, trigger=uri, operator=None, error=error)
     said = halt_text(fed.region, fed.history())
     assert f"put {name} back; then: drainmark resume {fed.region}, or: " in said.replace(printable(name), name)
-    command = status_of(fed.workplace, fed.region, fed.history())["remedies"][-1]
+    command = status_of(fed.workplace, fed.region)["remedies"][-1]
     assert command in said, "the text says it in a form that can be pasted, too"
     words = pasted(command, tmp_path / "empty")
     assert words[:2] == ["skip", fed.region]
