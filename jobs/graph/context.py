@@ -229,11 +229,6 @@ class OperatorContext:
         group, None if there is no state yet."""
         return self.read_state(operator, partials)
 
-    def types_of(self, operator: Step, frame: DataFrame) -> Mapping[str, Any]:
-        """Return the types of an aggregate's state columns: those of its table, else those of the frame."""
-        known = self.known_types.get(operator.name)
-        return known if known is not None else {field.name: field.dataType for field in frame.schema.fields}
-
     def is_local(self, operator: Step) -> bool:
         """Say whether group and state are small, so that this process may go through the rows."""
         return self.is_run and self.small and operator.name not in self.in_files

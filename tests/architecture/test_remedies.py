@@ -66,6 +66,7 @@ CASES: dict[str, dict[str, str]] = {
     },
     "resources/sinks/seen_version.py": {
         "doctor --repair": "test_a_failover_in_the_middle_of_a_run_is_found_before_the_next_group_hides_it",
+        "doctor --repair --yes": "test_a_repair_changes_nothing_if_another_owner_wrote_since_it_was_planned",
     },
     "orchestration/cli/inspection.py": {
         "run": "test_a_region_that_never_ran_is_run",

@@ -17,7 +17,7 @@ from drainmark.jobs.operators.windows.window import (
     WINDOW_START,
     EventTime,
 )
-from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
+from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues, types_of
 from drainmark.jobs.state.aggregations.aggregation import (
     running_columns,
     state_columns,
@@ -73,7 +73,10 @@ class Aggregate(KeyedValues):
         history = partials.withColumn(_IS_NEW, made.new)
         if before is not None:
             history = frames.gathered(self, before.withColumn(_IS_NEW, made.old).unionByName(history))
-        running = frames.once_a_run((self.name, _IS_NEW), lambda: self._running(frames.types_of(self, partials)))
+        types = frames.known_types.get(self.name)  # of its table; without one, those of the rows
+        running = frames.once_a_run(
+            (self.name, _IS_NEW), lambda: self._running(types_of(partials.schema) if types is None else types)
+        )
         return history.select(*made.grouping, made.is_new, *running).where(made.is_new).select(*made.finished)
 
     def _with_window(self, rows: DataFrame) -> DataFrame:
