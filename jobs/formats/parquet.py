@@ -18,7 +18,7 @@ from drainmark.jobs.formats.column_fit import (
     with_values,
 )
 from drainmark.jobs.formats.format import Expected, Format, Rows, Take
-from drainmark.jobs.formats.parquet_pages import Size, bytes_in_memory, row_groups
+from drainmark.jobs.formats.parquet_pages import Chunk, Size, bytes_in_memory, row_groups
 from drainmark.jobs.frames.row_types import arrow_schema
 
 if TYPE_CHECKING:
@@ -151,19 +151,19 @@ def _schema_alike(path: Path, file: pq.ParquetFile, columns: Columns) -> pa.Sche
         stored = file.schema_arrow.field(field.name).type
         if pa.types.is_nested(field.type) or not found.field(field.name).type == stored == field.type:
             return None
-        if pa.types.is_temporal(field.type) and not _is_modern(path, field):
-            return None
-    return schema
+    times = [field for field in schema if pa.types.is_temporal(field.type)]
+    groups = row_groups(path) if times else []
+    return schema if all(_is_modern(groups, field) for field in times) else None
 
 
-def _is_modern(path: Path, field: pa.Field) -> bool:
+def _is_modern(groups: Sequence[Sequence[Chunk]], field: pa.Field) -> bool:
     """Say whether all days or times of a column are surely in years that all writers and readers count alike."""
     import pyarrow as pa
 
     a_day = 1 if pa.types.is_date32(field.type) else _DAY_MICROSECONDS
     if not (pa.types.is_date32(field.type) or field.type in (pa.timestamp("us"), pa.timestamp("us", "UTC"))):
         return False
-    for chunk in (chunk for group in row_groups(path) for chunk in group if chunk.name == field.name):
+    for chunk in (chunk for group in groups for chunk in group if chunk.name == field.name):
         if chunk.least is not None and chunk.most is not None:
             least, most = (int.from_bytes(bound, "little", signed=True) for bound in (chunk.least, chunk.most))
             if least < _MODERN_DAYS.start * a_day or most >= _MODERN_DAYS.stop * a_day:

@@ -5,8 +5,9 @@ gigabytes: a compressed page of zeros, a text in the dictionary that a million r
 one before it, a run of equal values. Where texts may be shared in this way, it is counted how often: most files with a
 long text, or with many short ones, are harmless.
 
-Both are read here, and not by Arrow: it has no function for the headers, and it ends the process if the footer's facts
-about a column contradict each other. Parquet's page "File Format" describes them, in Thrift's compact protocol.
+Footer and headers are read here, and not by Arrow: it has no function for headers, and it ends the process if the facts
+of a footer about a column contradict each other. Parquet's page "File Format" describes them, in Thrift's compact
+protocol.
 """
 
 from __future__ import annotations
