@@ -24,6 +24,7 @@ from drainmark.jobs.errors import DrainmarkError, Interrupted, UsageError
 from drainmark.jobs.failpoints import ENVIRONMENT, arm_from_environment
 from drainmark.orchestration.cli.terminal import output
 from drainmark.orchestration.cli.terminal.examples import epilog
+from drainmark.resources.spark.utc import have_utc
 
 VERBS: Mapping[str, str] = {
     "init": "project",
@@ -107,6 +108,7 @@ def _options(
 def main() -> NoReturn:
     """Run the command line and end the process, without waiting for daemon threads and the JVM's pipes."""
     _have_streams()
+    have_utc()
     arguments = _verb_first(sys.argv[1:])
     _arm(as_json="--json" in arguments)
     _keep_errors()

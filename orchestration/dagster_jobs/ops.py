@@ -57,6 +57,7 @@ from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.hand_off import Requests
 from drainmark.orchestration.workplace.schema_files import keep_schemas
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_in_time
+from drainmark.resources.spark.utc import have_utc
 
 CLAIMED = "claimed"
 PROCESSED = "processed"
@@ -349,7 +350,8 @@ def _has_source(region: RegionPlan) -> bool:
 
 
 def _enter_process(slot: RunSlot) -> None:
-    """If a launcher made this process for this run, make the run end with its parent, and arm fail points."""
+    """If a launcher made this process for this run, give it UTC, make the run end with its parent, arm fail points."""
     if multiprocessing.parent_process() is not None:
+        have_utc()
         watch_parent(slot.interrupt)
         arm_from_environment()

@@ -49,6 +49,7 @@ class Worker:
         python, arrow, pandas: versions; "" if there is no such package.
         modules: `from ` and the path of Drainmark's modules, or the reason that they cannot be imported.
         lacks: the fault in the files that it had to find, or to write; "" if there is none.
+        zone: the zone of its clock.
     """
 
     host: str
@@ -57,6 +58,7 @@ class Worker:
     python: str
     arrow: str
     pandas: str
+    zone: str
 
     @property
     def numbers(self) -> tuple[str, str]:
@@ -237,7 +239,7 @@ class Executors:
         """Check that a worker can run the functions of this process.
 
         Raises:
-            ClusterRefused: it has another Python, pyarrow or Drainmark.
+            ClusterRefused: it has another Python, pyarrow, Drainmark or zone.
         """
         where, here = self._name(worker), own_python()
         if worker.numbers != here.numbers:
@@ -250,6 +252,11 @@ class Executors:
         if self._archive not in worker.modules:
             msg = f"{where} has loaded another Drainmark, {worker.modules}, before the one that was sent"
             raise ClusterRefused(msg, remedy="uninstall it there, or have nothing import it when Python starts")
+        if worker.zone != here.zone:  # only on a server that others started: ours, and contexts, give UTC to workers
+            msg = f"{where} has its Python in the zone {worker.zone}: functions would change times in the repeated hour"
+            raise ClusterRefused(
+                msg, remedy="start that Spark with TZ=UTC in its environment, and --conf spark.executorEnv.TZ=UTC"
+            )
 
     @contextlib.contextmanager
     def _patience(self) -> Iterator[None]:
@@ -283,7 +290,7 @@ def own_python() -> Worker:
     import pyarrow as pa
 
     python = ".".join(map(str, sys.version_info[:3]))
-    return Worker(host="", lacks="", modules="", python=python, arrow=pa.__version__, pandas=pd.__version__)
+    return Worker(host="", lacks="", modules="", python=python, arrow=pa.__version__, pandas=pd.__version__, zone="UTC")
 
 
 def ship_drainmark(session: SparkSession) -> str:
@@ -388,6 +395,7 @@ def _task(nonce: str, trials: Sequence[str], wanted: Mapping[str, int]) -> Calla
             "python": python,
             "arrow": pa.__version__,
             "pandas": next((found.version for found in distributions(name="pandas")), ""),
+            "zone": "UTC" if time.tzname == ("UTC", "UTC") else "/".join(time.tzname),
         }
         for number in numbers:
             row = {"number": pa.array([number], pa.int64()), **{name: pa.array([text]) for name, text in facts.items()}}

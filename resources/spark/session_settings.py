@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drainmark.resources.spark.unnamed_user import java_options, user_homes
+from drainmark.resources.spark.utc import UTC
 
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 DELTA_JARS = ("io.delta_delta-spark_4.2_2.13-4.4.0.jar", "io.delta_delta-storage-4.4.0.jar")
 _LISTS = {"spark.jars", "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions"}
 _OPTIONS = "spark.driver.extraJavaOptions"
+_JAVA_CLOCK = "-Duser.timezone=UTC"
 _EXCLUDES = "io.unitycatalog:*,org.slf4j:*,org.apache.logging.log4j:*,com.google.code.findbugs:*"
 
 CORRECTNESS: Mapping[str, str] = {
@@ -27,6 +29,9 @@ CORRECTNESS: Mapping[str, str] = {
     "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
 }
 """Settings that results depend on; the user's own configuration cannot override them."""
+
+_WORKERS: Mapping[str, str] = {f"spark.executorEnv.{name}": value for name, value in UTC.items()}
+"""The same, for the Python of workers: only a start can give it to them."""
 
 SPEED: Mapping[str, str] = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # no Spark job to list 1000 files
@@ -81,15 +86,14 @@ class SessionSettings:
             else {}
         )
         one_jvm = _ONE_JVM if is_local(self.master) else {}
-        return {**SPEED, **warehouse, **here, **one_jvm, **self.conf, **CORRECTNESS}
+        return {**SPEED, **warehouse, **here, **one_jvm, **self.conf, **CORRECTNESS, **_WORKERS}
 
     def of_start(self) -> dict[str, str]:
         """Return the settings to start a JVM with: those of the session, of delta-spark, and of an unnamed user."""
         settings, delta = self.of_session(), delta_settings(self.scratch)
         for key in _LISTS & settings.keys() & delta.keys():
             delta[key] = f"{settings[key]},{delta[key]}"
-        if user := java_options(self.scratch):
-            settings[_OPTIONS] = f"{settings.get(_OPTIONS, '')} {user}".strip()
+        settings[_OPTIONS] = f"{settings.get(_OPTIONS, '')} {_JAVA_CLOCK} {java_options(self.scratch)}".strip()
         return {**settings, **delta}
 
 

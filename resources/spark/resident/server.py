@@ -15,6 +15,7 @@ from pathlib import Path
 from drainmark.jobs.errors import SparkLost
 from drainmark.resources.spark.session import check_java
 from drainmark.resources.spark.session_settings import write_properties
+from drainmark.resources.spark.utc import UTC
 
 START_SECONDS = 90.0
 """How long a server may take until it listens, on a machine that is busy."""
@@ -106,7 +107,7 @@ class ConnectServer:
         configuration = self._write_configuration()
         # Workers of Python functions can import the same modules as the starter.
         path = os.pathsep.join(filter(None, sys.path))
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
+        environment = {**os.environ, **UTC, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
         for name in ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_CONNECT_AUTHENTICATE_TOKEN"):
             environment.pop(name, None)
         if self.log.exists() and self.log.stat().st_size > _LOG_BYTES:
