@@ -129,3 +129,29 @@ def test_another_file_halts_with_its_name_and_offset(tmp_path: Path, change: Cal
         assert str(log) in caught.value.message
         assert "14" in caught.value.message
         assert caught.value.remedy
+
+
+@pytest.mark.parametrize("lines", [2_000, 400_000], ids=["whole", "samples"])
+def test_another_middle_between_equal_ends_halts(tmp_path: Path, lines: int) -> None:
+    log = tmp_path / "log"
+    log.write_text("".join("same\n" if number < 1000 else "one!\n" for number in range(lines)) + "same\n" * 300)
+    first = cut(tmp_path)
+    assert first is not None
+    os.truncate(log, 0)
+    log.write_text(log.read_text() + "same\n" * 1000 + "two!\n" * (lines - 1000) + "same\n" * 400)
+    with pytest.raises(InputChanged) as caught:
+        cut(tmp_path, first.end)
+    assert caught.value.facts["offset"] == first.end["offset"]
+
+
+def test_a_position_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("one\n" * 5000)
+    first = cut(tmp_path)
+    assert first is not None
+    old = {name: value for name, value in first.end.items() if name != "between"}
+    with log.open("a") as file:
+        file.write("two\n")
+    second = cut(tmp_path, old)
+    assert second is not None
+    assert text_of(tmp_path, second) == "two\n"

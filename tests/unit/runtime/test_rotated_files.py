@@ -186,6 +186,72 @@ def test_a_truncated_file_that_grew_past_the_offset_is_another_one(log: Log, rea
     assert "".join(reader.texts()) == log.written
 
 
+BEATS = ["beat"] * 4
+RESTARTING = FileSource(path="log", rotated="log.*", rotate_wait=0, on_lost="restart")
+
+
+def refilled(log: Log, *more: str) -> None:
+    log.copytruncate()
+    log.write(*BEATS, *more)
+
+
+@pytest.mark.parametrize("unread", [[], ["unread"]])
+@pytest.mark.parametrize("more", [[], ["beat"], ["other"]])
+@pytest.mark.seed("B02")
+def test_a_file_that_was_truncated_and_filled_with_equal_lines_halts_with_a_remedy_that_reads_all(
+    log: Log, reader: Reader, more: list[str], unread: list[str]
+) -> None:
+    log.write(*BEATS)
+    reader.scan()
+    log.write(*unread) if unread else None
+    refilled(log, *unread, *more)
+    with pytest.raises(InputChanged) as caught:
+        reader.scan()
+    assert (str(log.path), caught.value.facts["offset"]) == (caught.value.facts["trigger"], 20)
+    assert "log.1" in caught.value.message
+    assert "".join(reader.texts()) == "beat\n" * 4, "a slice that waits is read all the same"
+    reader.source = RESTARTING
+    reader.scan()
+    reader.source = SOURCE
+    log.write("later")
+    reader.scan()
+    assert "".join(reader.texts()) == log.written
+
+
+def test_a_file_that_was_only_copied_goes_on_when_the_copy_is_moved_away(log: Log, reader: Reader) -> None:
+    log.write(*BEATS)
+    reader.scan()
+    shutil.copy2(log.path, log.folder / "log.1")
+    assert reader.scan() == 0, "it was not written to since"
+    time.sleep(0.01)  # a tick of the file system's clock
+    log.write("later")
+    with pytest.raises(InputChanged):
+        reader.scan()
+    (log.folder / "log.1").rename(log.folder / "copy of log")
+    reader.scan()
+    assert "".join(reader.texts()) == log.written
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_equal_lines_each_is_read_once_or_the_file_halts(tmp_path: Path, seed: int) -> None:
+    """Writes of the same line, rotations of both kinds and scans in any order; a halt is answered as it says."""
+    chance = random.Random(seed)
+    log, reader = Log(tmp_path), Reader(tmp_path)
+    for step in [chance.choice(["write", "write", "rename", "copytruncate", "scan"]) for _ in range(40)] + ["scan"]:
+        if step == "write":
+            log.write(*["beat"] * chance.randint(1, 4))
+        elif step != "scan":
+            getattr(log, step)() if log.path.exists() else None
+        else:
+            try:
+                reader.scan()
+            except InputChanged:
+                reader.source = RESTARTING
+                reader.scan()
+                reader.source = SOURCE
+    assert "".join(reader.texts()) == log.written
+
+
 def test_a_rotated_file_with_a_time_in_the_future_does_not_hold_back_the_next(log: Log, reader: Reader) -> None:
     log.write("one")
     reader.scan()

@@ -21,11 +21,14 @@ from drainmark.jobs.operators.sources.slices import Position
 _HEAD_BYTES = 4096
 _TAIL_BYTES = 1024
 _PIECE_BYTES = 1 << 20
+_SAMPLES = 64
+_SAMPLE_BYTES = 4096
 _LOOKS = 5
 """The number of searches for a file while other processes rename files."""
 
 NUMBER = "number"
 LEFT = "left"
+BETWEEN = "between"
 
 
 @dataclass(slots=True)
@@ -38,6 +41,7 @@ class LinePlace:
         left: the position at the end of the file before this one; None if this is the first, or that one was lost.
         is_closed: no process appends to the file any more: its last line may lack a line end.
         waits: no bytes may be taken yet, since the file is being copied.
+        twin: a finished copy with the same bytes; the file was written to since: truncated or not, it looks the same.
     """
 
     path: Path
@@ -47,6 +51,7 @@ class LinePlace:
     left: Position | None = None
     is_closed: bool = False
     waits: bool = False
+    twin: Path | None = None
 
     @property
     def size(self) -> int:
@@ -63,6 +68,7 @@ class LinePlace:
             "inode": facts.st_ino,
             "head": head,
             "tail": tail,
+            BETWEEN: _between(self.file, offset),
             "mtime": facts.st_mtime_ns,
             **further,
         }
@@ -123,11 +129,28 @@ class LineFiles:
         if not self.restarts:
             self._require_left_alone(after)
         try:
-            return self.holding(after, begun=int(after["offset"]))
+            place = self.holding(after, begun=int(after["offset"]))
         except InputChanged:
             if not self.restarts:
                 raise
-        return self._first(number_of(after) + 1, lost=after)
+            return self._first(number_of(after) + 1, lost=after)
+        return place if place.twin is None else self._in_twin(place, place.twin, after)
+
+    def _in_twin(self, place: LinePlace, twin: Path, after: Position) -> LinePlace | None:
+        """Return the place in the copy of a file, as if the file was truncated; None while files are being renamed.
+
+        Raises:
+            InputChanged: the source does not say `on_lost="restart"`.
+        """
+        place.file.close()
+        if not self.restarts:
+            raise _doubtful(place.path, twin, after)
+        try:
+            found = LinePlace(twin, self._names.open(twin), place.begun, place.number, place.left)
+        except FileNotFoundError:
+            return None
+        found.is_closed = self._is_closed(found)
+        return found
 
     def holding(self, position: Position, *, begun: int) -> LinePlace:
         """Return a place in the file that has the bytes before a position unchanged.
@@ -145,9 +168,9 @@ class LineFiles:
         return self._holding(position, begun)
 
     def _holding(self, position: Position, begun: int) -> LinePlace:
-        found, waits = (self.path, False) if self.rotated is None else self._found(position)
+        found, waits, twin = (self.path, False, None) if self.rotated is None else self._found(position)
         file = self._opened(found, position)
-        place = LinePlace(found, file, begun, number_of(position), position.get(LEFT), waits=waits)
+        place = LinePlace(found, file, begun, number_of(position), position.get(LEFT), waits=waits, twin=twin)
         try:
             self.require_same(place, position)
         except InputChanged:
@@ -168,7 +191,7 @@ class LineFiles:
         is_other = place.path.name != position["file"] or facts.st_ino != position["inode"]
         if self.rotated is None and is_other:
             raise _changed(place.path, position, "it is another file now")
-        if _hashes(place.file, offset) != (position["head"], position["tail"]):
+        if not _is_same(place.file, position):
             raise _changed(place.path, position, "bytes before that offset were overwritten")
 
     def following(self, place: LinePlace) -> LinePlace | None:
@@ -265,16 +288,19 @@ class LineFiles:
 
     # --- files -------------------------------------------------------------------------------------------------------
 
-    def _found(self, position: Position) -> tuple[Path, bool]:
-        """Return the file of a position, and whether it is being copied."""
-        matching = [path for path in self._names.all() if self._matches(path, position)]
+    def _found(self, position: Position) -> tuple[Path, bool, Path | None]:
+        """Return the file of a position, whether it is being copied, and its twin."""
+        matching, left = [path for path in self._names.all() if self._matches(path, position)], position.get(LEFT)
         own = next((path for path in matching if inode_of(path) == position["inode"]), None)
-        copies = [path for path in matching if path not in (own, self.path)]
-        if own is not None and (own != self.path or not copies):
-            return own, False
-        if own is not None:  # copied and to be truncated, or truncated and grown again
-            return (own, not self._is_left_alone(copies[0])) if _begins_with(own, copies[0]) else (copies[0], False)
-        return (matching or [self.path])[0], False
+        older = matching[: matching.index(own)] if own is not None else ()
+        copies = [path for path in older if left is None or inode_of(path) != left["inode"]]
+        if own is None or not copies:
+            return own or (matching or [self.path])[0], False, None
+        if not _begins_with(own, copies[0]):
+            return copies[0], False, None  # truncated, and grown again
+        if not self._is_left_alone(copies[0]):
+            return own, True, None  # copied, and to be truncated
+        return own, False, copies[0] if _was_written_since(own, copies[0]) else None
 
     def _opened(self, path: Path, expected: Position) -> IO[bytes]:
         try:
@@ -286,13 +312,9 @@ class LineFiles:
         """Say whether a file has the bytes before a position; another inode must also have been written to since."""
         try:
             with self._names.open(path) as file:
-                facts, offset = os.fstat(file.fileno()), int(position["offset"])
+                facts = os.fstat(file.fileno())
                 is_possible = facts.st_ino == position["inode"] or facts.st_mtime_ns >= position.get("mtime", 0)
-                return (
-                    is_possible
-                    and facts.st_size >= offset
-                    and _hashes(file, offset) == (position["head"], position["tail"])
-                )
+                return is_possible and facts.st_size >= int(position["offset"]) and _is_same(file, position)
         except FileNotFoundError:
             return False
 
@@ -355,6 +377,31 @@ def _begins_with(path: Path, copy: Path) -> bool:
     return True
 
 
+def _was_written_since(path: Path, copy: Path) -> bool:
+    """Say whether a file was written to, or truncated, since its copy was finished; a copy may keep the file's time."""
+    own, made = path.stat(), copy.stat()
+    return (own.st_mtime_ns, own.st_ctime_ns) >= (made.st_mtime_ns, made.st_ctime_ns)
+
+
+def _is_same(file: IO[bytes], position: Position) -> bool:
+    """Say whether the bytes before a position are the same, as far as its hashes say; before 0.4.0 it had but two."""
+    offset = int(position["offset"])
+    is_same = _hashes(file, offset) == (position["head"], position["tail"])
+    return is_same and (BETWEEN not in position or _between(file, offset) == position[BETWEEN])
+
+
+def _between(file: IO[bytes], offset: int) -> str:
+    """Return the hash of the bytes between the first and the last ones: of all up to 1 MiB, else of even samples."""
+    first, last = _HEAD_BYTES, offset - _TAIL_BYTES
+    if last - first <= _PIECE_BYTES:
+        return _hash(file, first, max(first, last))
+    found, step = hashlib.sha256(), (last - first - _SAMPLE_BYTES) / (_SAMPLES - 1)
+    for number in range(_SAMPLES):
+        file.seek(first + int(number * step))
+        found.update(file.read(_SAMPLE_BYTES))
+    return found.hexdigest()[:32]
+
+
 def _hashes(file: IO[bytes], offset: int) -> tuple[str, str]:
     """Return the hash of the first bytes of a file, and of the last bytes before an offset."""
     return _hash(file, 0, min(offset, _HEAD_BYTES)), _hash(file, max(0, offset - _TAIL_BYTES), offset)
@@ -391,6 +438,17 @@ def _changed(path: Path, expected: Mapping[str, Any], why: str) -> InputChanged:
         f"{path} was read up to offset {expected['offset']}, and {why}",
         remedy="restore the file; or follow the new one by another name of the source;"
         ' rotated="NAME.*" follows a file under its later names, on_lost="restart" goes on without what is lost',
+        trigger=str(path),
+        offset=int(expected["offset"]),
+    )
+
+
+def _doubtful(path: Path, twin: Path, expected: Mapping[str, Any]) -> InputChanged:
+    return InputChanged(
+        f"{path} was read up to offset {expected['offset']}, {twin.name} is a copy of it, and it was written to since:"
+        " it may have been truncated, and filled again with equal lines",
+        remedy=f"if it was only copied, move {twin.name} to a name that rotated= does not match; if it was truncated,"
+        f' on_lost="restart" at the source reads the rest of {twin.name}, then {path.name} from its beginning',
         trigger=str(path),
         offset=int(expected["offset"]),
     )
