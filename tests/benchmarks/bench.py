@@ -9,6 +9,7 @@ Each part runs in a process of its own. By default the parts run that together t
     checkpoints   (long) what checkpoints of a large state cost (`bench_checkpoints`)
     counting      what reference counting costs a stream (`bench_counting`; streamz needs `make bench-streamz-setup`)
     figure7       (long) what consistent states cost the applications and stateless chains (`bench_figure7`)
+    formats       (long) rows a second a core, by the format of files (`bench_formats`)
     landing       from a file's landing to its rows in the lake, through Dagster (`bench_landing`)
     listing       a tick over a million known files in a tree of folders (`bench_listing`)
     listing_million  (long) the same in one folder, and in a bucket
@@ -124,6 +125,7 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="turns of each contender (3)")
     parser.add_argument("--commits", type=int, help="commits timed on each publisher (15)")
     parser.add_argument("--all-peers", action="store_true", help="also the peers that do less than the job")
+    parser.add_argument("--against", metavar="PATH", help="`formats`: a checkout of another commit, with its .venv")
     parser.add_argument("--master", default="local[*]")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark setting for all")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go (bench-results.json)")
