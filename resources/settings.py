@@ -11,7 +11,7 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator
@@ -104,9 +104,9 @@ class Settings(BaseSettings):
     group over all cores."""
 
     range_bytes: int = Field(default=128 * _MIB, ge=1)
-    """Several tasks read a larger file of text, JSON lines or CSV that is not compressed, each a range of this many
-    bytes. Default 128 MiB, as Spark's `maxPartitionBytes`: a few seconds of work for a core. The memory of a task does
-    not depend on it."""
+    """Several tasks read a larger file of text, JSON lines or CSV that is not compressed, or of Parquet, each a range
+    of this many bytes. Default 128 MiB, as Spark's `maxPartitionBytes`: a few seconds of work for a core. The memory of
+    a task does not depend on it."""
 
     lease_seconds: float = Field(default=15.0, gt=0)
     """Seconds without heartbeat after which a lease is free. Default 15: five missed heartbeats."""
@@ -190,11 +190,6 @@ class Settings(BaseSettings):
     """Largest number of bytes that a group's fetched objects may take on this machine's disk. Groups are cut to it; a
     larger object cannot be fetched. Tasks fetch the objects of large groups to their own disks. Default 2 GiB: eight
     groups of the default size; a laptop's disk has it."""
-
-    s3_reader: Literal["auto", "spool", "s3a"] = "auto"
-    """How Spark's own reader reads objects of large groups that only it can parse, such as Parquet: `spool` fetches
-    them to this machine, `s3a` reads them in the bucket. Default `auto`: `s3a` if the Spark session supports it; local
-    Spark needs additional jars for it."""
 
     @field_validator("spark")
     @classmethod

@@ -1,5 +1,4 @@
-"""Formats, one per module: how files are judged and parsed as text, CSV, JSON lines, Parquet, ORC, records of bytes.
+"""What sources read: one format a file. Bytes become records, records become fields, fields become values.
 
-Plain CSV (`csv.py`) and text are parsed by Arrow (called by `lines/arrow_parser`), everything else by Spark
-(`runtime/input/spark_reading`). The formats that sinks write are in `resources/sinks/file_formats.py`.
+Tasks and small groups read by `tasks/read_files`. What sinks write is in `resources/sinks/file_formats.py`.
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,8 +12,8 @@ class Caps:
 
     Attributes:
         line_bytes: of one line, in every format.
-        columns: of one CSV line; Spark's parser ends the job at 20 480.
-        json_depth: of nested arrays and objects; Spark's parser stops at 1000.
+        columns: of one CSV line.
+        json_depth: of nested arrays and objects.
         json_values: of one JSON record, at every depth: each field of an object and each item of an array is one.
         document_values: of a JSON document (multiLine).
         number_digits: of one number; to read more of them takes time by their square.
@@ -42,6 +41,7 @@ class Caps:
 
 
 CAPS = Caps()
+_SHOWN = 10
 
 
 class Refused(Exception):
@@ -68,6 +68,12 @@ def too_many(bad: Sequence[BadRecord], on_schema: str | None) -> Refused:
     """Return the refusal of a file that has more bad records than are kept."""
     kind = OtherColumns if are_about_schema(bad, on_schema) else Refused
     return kind(f"more than {CAPS.bad_rows} rows are bad; the first, line {bad[0].position}: {bad[0].reason}")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as text for people: the first ones, and the number of the others."""
+    some = ", ".join(repr(name[:64]) for name in names[:_SHOWN])
+    return some if len(names) <= _SHOWN else f"{some} and {len(names) - _SHOWN} more"
 
 
 def require_fault_of_file(error: BaseException) -> None:
@@ -108,21 +114,17 @@ class BadRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileVerdict:
-    """The result of the inspection of one file.
+    """The result of the reading of one file.
 
     Attributes:
-        records: number that Spark must find in the file, or in the copy; None if only Spark can tell.
-        is_good: the quick look found no fault, and each line is a record.
-        bad: lines that are kept from Spark.
-        cleaned: the copy without them.
+        records: number of good ones, each a row.
+        bad: the others.
         refused: why nothing of the file is read.
         is_schema: it is refused because its columns differ from the declared ones.
     """
 
-    records: int | None = None
-    is_good: bool = False
+    records: int = 0
     bad: tuple[BadRecord, ...] = ()
-    cleaned: Path | None = None
     refused: str | None = None
     is_schema: bool = False
 

@@ -1,60 +1,270 @@
-"""Records that a source gives as bytes: checked byte by byte, parsed by Spark; those that do not fit are separated.
+"""Records that come as bytes or as texts, each one record: parsed as files of their format are, the bad ones separated.
 
-The check finds records that Spark's functions would silently change or take in part, as the check of files does
-(`jobs.formats.lines.line_format`): text that is no UTF-8, JSON with more text behind it, quotes that are not closed.
+A source's rows are parsed where they are read, by this process or by tasks, so frames of them have typed columns.
 """
 
 from __future__ import annotations
 
-import codecs
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from drainmark.jobs.formats.bad_records import CAPS
-from drainmark.jobs.formats.format import Expected, Lines, format_of
-from drainmark.jobs.formats.lines.spark_rejects import reason_for
+from drainmark.jobs.formats.column_fit import Columns
+from drainmark.jobs.formats.format import Expected, Lines, format_of, no_collection
+from drainmark.jobs.formats.lines.content import fault_of_text
+from drainmark.jobs.formats.lines.line_ranges import may_be_quick
+from drainmark.jobs.formats.parsed import Parsed
 from drainmark.jobs.formats.records import Records
-from drainmark.jobs.formats.values.text_columns import BAD, literal, struct_of
-from drainmark.jobs.frames.row_types import tagged_type
+from drainmark.jobs.formats.values.grammar import Rules, misfit, values_of
+from drainmark.jobs.frames.row_types import arrow_schema, tagged_type
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.lazy import F
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-_FAULT = "__fault"
-"""Column of the rows as read: the fault in the bytes, null if there is none."""
+BAD, RAW = "__bad", "__raw"
+"""Columns of the rows as read: why a record is bad, and its bytes; null for a good one."""
 
-_RAW, _PARSED, _TEXT = "__raw", "__parsed", "__text"
-_MISFIT = ""
-"""Fault of a row that only Spark found bad; `_told` finds the reason from its text."""
+_OF_FILES = frozenset({"header", "multiline", "linesep", "encoding", "charset", "wholetext"})
+
+_TOMBSTONE = "has no value: it is a tombstone"
 
 
-def raw_type(records: Records) -> StructType:
-    """Return the type of the rows as they are written for Spark: tags, bytes, the other columns, the fault."""
+def parse_texts(texts: pa.Array, expected: Expected) -> tuple[pa.Table, pa.Array]:
+    """Parse texts, each of which is one record, as the records of files are parsed.
+
+    Args:
+        texts: strings or bytes. A line end behind a record is none of it.
+
+    Returns:
+        the declared columns, one row a text: all null if the text is null or bad; and why a text is bad, or null.
+    """
+    values: list[bytes | None] = texts.cast(_binary()).to_pylist()
+    if (parsed := _parsed_quickly(values, expected)) is not None:
+        return _without_bad(parsed, values)
+    with no_collection():
+        return _parsed_each(values, lambda texts: _parsed_alone([_record(text) for text in texts], expected))
+
+
+def _parsed_each(
+    values: Sequence[bytes | None], parse: Callable[[Sequence[bytes]], Parsed]
+) -> tuple[pa.Table, pa.Array]:
+    """Return what `parse_texts` does: what `parse` makes of the texts that are UTF-8, and the faults of the others."""
+    faults = _faults_of_bytes(values)
+    parsed = parse([b"" if value is None or place in faults else value for place, value in enumerate(values)])
+    return _without_bad(Parsed(parsed.rows, {**parsed.faults, **faults}), values)
+
+
+def _parsed_quickly(values: Sequence[bytes | None], expected: Expected) -> Parsed | None:
+    """Parse texts as the lines of one file; None if that might give something else."""
+    if None in values:
+        return None
+    content = b"".join(value + b"\n" for value in values if value is not None)
+    if b"\r" in content or content.count(b"\n") != len(values) or not may_be_quick(content):
+        return None
+    parsed = _lines(expected).parse_quickly(content, expected)
+    return parsed if parsed is not None and len(parsed.rows) == len(values) else None  # a blank line is no record
+
+
+def _parsed_alone(records: Sequence[bytes], expected: Expected) -> Parsed:
+    """Parse records that come one by one: what would be skipped among the lines of a file, or be several, is bad."""
+    lines = _lines(expected)
+    parsed, is_record = lines.parse(records, expected), lines.record_test(expected)
+    faults = dict(parsed.faults)
+    for place, record in enumerate(records):
+        if not is_record(record):
+            faults[place] = "is a comment" if record.strip() else "is empty"
+        elif (b"\n" in record or b"\r" in record) and lines.are_several(record.decode(), expected):
+            faults[place] = "has several lines"
+    return Parsed(parsed.rows, faults)
+
+
+def wrong_options(form: str, options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield (sentence, remedy) for the options with which texts that come one by one are not read."""
+    given = {name.lower(): str(value) for name, value in options.items()}
+    for name in sorted(given.keys() & _OF_FILES):
+        yield f"the option {name!r} is one of files", "leave it out: each text is one record"
+    if found := format_of(form).cannot_read(Expected(format=form, columns=None, options=given)):
+        yield found
+
+
+def _without_bad(parsed: Parsed, values: Sequence[bytes | None]) -> tuple[pa.Table, pa.Array]:
+    """Return rows with nulls in place of texts that are null or bad, and the faults of the bad ones."""
+    import pyarrow as pa
+
+    rows, faults = parsed.rows, parsed.faults
+    if faults or None in values:
+        places = [None if value is None or place in faults else place for place, value in enumerate(values)]
+        rows = rows.take(pa.array(places, pa.int64()))
+    why = [faults.get(place) if value is not None else None for place, value in enumerate(values)] if faults else None
+    return rows, pa.array(why, pa.string()) if why else pa.nulls(len(values), pa.string())
+
+
+def _faults_of_bytes(values: Sequence[bytes | None]) -> dict[int, str]:
+    if not fault_of_text(b"\n".join(value or b"" for value in values)):
+        return {}
+    return {place: why for place, value in enumerate(values) if (why := fault_of_text(value or b""))}
+
+
+def _record(value: bytes) -> bytes:
+    return value.removesuffix(b"\n").removesuffix(b"\r") if value.endswith(b"\n") else value
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    import pyarrow as pa
+
+    whole = column.combine_chunks()
+    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
+
+
+def _binary() -> pa.DataType:
+    import pyarrow as pa
+
+    return pa.binary()
+
+
+def _lines(expected: Expected) -> Lines:
+    lines = expected.lines
+    if lines is None:
+        raise ValueError(f"values are no files of {expected.format}")
+    return lines
+
+
+# --- texts of a column --------------------------------------------------------------------------------------------
+
+_BLANK = " "
+ROW, WHY = "row", "why"
+"""Fields of a parsed text: a struct of the columns, and why the text is bad, null if it is not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextParser:
+    """The parser of the texts of one column, for this process and for tasks.
+
+    Attributes:
+        form: `csv`, `json` or `key_value`.
+        separator: of the fields of CSV, or of pairs.
+        options: names in lower case.
+    """
+
+    form: str
+    columns: Columns
+    separator: str = ","
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> StructType:
+        """Return the type of a parsed text."""
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        row = StructType([StructField(name, kind) for name, kind in self.columns])
+        return StructType([StructField(ROW, row), StructField(WHY, StringType())])
+
+    def __call__(self, texts: pa.Array) -> pa.Array:
+        """Return the parsed texts, which are strings or bytes; a null text has nulls, and is not bad."""
+        import pyarrow as pa
+
+        if self.form == "key_value":
+            rows, why = _parsed_each(texts.cast(_binary()).to_pylist(), self._pairs)
+        else:
+            options = {**self.options, "sep": self.separator}
+            rows, why = parse_texts(texts, Expected(format=self.form, columns=self.columns, options=options))
+        schema = arrow_schema(self.kind)
+        columns = [_array(rows[name]) for name, _ in self.columns]
+        row = pa.StructArray.from_arrays(columns, names=rows.column_names).cast(schema.field(ROW).type)
+        return pa.StructArray.from_arrays([row, why], fields=[*schema])
+
+    def _pairs(self, texts: Sequence[bytes]) -> Parsed:
+        return _parsed_pairs([text.decode() for text in texts], self.columns, self.separator)
+
+    def column(self, name: str) -> Column:
+        """Return the parsed texts of a column, which is a string or binary, as a column that tasks compute."""
+        import pyarrow as pa
+        from pyspark.sql.functions import arrow_udf
+
+        def parsed(texts):  # type: ignore[no-untyped-def]
+            return self(texts)
+
+        # Spark infers from hints how to call it; it cannot resolve hints that are texts, as all are in this module
+        parsed.__annotations__ = {"texts": pa.Array, "return": pa.Array}
+        return arrow_udf(parsed, self.kind)(F.col(name).cast("binary"))
+
+
+def _parsed_pairs(texts: Sequence[str], columns: Columns, separator: str) -> Parsed:
+    """Parse texts of pairs; the last value of a key counts, and blanks around keys and values are none of them.
+
+    A text is bad if it has none of the columns as a key, or a value that is none of its column.
+    """
+    import pyarrow as pa
+
+    rules, found = Rules(), [_pairs(text, separator) for text in texts]
+    names = [name for name, _ in columns]
+    faults = {
+        place: f"has none of the keys {', '.join(names)}"
+        for place, pairs in enumerate(found)
+        if not any(name in pairs for name in names)
+    }
+    arrays: list[pa.Array] = []
+    for name, kind in columns:
+        values = values_of(pa.array([pairs.get(name) for pairs in found], pa.string()), kind, rules)
+        for place in values.misfits:
+            faults.setdefault(place, f"key {name!r}: {misfit(found[place][name], kind, rules)}")
+        arrays.append(values.values)
+    return Parsed(pa.table(arrays, names=names), faults)
+
+
+def _pairs(text: str, separator: str) -> dict[str, str]:
+    parts = (part.partition("=") for part in text.split(separator) if "=" in part)
+    return {key.strip(_BLANK): value.strip(_BLANK) for key, _, value in parts}
+
+
+# --- rows of a source ---------------------------------------------------------------------------------------------
+
+
+def read_type(records: Records) -> StructType:
+    """Return the type of a source's rows as they are read: tags, the columns, `BAD` and `RAW`."""
     from pyspark.sql.types import BinaryType, StringType, StructType
 
-    others = StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in records.others.items()))
-    raw = StructType().add(records.column, BinaryType())
-    for column in others.fields:
-        raw.add(column.name, column.dataType)
-    return tagged_type(raw.add(_FAULT, StringType()))
+    others = _parsed_ddl(", ".join(f"`{name}` {kind}" for name, kind in records.others.items()))
+    read = StructType().add(records.column, StringType()) if records.schema is None else StructType()
+    for column in (*_schema(records).fields, *others.fields):
+        read.add(column.name, column.dataType)
+    return tagged_type(read.add(BAD, StringType()).add(RAW, BinaryType()))
 
 
-def with_faults(batches: Iterable[pa.RecordBatch], records: Records, expected: Expected) -> Iterator[pa.RecordBatch]:
-    """Yield the batches with one column more: the fault in the bytes of each row.
+def read_records(batches: Iterable[pa.RecordBatch], records: Records, expected: Expected) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a source with the columns of the records in place of their bytes, and `BAD`, `RAW`.
 
     Args:
         expected: of the records, see `expected_of`; a task cannot call that, since types in DDL need a session.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     for batch in batches:
-        values = batch.column(records.column).to_pylist()
-        faults = pa.array(_faults(values, records, expected), pa.string())
-        yield pa.record_batch([*batch.columns, faults], names=[*batch.schema.names, _FAULT])
+        values = batch.column(records.column)
+        rows, why = _texts(values, records.column) if records.schema is None else parse_texts(values, expected)
+        if not records.takes_null:
+            why = pc.if_else(pc.is_null(values), _TOMBSTONE, why)
+        raw = pc.if_else(pc.is_null(why), pa.scalar(None, pa.binary()), values)
+        others = {name: batch.column(name) for name in batch.schema.names if name != records.column}
+        columns = {name: rows[name] for name in rows.column_names}
+        yield from pa.table({**others, **columns, BAD: why, RAW: raw}).combine_chunks().to_batches()
+
+
+def _texts(values: pa.Array, name: str) -> tuple[pa.Table, pa.Array]:
+    """Return bytes as a column of texts, and why some are no text."""
+    import pyarrow as pa
+
+    found: list[bytes | None] = values.to_pylist()
+    faults = _faults_of_bytes(found)
+    texts = pa.array([None if place in faults else value for place, value in enumerate(found)], pa.binary())
+    return _without_bad(Parsed(pa.table({name: texts.cast(pa.string())}), faults), found)
 
 
 class Once(Protocol):
@@ -66,110 +276,43 @@ class Once(Protocol):
     def local(self, rows: pa.Table, like: DataFrame) -> DataFrame: ...
 
 
-def judged(rows: DataFrame, records: Records, materialiser: Once) -> tuple[DataFrame, Sequence[dict[str, Any]]]:
-    """Parse rows once; return the good ones with the source's columns, and the bad ones for the quarantine.
+def separated(rows: DataFrame, materialiser: Once, place: str = "") -> tuple[DataFrame, Sequence[dict[str, Any]]]:
+    """Return the good ones of rows as read, with the source's columns, and the bad ones for the quarantine.
+
+    Args:
+        rows: with `BAD` and `RAW`; every read of it gives the same rows.
+        place: pattern that names a row's `block` and `row`; "" if the reasons say where it is.
 
     Returns:
         the good rows; and for each bad one `_sequence_id`, `position`, `raw`, `reason`. Of a large group these are at
             most one more than `CAPS.bad_rows`.
     """
-    text = f"cast(`{records.column}` as string)"
-    text = _lines(records).sql_of_value(text)
-    others = [f"`{name}`" for name in records.others]
-    tags = (SEQUENCE_ID, POSITION)
-    columns = [field.name for field in _schema(records).fields] if records.schema else [records.column]
-    parsed = rows.selectExpr(
-        *tags, *others, _FAULT, f"`{records.column}` as {_RAW}", f"if({_FAULT} is null, {text}, null) as {_TEXT}"
-    )
-    if records.schema:
-        struct = struct_of(_TEXT, records.format, _schema(records), records.options)
-        parsed = parsed.selectExpr("*", f"{struct} as {_PARSED}")
-        picked = [f"{_PARSED}.`{name}` as `{name}`" for name in columns]
-        is_misfit = f"{_TEXT} is not null and ({_PARSED} is null or {_PARSED}.{BAD} is not null)"
-    else:
-        picked, is_misfit = [f"{_TEXT} as `{records.column}`"], "false"
-    bad = f"case when {_FAULT} is not null then {_FAULT} when {is_misfit} then {literal(_MISFIT)} end as {BAD}"
-    whole = parsed.selectExpr(*tags, *picked, *others, bad, _RAW).selectExpr(
-        *tags, *(f"`{name}`" for name in columns), *others, BAD, f"if({BAD} is null, null, {_RAW}) as {_RAW}"
-    )
-    return _separated(whole, records, materialiser)
-
-
-def _separated(rows: DataFrame, records: Records, materialiser: Once) -> tuple[DataFrame, Sequence[dict[str, Any]]]:
     import pyarrow.compute as pc
 
-    wanted = [SEQUENCE_ID, POSITION, BAD, _RAW]
+    wanted = [SEQUENCE_ID, POSITION, BAD, RAW]
     if materialiser.small:
         table = rows.toArrow()
         is_bad = pc.is_valid(table[BAD])
-        good = table.filter(pc.invert(is_bad)).drop_columns([BAD, _RAW])
         bad = table.filter(is_bad).select(wanted)
-        frame = materialiser.local(good, rows)
+        frame = materialiser.local(table.filter(pc.invert(is_bad)).drop_columns([BAD, RAW]), rows.drop(BAD, RAW))
     else:
-        kept = materialiser.once(rows)
-        bad = kept.where(f"{BAD} is not null").limit(CAPS.bad_rows + 1).select(*wanted).toArrow()
-        frame = kept.where(f"{BAD} is null").drop(BAD, _RAW)
-    return frame, [_told(row, records) for row in bad.to_pylist()]
+        bad = rows.where(f"{BAD} is not null").limit(CAPS.bad_rows + 1).select(*wanted).toArrow()
+        frame = rows.where(f"{BAD} is null").drop(BAD, RAW)
+    return frame, [_told(row, place) for row in bad.to_pylist()]
 
 
-def _told(row: dict[str, Any], records: Records) -> dict[str, Any]:
+def _told(row: dict[str, Any], place: str) -> dict[str, Any]:
     """Return a bad row in the form that the quarantine takes."""
-    place, raw = row[POSITION], row[_RAW]
-    reason = row[BAD] or reason_for(raw.decode().removesuffix("\n").removesuffix("\r"), expected_of(records))
-    where = records.place.format(block=place["block"], row=place["row"])
-    return {SEQUENCE_ID: row[SEQUENCE_ID], "position": place["row"], "raw": raw, "reason": f"{where}: {reason}"}
-
-
-# --- checks of the bytes ------------------------------------------------------------------------------------------
-
-
-def _faults(values: Sequence[bytes | None], records: Records, expected: Expected) -> list[str | None]:
-    """Return the fault of each value, None for a good one; usually one pass over all values finds them good."""
-    if None not in values and _are_good(values, records, expected):
-        return [None] * len(values)
-    return [_fault(value, records, expected) for value in values]
-
-
-def _are_good(values: Sequence[bytes | None], records: Records, expected: Expected) -> bool:
-    joined = b"\n".join(value or b"" for value in values)
-    if b"\0" in joined or not _is_utf8(joined):
-        return False
-    return _lines(records).are_good(values, joined, expected)
-
-
-def _fault(value: bytes | None, records: Records, expected: Expected) -> str | None:
-    if value is None:
-        return None if records.takes_null else "has no value: it is a tombstone"
-    if b"\0" in value:
-        return "has a NUL byte"
-    if not _is_utf8(value):
-        return "is no UTF-8"
-    return _lines(records).fault_of_value(value.decode(), expected)
-
-
-def _lines(records: Records) -> Lines:
-    lines = format_of(records.format).lines
-    if lines is None:
-        raise ValueError(f"values are no files of {records.format}")
-    return lines
-
-
-def _is_utf8(value: bytes) -> bool:
-    try:
-        codecs.utf_8_decode(value, "strict", True)
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _options(records: Records) -> dict[str, str]:
-    return {name.lower(): str(value) for name, value in records.options.items()}
+    at = row[POSITION]
+    reason = f"{place.format(**at)}: {row[BAD]}" if place else row[BAD]
+    return {SEQUENCE_ID: row[SEQUENCE_ID], "position": at["row"], "raw": row[RAW], "reason": reason}
 
 
 def expected_of(records: Records) -> Expected:
     """Return the declaration of the values, in the form that a declaration of files has."""
     columns = tuple((column.name, column.dataType) for column in _schema(records).fields) if records.schema else None
-    return Expected(format=records.format, columns=columns, options=_options(records), strict=records.strict)
+    options = {name.lower(): str(value) for name, value in records.options.items()}
+    return Expected(format=records.format, columns=columns, options=options)
 
 
 def _schema(records: Records) -> StructType:

@@ -1,13 +1,18 @@
-"""Comparison of the columns that a file names with the declared ones.
+"""The columns of a file that names them, and the declared ones: how they differ, and the rows of the one as the other.
 
-Spark silently fills a column that a file lacks with nulls; the comparison finds the gap before.
+A column that a file lacks is not silently filled with nulls: the file is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from drainmark.jobs.formats.bad_records import OtherColumns, listed
+from drainmark.jobs.formats.parsed import Parsed
+from drainmark.jobs.formats.values.stored_values import Reading, is_list, reading_of
+from drainmark.jobs.frames.row_types import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,70 +32,85 @@ class Bare:
 Found: TypeAlias = "Sequence[tuple[str, DataType | Bare | None]]"
 """Columns of a file: name and type; the type is None if Spark cannot read the column."""
 
-Widened: TypeAlias = Mapping[str, frozenset[str]]
-"""Types of a file, as Spark writes them, to the other types that their values can be read as."""
-
-_WHOLE = ("tinyint", "smallint", "int", "bigint")
-WIDENED: Widened = {
-    **{
-        kind: frozenset((*_WHOLE[place + 1 :], *(("double",) if kind != "bigint" else ())))
-        for place, kind in enumerate(_WHOLE)
-    },
-    "float": frozenset({"double"}),
-    "date": frozenset({"timestamp_ntz"}),
-    "timestamp": frozenset({"timestamp_ntz"}),
-    "timestamp_ntz": frozenset({"timestamp"}),
-    "string": frozenset({"binary"}),
-    "binary": frozenset({"string"}),
-}
-"""Types of a Parquet file that Spark reads as another one without loss."""
-
-
-_SHOWN = 10
 _SPARK_DIGITS = 38
 
 
-def listed(names: Sequence[str]) -> str:
-    """Return names as text for people: the first ones, and the number of the others."""
-    some = ", ".join(repr(name[:64]) for name in names[:_SHOWN])
-    return some if len(names) <= _SHOWN else f"{some} and {len(names) - _SHOWN} more"
-
-
-def not_declared(schema: pa.Schema, columns: Columns) -> list[str]:
-    """Return the columns of a file that are not declared; upper and lower case are equal."""
-    declared = {name.casefold() for name, _ in columns}
-    return [name for name in schema.names if name.casefold() not in declared]
-
-
-def fault_of_others(schema: pa.Schema, columns: Columns) -> str | None:
-    """Return the fault of a file with columns that are not declared, None if all are."""
-    others = not_declared(schema, columns)
-    return f"has columns that are not declared: {listed(others)}" if others else None
-
-
-def fault_of_columns(
-    schema: pa.Schema, columns: Columns, read_as: Widened = WIDENED, *, has_bare: bool = False
-) -> str | None:
-    """Return how a file's columns differ from the declared ones, None if they fit; upper and lower case are equal.
+def require_columns(found: pa.Schema, columns: Columns, *, others: bool) -> None:
+    """Compare a file's columns with the declared ones; upper and lower case are equal.
 
     Args:
-        has_bare: a column of a type that Spark lacks may be declared with the type of its raw numbers or bytes.
+        others: the file may have others.
+
+    Raises:
+        OtherColumns: they do not fit.
     """
-    wrong = [fault for name, kind in columns if (fault := _fault(schema, name, kind, read_as, has_bare=has_bare))]
-    return f"has other columns than declared; {'; '.join(wrong)}" if wrong else None
+    Reader.of(found, columns)
+    declared = {name.casefold() for name, _ in columns}
+    strange = [name for name in found.names if name.casefold() not in declared]
+    if strange and not others:
+        raise OtherColumns(f"has columns that are not declared: {listed(strange)}")
 
 
-def _fault(schema: Any, name: str, declared: DataType, read_as: Widened, *, has_bare: bool) -> str | None:
-    fields = [field for field in schema if field.name.casefold() == name.casefold()]
-    if not fields:
-        return f"missing: {name!r}"
-    found = spark_type(fields[0].type)
-    if found is None or _fits(found, declared, read_as):
-        return None
-    bare = _read_type(fields[0].type) if has_bare else None
-    if isinstance(bare, Bare) and bare.kind == declared:
-        return None
-    return f"{name!r} is {found.simpleString()}, not {declared.simpleString()}"
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What makes rows of the declared columns from those of a file.
+
+    Attributes:
+        schema: the declared columns in Arrow's types.
+        names: of the columns in the file.
+        readings: of each column.
+    """
+
+    schema: pa.Schema
+    names: Sequence[str]
+    readings: Sequence[Reading]
+
+    @classmethod
+    def of(cls, found: pa.Schema, columns: Columns, *, is_julian: bool = False) -> Reader:
+        """Return the reader of a file with some columns; upper and lower case are equal.
+
+        Args:
+            is_julian: days before 1582 are counted by the Julian calendar.
+
+        Raises:
+            OtherColumns: a declared column is missing or has another type, or its name is not clear.
+        """
+        from pyspark.sql.types import StructField, StructType
+
+        schema = arrow_schema(StructType([StructField(name, kind) for name, kind in columns]))
+        names, readings, wrong = [], [], []
+        for field, (name, kind) in zip(schema, columns, strict=True):
+            alike = [each for each in found if each.name.casefold() == name.casefold()]
+            is_clear = len(alike) == 1
+            reading = reading_of(alike[0].type, field.type, name, is_julian=is_julian) if is_clear else None
+            if reading is not None:
+                names.append(alike[0].name)
+                readings.append(reading)
+            elif not alike:
+                wrong.append(f"missing: {name!r}")
+            elif len(alike) > 1:
+                wrong.append(f"{listed([each.name for each in alike])} are one name")
+            else:
+                wrong.append(f"{name!r} is {_named(alike[0].type, kind)}, not {kind.simpleString()}")
+        if wrong:
+            raise OtherColumns(f"has other columns than declared; {'; '.join(wrong)}")
+        return cls(schema, names, readings)
+
+    def read(self, batch: pa.RecordBatch) -> Parsed:
+        """Return the rows of a batch that has at least the columns of `names`, each once."""
+        import pyarrow as pa
+
+        taken = [read(batch.column(name)) for name, read in zip(self.names, self.readings, strict=True)]
+        faults: dict[int, str] = {}
+        for place, why in (fault for column in taken for fault in column.faults.items()):
+            faults.setdefault(place, why)
+        return Parsed(pa.Table.from_arrays([column.values for column in taken], schema=self.schema), faults)
+
+
+def _named(kind: pa.DataType, wanted: DataType) -> str:
+    """Return Spark's name of Arrow's type; Arrow's if Spark has no such type, or if it is the name of another."""
+    found = spark_type(kind)
+    return found.simpleString() if found not in (None, wanted) else str(kind)
 
 
 def spark_columns(schema: pa.Schema) -> Found:
@@ -99,11 +119,13 @@ def spark_columns(schema: pa.Schema) -> Found:
 
 
 def _read_type(kind: Any) -> DataType | Bare | None:
-    """Return the type in which Spark reads a column of Arrow's type, None if it cannot read it."""
+    """Return the type of Spark with the values of Arrow's type, None if there is none."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
         return _read_type(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return _read_type(pa.string() if kind.extension_name == "arrow.uuid" else kind.storage_type)
     fields = _inner(kind)
     if fields is None:
         return _read_value(kind)
@@ -131,14 +153,22 @@ def _read_value(kind: Any) -> DataType | Bare | None:
     import pyarrow as pa
     from pyspark.sql import types
 
-    if pa.types.is_unsigned_integer(kind):
-        unsigned = {8: types.ShortType(), 16: types.IntegerType(), 32: types.LongType()}
-        return unsigned.get(kind.bit_width, types.DecimalType(20, 0))
+    others = {
+        "uint8": types.ShortType(),
+        "uint16": types.IntegerType(),
+        "uint32": types.LongType(),
+        "uint64": types.DecimalType(20, 0),
+        "halffloat": types.FloatType(),
+        "string_view": types.StringType(),
+        "binary_view": types.BinaryType(),
+    }
+    if found := others.get(str(kind)):
+        return found
     if pa.types.is_time32(kind):
         return Bare(types.IntegerType())
     if pa.types.is_time64(kind) or (pa.types.is_timestamp(kind) and kind.unit == "ns"):
         return Bare(types.LongType())
-    if pa.types.is_float16(kind) or (pa.types.is_decimal(kind) and kind.precision > _SPARK_DIGITS):
+    if pa.types.is_decimal(kind) and kind.precision > _SPARK_DIGITS:
         return Bare(types.BinaryType())
     return spark_type(kind)
 
@@ -151,8 +181,7 @@ def _inner(kind: Any) -> Sequence[pa.Field] | None:
         return [*kind]
     if pa.types.is_map(kind):
         return [kind.key_field, kind.item_field]
-    has_elements = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    return [kind.value_field] if has_elements else None
+    return [kind.value_field] if is_list(kind) else None
 
 
 def with_values(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
@@ -176,33 +205,6 @@ def spark_type(kind: Any) -> DataType | None:
         return from_arrow_type(kind)
     except Exception:
         return None
-
-
-def _fits(found: DataType, declared: DataType, read_as: Widened) -> bool:
-    have, want = found.simpleString(), declared.simpleString()
-    if have in (want, "void") or want in read_as.get(have, ()):  # void: only nulls
-        return True
-    if have.startswith("decimal") and want.startswith("decimal"):
-        digits: Any = (found, declared)
-        (p1, s1), (p2, s2) = ((kind.precision, kind.scale) for kind in digits)
-        return bool(s2 >= s1 and p2 - s2 >= p1 - s1)
-    return _parts_fit(found, declared, read_as)
-
-
-def _parts_fit(found: Any, declared: Any, read_as: Widened) -> bool:
-    if type(found) is not type(declared):
-        return False
-    if hasattr(declared, "fields"):
-        inner = {field.name.casefold(): field.dataType for field in found.fields}
-        return all(
-            field.name.casefold() in inner and _fits(inner[field.name.casefold()], field.dataType, read_as)
-            for field in declared.fields
-        )
-    if hasattr(declared, "elementType"):
-        return _fits(found.elementType, declared.elementType, read_as)
-    if hasattr(declared, "keyType"):
-        return _fits(found.keyType, declared.keyType, read_as) and _fits(found.valueType, declared.valueType, read_as)
-    return False
 
 
 def short(error: Exception) -> str:

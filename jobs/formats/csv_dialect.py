@@ -1,46 +1,213 @@
-"""The dialect of a CSV file, and the faults of its records by the rules of Spark's parser.
+"""The dialect of a CSV file: where records and fields end, and what the text of a field is.
 
-Rows are parsed by `csv.py`. Faults are quotes that are not closed, too many columns, and headers that name other
-columns. Spark silently closes an open quote at the end of the line, and silently puts the values of a reordered header
-into wrong columns.
+A field that begins with a quote ends at the next quote that is neither doubled nor escaped; only blanks may stand
+between it and the separator. In it two quotes are a quote, and the escape makes a quote or an escape an ordinary
+character. Any other field is taken as it stands. An empty field is null, in quotes as well.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from drainmark.jobs.formats.bad_records import CAPS, OtherColumns
-from drainmark.jobs.formats.column_fit import listed
+from drainmark.jobs.formats.bad_records import CAPS, OtherColumns, listed
 
 _NEWLINES = b"\r\n"
+_LINE_END = re.compile("\r\n|\r|\n")
+
+
+class NoRecord(ValueError):
+    """A text is no record; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """The reader's options that say where a field ends; `quote` "" means no quote, `comment` b"" no comments."""
+    """The options that say where a field ends; `quote` "" means no quote, `escape` "" no escape, `comment` b"" none.
+
+    Attributes:
+        null: text of a field that is null, besides the empty one.
+        trims_left, trims_right: blanks before or behind a field that is not in quotes are no part of it.
+    """
 
     sep: str = ","
     quote: str = '"'
     escape: str = "\\"
     comment: bytes = b""
+    null: str = ""
+    trims_left: bool = False
+    trims_right: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Dialect:
-        """Return the dialect of Spark's options, their names in lower case."""
+        """Return the dialect of options, their names in lower case; they have the names of Spark's reader."""
         sep = options.get("sep", options.get("delimiter", ","))
         return cls(
             sep={"\\t": "\t", "\\\\": "\\"}.get(sep, sep),
             quote=options.get("quote", '"').replace("\0", ""),
-            escape=options.get("escape", "\\"),
-            comment=options.get("comment", "").encode(),
+            escape=options.get("escape", "\\").replace("\0", ""),
+            comment=options.get("comment", "").replace("\0", "").encode(),
+            null=options.get("nullvalue", ""),
+            trims_left=options.get("ignoreleadingwhitespace", "false").lower() == "true",
+            trims_right=options.get("ignoretrailingwhitespace", "false").lower() == "true",
         )
 
+    @property
+    def blanks(self) -> str:
+        """Return the characters that may surround a field in quotes, and of which a line alone is no record."""
+        return "".join(chr(each) for each in range(33) if chr(each) not in self.sep)
 
-def quotes_are_closed(chunk: bytes, dialect: Dialect) -> bool:
-    """Say whether every quote opens or closes a field of its line; False asks for a closer look."""
+    @property
+    def fault(self) -> tuple[str, str] | None:
+        """Return why the dialect cannot be read, and the remedy; None if it can be."""
+        for name, mark in (("quote", self.quote), ("escape", self.escape), ("comment", self.comment.decode())):
+            if len(mark) > 1:
+                return f"the option {name!r} has several characters: {mark!r}", f"give {name!r} one character"
+            if mark and mark in self.sep + "\r\n":
+                return f"the option {name!r} is a separator: {mark!r}", f"give {name!r} another character"
+        if not self.sep or set(self.sep) & set("\r\n"):
+            return f"fields cannot be separated by {self.sep!r}", 'give the option "sep" a text without line ends'
+        return None
+
+
+# --- one record ---------------------------------------------------------------------------------------------------
+
+
+def fields_of(record: str, dialect: Dialect) -> list[str | None]:
+    """Return the texts of a record's fields, None for null; a field in quotes may hold line ends.
+
+    Raises:
+        NoRecord: a quote is not closed, text stands behind a closing quote, or there are too many fields.
+    """
+    has_quotes = bool(dialect.quote) and dialect.quote in record
+    texts = None
+    if not dialect.trims_left and not dialect.trims_right:
+        texts = _doubled(record, dialect) if has_quotes else record.split(dialect.sep)
+    found: list[str | None]
+    if texts is None:
+        found = list(_fields(record, dialect))
+    elif dialect.null or "" in texts:
+        found = [None if text in ("", dialect.null) else text for text in texts]
+    else:
+        found = [*texts]
+    if len(found) > CAPS.columns:
+        raise NoRecord(f"has more than {CAPS.columns} columns")
+    return found
+
+
+def has_lines(record: str, dialect: Dialect) -> bool:
+    """Say whether a line end stands outside of the quotes of a record's fields."""
+    marks, at = _marks(dialect), 0
+    while (field := marks.field.match(record, at)) is not None:
+        first, last = field.span("quoted")
+        outside = field.group() if field["bare"] is not None else record[at:first] + record[last : field.end()]
+        if _LINE_END.search(outside):
+            return True
+        if not field["end"]:
+            break
+        at = field.end()
+    return False
+
+
+def _doubled(record: str, dialect: Dialect) -> list[str] | None:
+    """Return the fields of a record without escapes, by Python's parser, in a sixth of the time; None if it may differ.
+
+    `test_csv_fields.py` compares both.
+    """
+    is_escaped = dialect.escape not in ("", dialect.quote) and dialect.escape in record
+    if is_escaped or dialect.null or len(dialect.sep) > 1:
+        return None
+    try:
+        (fields,) = csv.reader((record,), delimiter=dialect.sep, quotechar=dialect.quote, strict=True)
+    except (csv.Error, ValueError):
+        return None
+    return fields
+
+
+def _fields(record: str, dialect: Dialect) -> Iterator[str | None]:
+    marks, at = _marks(dialect), 0
+    while True:
+        field = marks.field.match(record, at)
+        if field is None:
+            raise NoRecord(_fault_of_quotes(record, at, dialect))
+        text = field["bare"]
+        if text is None:
+            text = marks.escaped.sub(_unescaped, field["quoted"])
+            yield None if text == dialect.null else text
+        else:
+            if dialect.trims_left:
+                text = text.lstrip(dialect.blanks)
+            if dialect.trims_right:
+                text = text.rstrip(dialect.blanks)
+            yield None if text in ("", dialect.null) else text
+        at = field.end()
+        if not field["end"]:
+            return
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return found.group()[1:]
+
+
+def _fault_of_quotes(record: str, at: int, dialect: Dialect) -> str:
+    """Return why no field begins at a place."""
+    opened = _marks(dialect).opened.match(record, at)
+    if opened is not None:
+        behind = record[opened.end() :].split(dialect.sep, 1)[0]
+        return f"has text behind a closing quote: {behind[:64]!r}"
+    escaped = dialect.escape + dialect.quote
+    if dialect.escape not in ("", dialect.quote) and escaped in record[at:]:
+        return (
+            f"a quote is not closed, and {escaped} closes none: options={{\"escape\": '{dialect.quote}'}} changes that"
+        )
+    return "a quote is not closed"
+
+
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """Patterns of a dialect with quotes.
+
+    Attributes:
+        field: a field with its separator or the end of the record.
+        opened: a field in quotes alone, up to the closing one.
+        escaped: an escaped quote or escape.
+    """
+
+    field: re.Pattern[str]
+    opened: re.Pattern[str]
+    escaped: re.Pattern[str]
+
+
+@lru_cache(maxsize=64)
+def _marks(dialect: Dialect) -> _Marks:
+    sep, quote, blanks = re.escape(dialect.sep), re.escape(dialect.quote), f"[{re.escape(dialect.blanks)}]*+"
+    first = f"{blanks}" if dialect.trims_left else ""
+    end = rf"(?P<end>{sep}|\Z)"
+    if not quote:
+        return _Marks(re.compile(rf"(?s)(?P<quoted>(?!))|(?P<bare>.*?){end}"), re.compile("(?!)"), re.compile("(?!)"))
+    escaped = f"{quote}{quote}"
+    if dialect.escape not in ("", dialect.quote):
+        escape = re.escape(dialect.escape)
+        escaped += f"|{escape}{quote}|{escape}{escape}"
+        inner = rf"(?:[^{quote}{escape}]++|{escaped}|{escape}(?!{quote}))*+"
+    else:
+        inner = rf"(?:[^{quote}]++|{escaped})*+"
+    quoted = rf"{first}{quote}(?P<quoted>{inner}){quote}"
+    bare = rf"(?!{first}{quote})(?P<bare>.*?)"
+    return _Marks(
+        field=re.compile(rf"(?s)(?:{quoted}{blanks}|{bare}){end}"),
+        opened=re.compile(rf"(?s){quoted}"),
+        escaped=re.compile(escaped),
+    )
+
+
+# --- many records -------------------------------------------------------------------------------------------------
+
+
+def quotes_are_plain(chunk: bytes, dialect: Dialect) -> bool:
+    """Say whether every quote opens or closes a field of its line, or is doubled in one; False asks for more."""
     import numpy as np
 
     quote, escape = dialect.quote.encode(), dialect.escape.encode()
@@ -52,117 +219,36 @@ def quotes_are_closed(chunk: bytes, dialect: Dialect) -> bool:
     quotes = np.flatnonzero(content == quote[0])
     if len(quotes) % 2:
         return False
-    allowed = np.frombuffer(_NEWLINES + dialect.sep.encode() + (quote if escape == quote else b""), np.uint8)
+    allowed = np.frombuffer(_NEWLINES + dialect.sep.encode() + quote, np.uint8)
     opening, closing = quotes[::2], quotes[1::2]
     before, after = content[opening[opening > 0] - 1], content[closing[closing < len(content) - 1] + 1]
     if not (np.isin(before, allowed).all() and np.isin(after, allowed).all()):
-        return False
-    if b"\r" in chunk.replace(_NEWLINES, b""):
         return False
     ends = np.flatnonzero(content == ord("\n"))
     return bool((np.searchsorted(ends, opening) == np.searchsorted(ends, closing)).all())
 
 
-def fault_of(line: str, dialect: Dialect) -> str | None:
-    """Return the fault in the shape of a line, None if there is none."""
-    if len(line) >= CAPS.columns and line.count(dialect.sep) >= CAPS.columns:
-        return f"has more than {CAPS.columns} columns"
-    if fields_of(line, dialect) is None:
-        return "a quote is not closed"
-    return None
+def records_in(text: str, dialect: Dialect, *, is_multiline: bool, line_end: bytes | None) -> Iterator[tuple[int, str]]:
+    """Yield the records of the text of a file with their numbers from 1; blank lines and comments are only numbered.
+
+    Args:
+        is_multiline: fields in quotes may hold line ends.
+        line_end: the text that ends each record, None for the usual line ends.
+    """
+    comment, text = dialect.comment.decode(), text.removeprefix("\ufeff")
+    lines = _LINE_END.split(text) if line_end is None else text.split(line_end.decode())
+    for number, record in enumerate(_whole_records(text, dialect) if is_multiline else lines, 1):
+        if record.strip(dialect.blanks) and not (comment and record.startswith(comment)):
+            yield number, record
 
 
-def fields_of(line: str, dialect: Dialect) -> list[str] | None:
-    """Return the fields of a line, None if a quote is not closed."""
-    if not dialect.quote or dialect.quote not in line:
-        return line.split(dialect.sep)
-    fields, end = _record(line, 0, dialect, multiline=False)
-    return None if end < 0 else fields
-
-
-def fault_of_record(text: str, dialect: Dialect) -> str | None:
-    """Return why a text is not one record, None if it is; a field in quotes may hold line ends."""
-    if not text:
-        return "is empty"
-    _, end = _record(text, 0, dialect, multiline=True)
-    if end < 0:
-        return "a quote is not closed"
-    return "has several lines" if end <= len(text) else None
-
-
-def records_of(text: str, dialect: Dialect) -> Iterator[str]:
-    """Yield the records of a text in which fields in quotes may hold line ends; blank ones are left out."""
-    at = 0
-    while 0 <= at < len(text):
-        _, after = _record(text, at, dialect, multiline=True)
-        record = text[at : after - 1 if after > 0 else len(text)].rstrip("\r")
-        if record.strip():
-            yield record
+def _whole_records(text: str, dialect: Dialect) -> Iterator[str]:
+    content, at, ends = text.encode(), 0, RecordEnds.of(dialect)
+    while 0 <= at < len(content):
+        after = ends.end(content, at, is_quoted=False)
+        record = content[at : after if after >= 0 else len(content)]
+        yield record.removesuffix(b"\n").removesuffix(b"\r").decode()
         at = after
-
-
-def ends_closed(text: str, dialect: Dialect) -> bool:
-    """Say whether the last quote is closed in a file with fields that may hold line ends."""
-    if not dialect.quote or dialect.quote not in text:
-        return True
-    at = 0
-    while 0 <= at < len(text):
-        _, at = _record(text, at, dialect, multiline=True)
-    return at >= 0
-
-
-def _record(text: str, at: int, dialect: Dialect, *, multiline: bool) -> tuple[list[str], int]:
-    """Return the fields of the record at a place, and the place of the next record; -1 if a quote is open."""
-    fields: list[str] = []
-    stop = -1 if multiline else len(text)
-    while True:
-        start = at
-        if dialect.quote and text.startswith(dialect.quote, at):
-            at = _closing(text, at, dialect)
-            if at < 0:
-                return fields, -1
-        if stop < at:  # a line end within quotes is none
-            stop = _next(text, at, "\n")
-        end = text.find(dialect.sep, at, stop)
-        fields.append(_unquoted(text[start : stop if end < 0 else end], dialect))
-        if end < 0:
-            return fields, stop + 1
-        at = end + len(dialect.sep)
-
-
-def _closing(text: str, start: int, dialect: Dialect) -> int:
-    """Return the place behind the quote that closes a field, or is stray and so makes it unquoted; -1 for none."""
-    at = start + 1
-    while True:
-        quote = text.find(dialect.quote, at)
-        if quote < 0:
-            return -1
-        if dialect.escape == dialect.quote:
-            if text.startswith(dialect.quote, quote + 1):
-                at = quote + 2
-                continue
-        elif dialect.escape and _is_escaped(text, at, quote, dialect.escape):
-            at = quote + 1
-            continue
-        return quote + 1
-
-
-def _is_escaped(text: str, start: int, place: int, escape: str) -> bool:
-    before = place
-    while before > start and text[before - 1] == escape:
-        before -= 1
-    return (place - before) % 2 == 1
-
-
-def _next(text: str, at: int, wanted: str) -> int:
-    found = text.find(wanted, at)
-    return len(text) if found < 0 else found
-
-
-def _unquoted(field: str, dialect: Dialect) -> str:
-    quote = dialect.quote
-    is_quoted = quote and len(field) > 1 and field.startswith(quote) and field.endswith(quote)
-    return field[1:-1].replace(dialect.escape + quote, quote) if is_quoted else field
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,20 +258,15 @@ class RecordEnds:
     Attributes:
         record: matches a whole record with its end.
         rest: matches the rest of a record, from within quotes.
-        quoted: matches a field in quotes.
     """
 
     record: re.Pattern[bytes]
     rest: re.Pattern[bytes] | None
-    quoted: re.Pattern[bytes] | None
 
     @classmethod
-    def of(cls, dialect: Dialect) -> RecordEnds | None:
-        """Return the patterns that find a dialect's records as Spark's parser does; None if only the parser can."""
-        marks = (dialect.sep, dialect.quote, dialect.escape)
-        if len(dialect.sep) != 1 or any(len(mark) > 1 or not mark.isascii() for mark in marks) or dialect.comment:
-            return None
-        return _record_ends(*(mark.encode() for mark in marks))
+    def of(cls, dialect: Dialect) -> RecordEnds:
+        """Return the patterns of a dialect whose separator is one character, and which has no comments."""
+        return _record_ends(dialect.sep.encode(), dialect.quote.encode(), dialect.escape.encode())
 
     def end(self, content: bytes, at: int, *, is_quoted: bool) -> int:
         """Return the place behind the record that begins, or continues, at a place; -1 if it does not end."""
@@ -208,40 +289,45 @@ class RecordEnds:
 
 @lru_cache(maxsize=64)
 def _record_ends(sep: bytes, quote: bytes, escape: bytes) -> RecordEnds:
-    sep, quote, escape = re.escape(sep), re.escape(quote), re.escape(escape)
-    bare = rb"[^%b\n]*+" % sep
+    bare = rb"(?:(?!%b)[^\n])*+" % re.escape(sep)
     if not quote:
-        return RecordEnds(re.compile(rb"[^\n]*+\n"), None, None)
-    if escape == quote:
-        within = rb"(?:[^%b]++|%b%b)*+%b" % (quote, quote, quote, quote)
-    elif escape:
-        within = rb"(?:[^%b%b]++|%b[\s\S])*+%b" % (quote, escape, escape, quote)
+        return RecordEnds(re.compile(rb"[^\n]*+\n"), None)
+    sep, quote = re.escape(sep), re.escape(quote)
+    if escape not in (b"", quote):
+        escape = re.escape(escape)
+        within = rb"(?:[^%b%b]++|%b%b|%b[\s\S])*+%b" % (quote, escape, quote, quote, escape, quote)
     else:
-        within = rb"[^%b]*+%b" % (quote, quote)
+        within = rb"(?:[^%b]++|%b%b)*+%b" % (quote, quote, quote, quote)
     one = rb"(?:(?!%b)%b|%b%b%b)" % (quote, bare, quote, within, bare)
     others = rb"(?:%b%b)*+\n" % (sep, one)
-    return RecordEnds(
-        record=re.compile(one + others),
-        rest=re.compile(within + bare + others),
-        quoted=re.compile(rb"(?:(?<=[%b\n])|\A)%b%b" % (sep, quote, within)),
-    )
+    return RecordEnds(record=re.compile(one + others), rest=re.compile(within + bare + others))
+
+
+def header_of(line: bytes, dialect: Dialect) -> list[str]:
+    """Return the names in a header, without the blanks around them.
+
+    Raises:
+        OtherColumns: it is no record.
+    """
+    try:
+        return [(name or "").strip() for name in fields_of(line.decode(errors="replace"), dialect)]
+    except NoRecord as fault:
+        raise OtherColumns(f"has a header that cannot be read: {fault}") from None
 
 
 def check_header(line: bytes, wanted: Sequence[str], dialect: Dialect) -> None:
     """Compare a header with the declared columns: the same names in the same order, in upper or lower case.
 
     Raises:
-        OtherColumns: they differ, or a quote is open; the message names the columns that are new, missing or moved.
+        OtherColumns: they differ, or the header is no record; the message names columns that are new, missing or moved.
     """
-    fields = fields_of(line.decode(errors="replace"), dialect)
-    if fields is None:
-        raise OtherColumns("has a header with a quote that is not closed")
-    found = [name.strip().casefold() for name in fields]
-    declared = [name.casefold() for name in wanted]
+    fields = header_of(line, dialect)
+    found = [name.casefold() for name in fields]
+    declared = [name.strip().casefold() for name in wanted]
     if found == declared:
         return
-    added = [name for name in fields if name.strip().casefold() not in declared]
-    missing = [name for name in wanted if name.casefold() not in found]
+    added = [name for name in fields if name.casefold() not in declared]
+    missing = [name for name in wanted if name.strip().casefold() not in found]
     said = [f"{what}: {listed(names)}" for what, names in (("not declared", added), ("missing", missing)) if names]
     if not said:
         said = [f"in another order, or twice: {listed(fields)}; declared: {listed(wanted)}"]

@@ -6,28 +6,26 @@ of `jobs.formats.lines.line_format.LineFormat` with its `Lines` if records are l
 
 from __future__ import annotations
 
+import gc
 import importlib
 import pkgutil
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
-from drainmark.jobs.formats.bad_records import FileVerdict
 from drainmark.jobs.formats.column_fit import Columns, Found
-from drainmark.jobs.formats.csv_dialect import Dialect, RecordEnds
-from drainmark.jobs.formats.values.lossy_values import Lossless
+from drainmark.jobs.formats.csv_dialect import Dialect
+from drainmark.jobs.formats.parsed import Parsed, Readable
+from drainmark.jobs.formats.values.grammar import Rules, pattern_fault
+from drainmark.jobs.frames.row_types import plain_types
+from drainmark.jobs.frames.tags import RESCUED
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrameReader
-
-Take = Callable[[bytes], object]
-"""Callback that gets each piece of a file with one record per line, until a fault is found."""
-
-_SILENT = frozenset({"mode", "columnnameofcorruptrecord", "ignorecorruptfiles", "ignoremissingfiles"})
+    from pyspark.sql.types import DataType, StructType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,20 +35,16 @@ class Expected:
     Attributes:
         format: name of a `Format`.
         columns: as declared; None for text.
-        options: of Spark's reader, names in lower case.
-        strict: refuse JSON that Spark would take in part: trailing text, duplicate keys, several values on a line.
+        options: names in lower case.
         rounding: how decimals with too many digits are rounded; None: they may not be.
         on_schema: the treatment of columns that are not declared; see `DirectoryScan`.
-        parsed_here: Arrow parses a file in which a quick look finds no fault, and refuses values that would change.
     """
 
     format: str
     columns: Columns | None
     options: Mapping[str, str] = field(default_factory=dict)
-    strict: bool = True
     rounding: str | None = None
     on_schema: str | None = None
-    parsed_here: bool = False
 
     @property
     def reads(self) -> Format:
@@ -61,18 +55,22 @@ class Expected:
         return self.reads.lines
 
     @property
-    def lossless(self) -> Lossless:
-        """Return the check for records that Spark's parser would change."""
-        return Lossless.of(self.columns or (), self.options, self.rounding)
+    def rules(self) -> Rules:
+        return Rules.of(self.options, self.rounding)
 
     @property
     def dialect(self) -> Dialect:
         return Dialect.of(self.options)
 
     @property
-    def has_multiline(self) -> bool:
-        may_have = self.lines is not None and self.lines.may_be_document
-        return may_have and self.options.get("multiline", "false").lower() == "true"
+    def is_multiline(self) -> bool:
+        """Say whether a file is one document, or its records may have several lines."""
+        return self.options.get("multiline", "false").lower() == "true"
+
+    @property
+    def is_whole_text(self) -> bool:
+        """Say whether a file is one record."""
+        return self.options.get("wholetext", "false").lower() == "true"
 
     @property
     def encoding(self) -> str | None:
@@ -81,15 +79,10 @@ class Expected:
         return None if named.upper().replace("-", "") == "UTF8" else named
 
     @property
-    def has_records_in_lines(self) -> bool:
-        """Say whether each line is a record, so that a bad one does not affect the others."""
-        whole = self.has_multiline or self.options.get("wholetext", "false").lower() == "true"
-        return self.lines is not None and not whole and "linesep" not in self.options and self.encoding is None
-
-    @property
-    def has_row_a_record(self) -> bool:
-        """Say whether Spark makes exactly one row of each record."""
-        return self.lines is None or self.lines.has_row_a_record(self)
+    def line_end(self) -> bytes | None:
+        """Return the text that ends each record, None for the usual line ends."""
+        end = self.options.get("linesep")
+        return end.encode() if end is not None else None
 
     @property
     def refuses_others(self) -> bool:
@@ -98,105 +91,78 @@ class Expected:
 
     @property
     def header(self) -> tuple[str, ...] | None:
-        """Return the names that a file's first line must have, None if files have no header."""
+        """Return the names that a file's first record must have, None if files have no header."""
         return self.lines.header(self) if self.lines is not None else None
 
 
 class Lines:
-    """The rules for the records of a format with lines; the defaults here find no faults.
+    """The rules for the records of a format with lines.
 
     Attributes:
-        may_have_header: with the option `header` a file's first line names the columns.
-        may_be_document: with the option `multiLine` a file is one document, or its records have several lines.
+        has_documents: with the option `multiLine` a file is one document; else its records may have several lines.
     """
 
-    may_have_header: ClassVar[bool] = False
-    may_be_document: ClassVar[bool] = True
+    has_documents: ClassVar[bool] = False
 
     def header(self, expected: Expected) -> tuple[str, ...] | None:
-        """Return the names that the first line must have, None for no header."""
+        """Return the names that the first record must have, None for no header."""
         return None
 
-    def has_header(self, chunk: bytes, expected: Expected) -> bool:
-        """Say whether the header is in these whole lines; called only if files have a header.
+    def check_header(self, record: bytes, expected: Expected) -> None:
+        """Compare a header with the declared columns; called only if files have a header.
 
         Raises:
-            OtherColumns: the header does not have the declared columns.
+            OtherColumns: it does not have the declared columns.
         """
-        return True
 
-    def has_row_a_record(self, expected: Expected) -> bool:
-        """Say whether Spark makes exactly one row of each record."""
-        return True
-
-    def is_one_document(self, expected: Expected) -> bool:
-        """Say whether a file is one value, so that a row that does not fit has no text of its own."""
-        return False
-
-    # --- lines -------------------------------------------------------------------------------------------------------
-
-    def records_test(self, expected: Expected) -> Callable[[bytes], bool]:
-        """Return a test that says whether a line is a record for Spark, or a header."""
+    def record_test(self, expected: Expected) -> Callable[[bytes], bool]:
+        """Return a test that says whether a line is a record, or a header; blank lines and comments are none."""
         return lambda line: True
 
-    def count(self, chunk: bytes, expected: Expected) -> int:
-        """Return the number of whole lines that are records, or a header."""
-        return sum(map(self.records_test(expected), chunk.splitlines(keepends=True)))
-
-    def good_records(self, chunk: bytes, expected: Expected) -> int | None:
-        """Return the number of records in whole lines (UTF-8 without NUL), if a quick look finds no fault in them.
-
-        The number may include lines of which Spark makes no records. None asks for a closer look.
-        """
-        return lines_in(chunk)
-
-    def fault_of(self, line: str, expected: Expected) -> str | None:
-        """Return why a line is no record, or how Spark would change it; None if it is good."""
-        return None
-
-    def misfit(self, record: str, expected: Expected) -> str | None:
-        """Return why a record does not fit the declared columns; None if this cannot be told without Spark."""
-        return None
-
-    # --- files without a record a line -------------------------------------------------------------------------------
-
-    def fault_of_document(self, text: str, expected: Expected) -> str | None:
-        """Return the fault of a file that is read with `multiLine`, None if it has none."""
-        return None
-
-    def may_be_changed(self, expected: Expected) -> bool:
-        """Say whether Spark's parser might silently change values of such a file."""
-        return False
-
-    def records_of(self, text: str, expected: Expected) -> Iterator[str]:
-        """Yield the records of a file that is read with `multiLine`."""
-        yield text
-
-    def record_ends(self, expected: Expected) -> RecordEnds | None:
-        """Return the patterns that find records of such a file as Spark's own reader does; None if only that can."""
-        return None
-
-    def change_in(self, record: str, expected: Expected) -> str | None:
-        """Return the fault of a record of which Spark's parser would change a value, None if it would not."""
-        return None
-
-    # --- values that come as bytes -----------------------------------------------------------------------------------
-
-    def are_good(self, values: Sequence[bytes | None], joined: bytes, expected: Expected) -> bool:
-        """Say whether each value, UTF-8 without NUL, is one good record; False asks for a closer look.
+    def parse(self, records: Sequence[bytes], expected: Expected) -> Parsed:
+        """Make rows of records; this is the definition of what a record is.
 
         Args:
-            joined: the values with line feeds between them.
+            records: without line ends, each UTF-8 without NUL.
         """
-        return True
+        raise NotImplementedError
 
-    def fault_of_value(self, text: str, expected: Expected) -> str | None:
-        """Return why a value is no record, None if it is one."""
+    def parse_quickly(self, content: bytes, expected: Expected) -> Parsed | None:
+        """Make rows of lines as `parse` does, faster.
+
+        None if a cheap look does not prove that each line with text is one record, and that the rows are the same.
+
+        Args:
+            content: whole lines without a header, UTF-8 without NUL.
+        """
         return None
 
-    def sql_of_value(self, text: str) -> str:
-        """Return the SQL of the text that Spark's parser gets for a value."""
-        return text
+    def are_several(self, text: str, expected: Expected) -> bool:
+        """Say whether a text with line ends, which comes alone, is more than one record."""
+        return False
+
+    def documents(self, text: str, expected: Expected) -> Sequence[bytes]:
+        """Return the records of a file that is one document.
+
+        Raises:
+            Refused: it is none.
+        """
+        raise NotImplementedError
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Pause Python's collector of cycles, which would look at each of a million new values again and again.
+
+    Records have no cycles. Parsing nested JSON takes half of the time so.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class Format(ABC):
@@ -205,45 +171,61 @@ class Format(ABC):
     Attributes:
         has_schema: users declare the columns.
         columns: DDL of the columns of all files; None if they are declared, or are one column of text.
-        picked: SQL of the columns that are taken from Spark's rows.
-        has_misfits: Spark puts the text of a row that does not fit the declared columns into a column of its own.
-        is_judged_by_libraries: they release Python's lock, so that two files are judged at once.
-        is_judged_in_part: `judge` reads only a part of a file, and `fault_within` all of it.
-        has_sure_count: a good file states its number of rows; if Spark reads another number, the file is refused.
-        refused_options: options of Spark's reader, in lower case, that would silently lose rows.
+        options: those that files of the format may be declared with, in lower case.
         lines: None if the format has no lines.
         names_columns: a file names its columns, once for all its rows.
-        may_give_rows: see `rows_of`.
+        has_ranges: the rows of a range of bytes are read without the other bytes of the file; only without lines.
     """
 
     name: ClassVar[str]
     has_schema: ClassVar[bool] = True
     columns: ClassVar[str | None] = None
-    picked: ClassVar[tuple[str, ...]] = ("*",)
-    has_misfits: ClassVar[bool] = False
-    is_judged_by_libraries: ClassVar[bool] = False
-    is_judged_in_part: ClassVar[bool] = False
-    has_sure_count: ClassVar[bool] = False
-    refused_options: ClassVar[frozenset[str]] = _SILENT
+    options: ClassVar[frozenset[str]] = frozenset()
     lines: ClassVar[Lines | None] = None
     names_columns: ClassVar[bool] = False
-    may_give_rows: ClassVar[bool] = False
+    has_ranges: ClassVar[bool] = False
 
-    @abstractmethod
-    def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> FileVerdict:
-        """Judge one file; see `jobs.formats.lines.line_format.inspect`."""
+    def rows_of(self, data: Readable, expected: Expected, start: int, end: int) -> Iterator[Parsed]:
+        """Yield the rows of a file of a format without lines that begin in a range of bytes, in order.
 
-    def recount(self, path: Path, expected: Expected) -> int | None:
-        """Count a file's records again; None if the count of `judge` is exact and must be Spark's."""
+        A row is in one range, however a file is divided, and the ranges in order have the rows in order.
+
+        Args:
+            data: the file; it is on a disk of this machine (`LocalFile`) if the format has no ranges.
+            start, end: the range, of which `end` is not part; the whole file if the format has no ranges.
+
+        Raises:
+            Refused: the rows cannot be read by their declaration.
+            ObjectMissing, ObjectChanged, OSError: the disk or the store cannot be read.
+        """
+        raise NotImplementedError
+
+    def cannot_read(self, expected: Expected) -> tuple[str, str] | None:
+        """Return why files of this declaration cannot be read, and the remedy; None if they can be.
+
+        Args:
+            expected: may have no columns.
+        """
+        for option in expected.options:
+            if option not in self.options:
+                return f"{self.name} files have no option {option!r}", _INSTEAD.get(option, "leave it out")
+        for option in _TIME_FORMATS:
+            if option in expected.options and (why := pattern_fault(expected.options[option], option)):
+                return f"the option {option!r}: {why}", "write another pattern, or declare the column as string"
         return None
 
-    def fault_within(self, path: Path) -> str | None:
-        """Return why a file cannot be read to its end; None if it can be."""
-        return None
+    def unreadable(self, kind: DataType) -> str | None:
+        """Return why no value of a type is read from files, and what to declare instead; None if some may be."""
+        from pyspark.errors import PySparkTypeError
+        from pyspark.sql.pandas.types import to_arrow_type
 
-    def reader(self, reader: DataFrameReader, ddl: str | None) -> DataFrameReader:
-        """Return Spark's reader with its options set, for files of the declared columns."""
-        return (reader if ddl is None else reader.schema(ddl)).format(self.name)
+        for each in plain_types(kind):
+            try:
+                to_arrow_type(each, timezone="UTC")
+            except PySparkTypeError:  # such as char(3), interval year to month
+                stored = "a string" if "char" in each.typeName() else "the number that the file has"
+                return f"no file has values of type {each.simpleString()}: declare {stored}"
+        return None
 
     # --- columns that are not declared -------------------------------------------------------------------------------
 
@@ -252,10 +234,6 @@ class Format(ABC):
         is_nothing = expected.on_schema == "rescue" and not self.has_schema
         return f"{self.name} has no columns but its own" if is_nothing else None
 
-    def cannot_decode(self, expected: Expected) -> tuple[str, str] | None:
-        """Return why files in the declared encoding are not read as they are, and the remedy; None if they are."""
-        return None
-
     def columns_in(self, file: BinaryIO, suffix: str, expected: Expected) -> Found | None:
         """Return the columns that a file names; None if it names none that can be read.
 
@@ -263,56 +241,6 @@ class Format(ABC):
             suffix: ending of the file's name; it tells the compression.
         """
         return None
-
-    def others_of(self, records: Sequence[bytes], expected: Expected) -> list[str | None]:
-        """Return the fields of each good record that are not declared, as JSON or None; each record names its own."""
-        raise NotImplementedError
-
-    # --- for Spark's functions instead of its reader ---------------------------------------------------------------
-
-    def values_of(self, path: Path, expected: Expected) -> Iterator[bytes] | None:
-        """Return one value per row of a good file; `columns_of_values` makes the same rows of them as Spark's reader.
-
-        None if, by the path's ending and the declaration, only the reader can. The iteration opens the file.
-        """
-        return None
-
-    def columns_of_values(self, value: str, ddl: str | None, options: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the SQL of the columns that Spark's reader gives, without the tags.
-
-        Args:
-            value: SQL of the value, which is binary.
-            ddl: the declared columns.
-        """
-        raise NotImplementedError
-
-    # --- for executors that do not reach the file with Spark's reader ------------------------------------------------
-
-    def rows_of(self, path: Path, expected: Expected) -> Iterator[pa.RecordBatch] | None:
-        """Return the rows of a good file in the declared columns, by Arrow; None if Spark might read other values.
-
-        Raises:
-            Refused: from the iterator, if the file cannot be read to its end.
-        """
-        return None
-
-    # --- parsing in this process -------------------------------------------------------------------------------------
-
-    def can_parse(self, expected: Expected) -> bool:
-        """Say whether files of this declaration, with one record per line, are parsed here if their content allows."""
-        return False
-
-    def is_plain(self, content: bytes, expected: Expected) -> bool:
-        """Say whether this parser and Spark's split a good file's content into the same records and fields."""
-        return False
-
-    def parse(self, content: bytes, expected: Expected) -> pa.Table:
-        """Return the rows of files that are good and plain, one after the other.
-
-        Raises:
-            NotSure, pa.ArrowException: Spark might read other values.
-        """
-        raise NotImplementedError
 
     # --- tests -------------------------------------------------------------------------------------------------------
 
@@ -332,6 +260,39 @@ Rows = Sequence[Mapping[str, Any]]
 """Rows of a test: column name to value."""
 
 
+_TIME_FORMATS = ("dateformat", "timestampformat", "timestampntzformat")
+_BOUNDS = "leave it out: docs/how-to/quarantine.md lists the bounds"
+_CALENDAR = "leave it out: a file says which calendar it has, and days of the old one are bad rows"
+_BAD = "leave it out: on_bad says what happens to records that cannot be read"
+_STRICT = 'leave it out: write JSON as RFC 8259 says, or read format="text" and change the lines in the function'
+_INSTEAD: Mapping[str, str] = {
+    **dict.fromkeys(("mode", "columnnameofcorruptrecord", "ignorecorruptfiles", "unescapedquotehandling"), _BAD),
+    **dict.fromkeys(("maxcolumns", "maxcharspercolumn", "maxnestingdepth", "maxnumlen", "maxstringlen"), _BOUNDS),
+    **dict.fromkeys(("inferschema", "samplingratio", "preferdate"), "leave out schema=, too, and it is inferred once"),
+    **dict.fromkeys(("primitivesasstring", "prefersdecimal"), "declare the columns in schema= as string or decimal"),
+    **dict.fromkeys(("datetimerebasemode", "int96rebasemode"), _CALENDAR),
+    **dict.fromkeys(("mergeschema", "dropfieldifallnull"), "leave it out: schema= names the columns"),
+    "modifiedafter": "start_from= at the source",
+    "modifiedbefore": "pattern= at the source names the files to take",
+    "compression": "leave it out: the ending of a file's name tells it: .gz, .bz2 or .zst",
+    "enabledatetimeparsingfallback": "leave it out: values of another pattern are bad, or declare a string column",
+    "singlevariantcolumn": 'read format="text", and take the fields in the function',
+    "ignoremissingfiles": 'on_missing="skip" at the source',
+    "pathglobfilter": "pattern= at the source",
+    "recursivefilelookup": "recursive=True at the source",
+    "timezone": "leave it out: times without a zone are UTC; write the zone into the values, as 2026-01-31T12:00+01:00",
+    "locale": "leave it out: numbers are written with a point, and names of months in English",
+    "enforceschema": "leave it out: a header must name the declared columns",
+    "emptyvalue": 'leave it out: an empty field in quotes is null, or an empty text if "nullValue" is given',
+    "chartoescapequoteescaping": "leave it out: in quotes the escape makes itself an ordinary character",
+    **dict.fromkeys(("allowsinglequotes", "allowcomments", "allowunquotedfieldnames"), _STRICT),
+    **dict.fromkeys(("allownumericleadingzeros", "allownonnumericnumbers", "allowunquotedcontrolchars"), _STRICT),
+    "allowbackslashescapinganycharacter": _STRICT,
+    **dict.fromkeys(("nanvalue", "positiveinf", "negativeinf"), "declare a string column, and cast it in the function"),
+}
+"""What to write instead of an option of Spark's readers."""
+
+
 @lru_cache(maxsize=1)
 def formats() -> Mapping[str, Format]:
     """Return the formats by name."""
@@ -346,22 +307,14 @@ def format_of(name: str) -> Format:
     return formats()[name]
 
 
-def lines_in(chunk: bytes) -> int:
-    """Count lines, which may end with line feeds, carriage returns or both."""
-    lines = chunk.count(b"\n")
-    if b"\r" in chunk:
-        lines += chunk.count(b"\r") - chunk.count(b"\r\n")
-    return lines + (not chunk.endswith((b"\n", b"\r")))
+def row_type(expected: Expected) -> StructType:
+    """Return the type of the rows of files of a declaration, with the rescued fields if each record names its own."""
+    from pyspark.sql.types import StringType, StructField, StructType
 
-
-def lines_with_text(chunk: bytes) -> int:
-    """Count lines that have more than blanks; a NUL is none. A file may be nothing but millions of blank lines."""
-    import numpy as np
-
-    content = np.frombuffer(chunk, np.uint8)
-    ends = np.flatnonzero((content == ord("\n")) | (content == ord("\r")))
-    texts = np.flatnonzero((content > ord(" ")) | (content == 0))
-    return len(np.unique(np.searchsorted(ends, texts)))
+    fields = [StructField(name, kind) for name, kind in expected.columns or (("value", StringType()),)]
+    if expected.on_schema == "rescue" and not expected.reads.names_columns:
+        fields.append(StructField(RESCUED, StringType()))
+    return StructType(fields)
 
 
 def as_text(value: Any) -> str:

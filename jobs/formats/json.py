@@ -4,96 +4,109 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.formats import json_records
-from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text, lines_with_text
-from drainmark.jobs.formats.lines.line_format import BLANK, ParsedFormat
-from drainmark.jobs.formats.values.value_checks import KINDS, family, times_last
+from drainmark.jobs.formats.bad_records import OtherFields, listed
+from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text
+from drainmark.jobs.formats.lines.line_format import LINE_OPTIONS, VALUE_OPTIONS, LineFormat
+from drainmark.jobs.formats.parsed import Parsed
+from drainmark.jobs.formats.values import json_tables
+from drainmark.jobs.formats.values.json_values import fields_of
+from drainmark.jobs.frames.tags import RESCUED
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+_BLANK = bytes(range(1, 33))
+"""The bytes that surround a record, or of which a line alone is none."""
 
 
 class JsonLines(Lines):
     """Lines of JSON, checked strictly by `json_records`."""
 
-    def has_row_a_record(self, expected: Expected) -> bool:
-        """Return `strict`: without it, Spark makes any number of rows of a line that is an array."""
-        return expected.strict
+    has_documents = True
 
-    def is_one_document(self, expected: Expected) -> bool:
-        return expected.has_multiline
+    def record_test(self, expected: Expected) -> Callable[[bytes], bool]:
+        return lambda line: bool(line.strip(_BLANK))
 
-    def records_test(self, expected: Expected) -> Callable[[bytes], bool]:
-        return lambda line: bool(line.strip(BLANK) or b"\0" in line)
+    def parse(self, records: Sequence[bytes], expected: Expected) -> Parsed:
+        kind, texts = _type_of(expected), [record.decode() for record in records]
+        found = [json_records.tokens_of(text) for text in texts]
+        faults = {place: each for place, each in enumerate(found) if isinstance(each, str)}
+        objects = [None if isinstance(each, str) else each for each in found]
+        columns, misfits = fields_of(objects, kind.fields, expected.rules)
+        if in_texts := [place for place, (_, reason) in misfits.items() if reason is None]:
+            for place in in_texts:
+                objects[place] = json_records.characters_of(texts[place], kind)
+            columns, misfits = fields_of(objects, kind.fields, expected.rules)
+        faults |= {place: f"field {path[1:]!r}: {reason}" for place, (path, reason) in misfits.items()}
+        faults = {**_faults_of_names(objects, expected), **faults}
+        if expected.on_schema != "rescue":
+            return Parsed(_table(columns, expected), faults)
+        good = (place not in faults and objects[place] for place in range(len(objects)))
+        others = [json_records.others_in(text, each or {}, kind.names) for text, each in zip(texts, good, strict=True)]
+        return Parsed(_table(columns, expected, others), faults)
 
-    def count(self, chunk: bytes, expected: Expected) -> int:
-        return lines_with_text(chunk)
-
-    def good_records(self, chunk: bytes, expected: Expected) -> int | None:
-        return json_records.good_records(
-            chunk, expected.lossless, _names(expected) if expected.refuses_others else None
+    def parse_quickly(self, content: bytes, expected: Expected) -> Parsed | None:
+        rows = json_tables.rows_of(
+            content, _type_of(expected), expected.rules, may_have_others=expected.on_schema is None
         )
+        if rows is None or (not _may_lack_fields(expected) and json_tables.has_row_without_value(rows)):
+            return None
+        return Parsed(_table(rows.columns, expected, [None] * rows.num_rows), {})
 
-    def fault_of(self, line: str, expected: Expected) -> str | None:
-        fault = json_records.fault_of(line, strict=expected.strict) or self.change_in(line, expected)
-        if fault is None and expected.refuses_others:
-            return json_records.fault_of_names(line, _names(expected))
-        return fault
-
-    def misfit(self, record: str, expected: Expected) -> str | None:
-        try:
-            value = json.loads(record)
-        except (ValueError, RecursionError) as error:
-            return f"is no JSON: {error}"
-        if not isinstance(value, dict):
-            return "is JSON, and no object"
-        for name, kind in times_last(expected.columns or (), expected.options):
-            allowed = KINDS.get(family(kind.simpleString()))
-            found = value.get(name)
-            if found is not None and allowed is not None and not allowed(found, kind):
-                return f"field {name!r}: {json.dumps(found)[:64]} is no {kind.simpleString()}"
-        return None
-
-    def fault_of_document(self, text: str, expected: Expected) -> str | None:
-        return json_records.fault_of_document(text) if expected.strict else None
-
-    def may_be_changed(self, expected: Expected) -> bool:
-        return True
-
-    def change_in(self, record: str, expected: Expected) -> str | None:
-        return expected.lossless.fault_of_json(record)
-
-    def are_good(self, values: Sequence[bytes | None], joined: bytes, expected: Expected) -> bool:
-        return self.good_records(joined, expected) == len(values)
-
-    def fault_of_value(self, text: str, expected: Expected) -> str | None:
-        return self.fault_of(text, expected) if text.strip() else "is empty"
+    def documents(self, text: str, expected: Expected) -> Sequence[bytes]:
+        return json_records.records_of_document(text)
 
 
 def _names(expected: Expected) -> frozenset[str]:
     return frozenset(name for name, _ in expected.columns or ())
 
 
-class Json(ParsedFormat):
+def _type_of(expected: Expected) -> StructType:
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(name, kind) for name, kind in expected.columns or ()])
+
+
+def _table(columns: Sequence[Any], expected: Expected, others: Sequence[str | None] = ()) -> pa.Table:
+    """Return the declared columns, and that of the other fields if they are to be rescued."""
+    import pyarrow as pa
+
+    names = [name for name, _ in expected.columns or ()]
+    if expected.on_schema != "rescue":
+        return pa.table([*columns], names=names)
+    return pa.table([*columns, pa.array(others, pa.string())], names=[*names, RESCUED])
+
+
+def _may_lack_fields(expected: Expected) -> bool:
+    return expected.options.get("allownofields", "false").lower() == "true"
+
+
+def _faults_of_names(objects: Sequence[Mapping[str, Any] | None], expected: Expected) -> dict[int, str]:
+    """Return the records that have other fields where none may be, or no declared field."""
+    declared, faults = _names(expected), dict[int, str]()
+    keeps_others = expected.on_schema == "rescue"
+    if not _may_lack_fields(expected):
+        for place, each in enumerate(objects):
+            if each is not None and declared.isdisjoint(each) and not (keeps_others and each):
+                has = f"it has {listed([*each])}" if each else "it is empty"
+                faults[place] = f'has no declared field, {has}; if this may be, set the option "allowNoFields": "true"'
+    if expected.refuses_others and not set[str]().union(*filter(None, objects)) <= declared:
+        for place, each in enumerate(objects):
+            if others := [name for name in each or () if name not in declared]:
+                faults[place] = OtherFields(f"has fields that are not declared: {listed(others)}")
+    return faults
+
+
+class Json(LineFormat):
     """Files of JSON."""
 
     name = "json"
-    is_judged_by_libraries = True
+    options = LINE_OPTIONS | VALUE_OPTIONS | {"multiline", "allownofields"}
     lines = JsonLines()
-
-    def cannot_compare(self, expected: Expected) -> str | None:
-        is_one_a_line = expected.has_records_in_lines and expected.has_row_a_record
-        return None if is_one_a_line else "fields are compared where a record is a line of UTF-8, and strict"
-
-    def cannot_decode(self, expected: Expected) -> tuple[str, str] | None:
-        if expected.encoding is None or expected.has_multiline or "linesep" in expected.options:
-            return super().cannot_decode(expected)
-        return "Spark must be told how lines end", 'add the option "lineSep": "\\n"; for documents, "multiLine": "true"'
-
-    def others_of(self, records: Sequence[bytes], expected: Expected) -> list[str | None]:
-        return json_records.others_of(records, _names(expected))
 
     def encoded(
         self, rows: Rows, columns: Sequence[str], options: Mapping[str, str], schema: Callable[[], pa.Schema]

@@ -10,152 +10,22 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.formats.bad_records import CAPS, OtherFields
-from drainmark.jobs.formats.column_fit import listed
+from drainmark.jobs.formats.bad_records import CAPS, Refused
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from pyspark.sql.types import StructType
 
-    from drainmark.jobs.formats.values.lossy_values import Lossless
-
-_NOT_A_NUMBER = re.compile(rb"[:\[,]\s*[-+]?(?:NaN|Inf)")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_WHITE = " \t\r\n"
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[\[{]|[\]}]|,', re.DOTALL)
 
-_PARSED_LINES, _PARSED_CELLS = 4096, 1 << 24
-"""Lines, and lines times names, that Arrow parses at once. Its memory is a cell for each line and each name that any of
-the lines has: sixteen thousand lines with a name of their own each, 0.3 MB, would take 4 GB and 14 s."""
 
-_MOST_COLUMNS = 256
-"""Columns of a table that may be empty for the most part."""
-
-
-def good_records(chunk: bytes, lossless: Lossless | None = None, declared: Collection[str] | None = None) -> int | None:
-    """Return the number of records in whole lines if all are good, None if one needs a closer look.
-
-    Args:
-        lossless: a record whose values Spark would change is not good.
-        declared: a record with fields of other names is not good; None if such fields are allowed.
-
-    Arrow parses the lines. It refuses text against RFC 8259, equal names in an object, and lone surrogates. But it
-    would accept NaN and several values on a line, and overflow the stack by nesting; so these are checked before.
-    """
-    import pyarrow as pa
-
-    data = chunk.replace(b"\r\n", b"\n") if b"\r" in chunk else chunk
-    if not data.endswith(b"\n"):
-        data += b"\n"
-    if b"\r" in data or _may_hold_nan(data) or (lossless and lossless.suspects_digits(data)):
-        return None
-    ends = _ends_of_objects(data)
-    if ends is None:
-        return None
-    try:
-        for lines, rows in _tables(data, ends, lossless.explicit_schema if lossless else None):
-            if rows.num_rows != lines or (declared is not None and not set(rows.column_names) <= set(declared)):
-                return None
-            if lossless and lossless.suspects_json(rows):
-                return None
-    except (pa.ArrowException, ValueError):
-        return None
-    return len(ends)
-
-
-def _tables(data: bytes, ends: Any, schema: pa.Schema | None = None) -> Iterator[tuple[int, pa.Table]]:
-    """Parse lines by Arrow, some at a time; yield their number and their rows.
-
-    Args:
-        ends: places of the line feeds, one for each line.
-        schema: types of the columns that are not to be inferred.
-
-    Raises:
-        pyarrow.ArrowException: a line is no JSON, or its fields have other types than those of the lines beside it.
-        ValueError: the lines have too many names for Arrow; one at a time, they can be parsed otherwise.
-    """
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.json as pj
-
-    colons = np.flatnonzero(np.frombuffer(data, np.uint8) == ord(":"))
-    names = np.concatenate(([0], np.searchsorted(colons, ends)))  # at most so many, before each line
-    types, first, start = pj.ParseOptions(explicit_schema=schema), 0, 0
-    while first < len(ends):
-        count = min(_PARSED_LINES, len(ends) - first)
-        while count > 1 and count * int(names[first + count] - names[first]) > _PARSED_CELLS:
-            count //= 2
-        found = int(names[first + count] - names[first])
-        if count == 1 and found > _PARSED_LINES:
-            raise ValueError(f"{found} names in a line")
-        stop = int(ends[first + count - 1]) + 1
-        options = pj.ReadOptions(use_threads=False, block_size=stop - start + 1)
-        rows = pj.read_json(pa.BufferReader(memoryview(data)[start:stop]), read_options=options, parse_options=types)
-        if rows.num_columns > _MOST_COLUMNS and rows.num_columns * count > 8 * found:
-            raise ValueError(f"{rows.num_columns} names in {count} lines")
-        yield count, rows
-        first, start = first + count, stop
-
-
-def _may_hold_nan(data: bytes) -> bool:
-    return (b"NaN" in data or b"Inf" in data) and _NOT_A_NUMBER.search(data) is not None
-
-
-def _ends_of_objects(data: bytes) -> Any:
-    """Return the places of the line feeds if each line starts with { and ends with }, and none can be nested too deep.
-
-    Such a line cannot end inside a value: no JSON has } and { next to each other.
-    """
-    import numpy as np
-
-    content = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero(content == ord("\n"))
-    starts = ends[:-1] + 1
-    if content[0] != ord("{") or (content[starts] != ord("{")).any() or (content[ends - 1] != ord("}")).any():
-        return None
-    opens = np.flatnonzero((content == ord("{")) | (content == ord("[")))
-    if len(opens) > CAPS.json_depth:
-        lines = np.searchsorted(ends, opens)
-        if (lines[CAPS.json_depth :] == lines[: -CAPS.json_depth]).any():
-            return None
-    return ends
-
-
-def fault_of(line: str, *, strict: bool) -> str | None:
-    """Return why a line is no record, None if it is one."""
-    if fault := _excess(line, CAPS.json_values):
-        return fault
-    if not strict:
-        return None
-    value, fault = _parsed(line)
-    if fault is None and not isinstance(value, dict):
-        return f"is JSON, and no object: {_kind(value)}"
-    return fault
-
-
-def fault_of_names(line: str, declared: Collection[str]) -> OtherFields | None:
-    """Return the fault of a record with fields of other names, None if it has none."""
-    others = [name for name, _ in _members(line) if name not in declared]
-    return OtherFields(f"has fields that are not declared: {listed(others)}") if others else None
-
-
-def others_of(records: Sequence[bytes], declared: Collection[str]) -> list[str | None]:
-    """Return for each good record its fields of other names as JSON, values unchanged; None if it has none.
-
-    A null is no value: it is left out, as in the formats that name their columns once per file.
-    """
-    import numpy as np
-    import pyarrow as pa
-
-    data = b"".join(record.strip() + b"\n" for record in records)
-    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
-    try:
-        if all(set(rows.column_names) <= set(declared) for _, rows in _tables(data, ends)):
-            return [None] * len(records)
-    except (pa.ArrowException, ValueError):
-        pass  # the records are good all the same, for example if a field has another type in each
-    return [_others(record.decode(), declared) for record in records]
+def others_in(record: str, tokens: Mapping[str, Any], declared: Collection[str]) -> str | None:
+    """Return the fields of other names of one good record as JSON, values unchanged; None if it has none."""
+    return None if tokens.keys() <= set(declared) else _others(record, declared)
 
 
 def _others(record: str, declared: Collection[str]) -> str | None:
@@ -181,35 +51,100 @@ def _members(record: str) -> Iterator[tuple[str, str]]:
 
 def _space(text: str, at: int) -> int:
     """Return the next place that is no white space."""
-    while text[at] in " \t\r\n":
+    while text[at] in _WHITE:
         at += 1
     return at
 
 
-def fault_of_document(text: str) -> str | None:
-    """Return why a whole file is neither an object nor an array of objects, None if it is."""
-    if not text.strip():
-        return None
-    value, fault = (None, excess) if (excess := _excess(text, CAPS.document_values)) else _parsed(text)
-    if fault is not None:
-        return fault
-    found = value if isinstance(value, list) else [value]
-    wrong = next((item for item in found if not isinstance(item, dict)), None) if found else None
-    if wrong is not None or None in found:
-        return f"is JSON, and neither an object nor an array of objects: {_kind(wrong)}"
-    return None
-
-
-def _parsed(text: str) -> tuple[Any, str | None]:
+def tokens_of(record: str) -> dict[str, Any] | str:
+    """Return the members of a record as tokens (see `json_values`), or why it is no record."""
+    if len(record) > CAPS.json_depth and (excess := _excess(record, CAPS.json_values)):  # a bracket is a character
+        return excess
     try:
-        value = _DECODER.decode(text)
-        if _SURROGATE.search(text):
-            json.dumps(value, ensure_ascii=False).encode()
+        value, end = _TOKENS.raw_decode(record) if record[:1] == "{" else (None, -1)
+        if end != len(record):  # it has white space around it, or is none
+            value = _TOKENS.decode(record)
+        if "\\" in record and _SURROGATE.search(record):
+            json.dumps(value, ensure_ascii=False, default=bytes.decode).encode()  # numbers are bytes
     except UnicodeEncodeError:
-        return None, "has half of a surrogate pair, which no UTF-8 can hold"
+        return "has half of a surrogate pair, which no UTF-8 can hold"
     except (ValueError, RecursionError) as error:
-        return None, f"is no JSON: {error}"
-    return value, None
+        return f"is no JSON: {error}" if record.strip() else "is empty"
+    return value if isinstance(value, dict) else f"is JSON, and no object: {_kind(value)}"
+
+
+def characters_of(record: str, columns: StructType) -> dict[str, Any]:
+    """Return the members of a good record as tokens; each object or array in a text column is its characters."""
+    tokens, _ = _read(record, _space(record, 0), columns)
+    found: dict[str, Any] = tokens
+    return found
+
+
+def _read(record: str, at: int, kind: Any) -> tuple[Any, int]:
+    """Return the tokens of the value that begins at a place, and the place behind it."""
+    name, mark = kind.typeName() if kind is not None else "", record[at]
+    if (name == "string" and mark in "{[") or (name, mark) not in (("struct", "{"), ("map", "{"), ("array", "[")):
+        value, end = _TOKENS.raw_decode(record, at)
+        return (record[at:end].encode() if name == "string" and mark in "{[" else value), end
+    names: list[str] = []
+    items: list[Any] = []
+    parts = {field.name: field.dataType for field in kind.fields} if name == "struct" else {}
+    at = _space(record, at + 1)
+    while record[at] not in "}]":
+        if mark == "{":
+            member, end = _TOKENS.raw_decode(record, at)
+            names.append(member)
+            at = _space(record, _space(record, end) + 1)
+        part = parts.get(names[-1]) if name == "struct" else kind.valueType if name == "map" else kind.elementType
+        item, end = _read(record, at, part)
+        items.append(item)
+        at = _space(record, end)
+        at = _space(record, at + 1) if record[at] == "," else at
+    return (dict(zip(names, items, strict=True)) if mark == "{" else items), at + 1
+
+
+def records_of_document(text: str) -> list[bytes]:
+    """Return the characters of each record of a whole file that is an object or an array of objects, in order.
+
+    Raises:
+        Refused: it is neither. What an item of the array is, and whether it is a good record, is not judged.
+    """
+    if not text.strip():
+        return []
+    if excess := _excess(text, CAPS.document_values):
+        raise Refused(excess)
+    try:
+        found = [*_items(text)]
+    except IndexError:
+        raise Refused("is no JSON: it ends within a value") from None
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"is no JSON: {error}") from None
+    return [text[start:end].encode() for start, end in found]
+
+
+def _items(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the places of the objects of a document, or of the items of its array."""
+    start = _space(text, 0)
+    if text[start] != "[":
+        value, end = _SCANNER.raw_decode(text, start)
+        if not isinstance(value, dict):
+            raise Refused(f"is JSON, and neither an object nor an array of objects: {_kind(value)}")
+        yield start, end
+    else:
+        at, end = _space(text, start + 1), start + 1
+        while text[at] != "]":
+            _, end = _SCANNER.raw_decode(text, at)
+            yield at, end
+            at = _space(text, end)
+            if text[at] == ",":
+                at = _space(text, at + 1)
+                if text[at] == "]":
+                    raise json.JSONDecodeError("Expecting value", text, at)
+            elif text[at] != "]":
+                raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
+        end = at + 1
+    if rest := text[end:].lstrip(_WHITE):
+        raise json.JSONDecodeError("Extra data", text, len(text) - len(rest))
 
 
 def _excess(text: str, most_values: int) -> str | None:
@@ -246,15 +181,10 @@ def _refused(literal: str) -> Any:
     raise ValueError(f"{literal} is no number of JSON")
 
 
-def _finite(literal: str) -> float:
-    value = float(literal)
-    if value in (float("inf"), float("-inf")):
-        raise ValueError(f"{literal[:64]} is too large for a double")
-    return value
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_refused, parse_float=_finite, parse_int=len)
-"""Whole numbers may be too long for Python to convert, so only their length is taken; no code uses the values."""
+_TOKENS = json.JSONDecoder(
+    object_pairs_hook=_distinct, parse_constant=_refused, parse_float=str.encode, parse_int=str.encode
+)
+"""Gives tokens; see `json_values`."""
 
 _SCANNER = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len)
 """Finds the place where a value ends."""

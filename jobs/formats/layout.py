@@ -8,8 +8,9 @@ from typing import Any, BinaryIO
 
 from drainmark.jobs.formats.column_fit import Bare
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.values.text_columns import ddl_of, literal, quoted_name
-from drainmark.jobs.frames.tags import CORRUPT, RESCUED, RESERVED
+from drainmark.jobs.formats.values.text_columns import ddl_of, literal
+from drainmark.jobs.frames.names import quoted_name
+from drainmark.jobs.frames.tags import RESCUED, RESERVED
 
 _JSON = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -59,7 +60,7 @@ def are_clear(names: Sequence[str]) -> bool:
     """Say whether names are printable, on one line, and distinct for Spark, also from those that a source adds."""
     folded = {name.casefold() for name in names}
     has_line_ends = any(len(name.splitlines()) > 1 or not name.isprintable() for name in names)
-    return not has_line_ends and len(folded) == len(names) and not folded & {"", CORRUPT, RESCUED, *RESERVED}
+    return not has_line_ends and len(folded) == len(names) and not folded & {"", RESCUED, *RESERVED}
 
 
 def _found(file: BinaryIO, suffix: str, expected: Expected) -> Sequence[tuple[str, Any]]:

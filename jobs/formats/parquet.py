@@ -1,35 +1,32 @@
-"""Parquet: a file is judged by its footer, and read by Spark or, if both read it alike, by Arrow."""
+"""Parquet: a file is judged by its footer, and its row groups are read by Arrow."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from drainmark.jobs.formats.bad_records import FileVerdict, Refused, require_fault_of_file
+from drainmark.jobs.formats.bad_records import Refused, require_fault_of_file
 from drainmark.jobs.formats.column_fit import (
     Columns,
     Found,
-    fault_of_columns,
-    fault_of_others,
+    Reader,
+    require_columns,
     short,
     spark_columns,
     with_values,
 )
-from drainmark.jobs.formats.format import Expected, Format, Rows, Take
-from drainmark.jobs.formats.parquet_pages import Chunk, Size, bytes_in_memory, row_groups
-from drainmark.jobs.frames.row_types import arrow_schema
+from drainmark.jobs.formats.format import Expected, Format, Rows
+from drainmark.jobs.formats.lines.content import Readable
+from drainmark.jobs.formats.parquet_pages import ParquetData, Size, bytes_in_memory
+from drainmark.jobs.formats.parsed import Parsed
+from drainmark.jobs.formats.values.stored_values import leaves_of, numbers_of, old_times_in, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from pyspark.sql import DataFrameReader
 
-_MODERN_DAYS = range(-24_837, 2_932_897)
-"""Days since 1970 of the years 1902 to 9999. Before 1902 calendars differ, and some zones had offsets of seconds."""
-
-_DAY_MICROSECONDS = 86_400_000_000
 _BATCH_ROWS, _BATCH_BYTES = 65_536, 8 * 2**20
 _WORST_BATCH_BYTES = 256 * 2**20
 """Of a batch whose rows all have the longest text: most texts of a column may be short."""
@@ -39,31 +36,7 @@ class Parquet(Format):
     """Files of rows in named and typed columns."""
 
     name = "parquet"
-    is_judged_by_libraries = True
-    is_judged_in_part = True
-    has_sure_count = True
-    names_columns = True
-    may_give_rows = True
-
-    def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> FileVerdict:
-        """Judge a file by its footer and the headers of its pages; no page is read yet."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            metadata = pq.read_metadata(path)
-            found = _read_by_spark(metadata.schema)
-            bytes_in_memory(path, metadata.schema)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            require_fault_of_file(error)
-            return FileVerdict(refused=f"is no Parquet file that can be read: {short(error)}")
-        except Refused as refused:
-            return FileVerdict.of(refused)
-        columns = expected.columns or ()
-        fault = fault_of_columns(found, columns, has_bare=True) or (
-            fault_of_others(found, columns) if expected.refuses_others else None
-        )
-        return FileVerdict(refused=fault, is_schema=True) if fault else FileVerdict(records=metadata.num_rows)
+    names_columns = has_ranges = True
 
     def columns_in(self, file: BinaryIO, suffix: str, expected: Expected) -> Found | None:
         import pyarrow as pa
@@ -71,34 +44,32 @@ class Parquet(Format):
 
         try:
             with pq.ParquetFile(file) as opened:
-                return spark_columns(_read_by_spark(opened.schema))
+                found = _logical(opened.schema)
+            if expected.columns is None:  # to declare them: a row with smaller parts of a second is bad
+                found = pa.schema([field.with_type(with_values(field.type, _microseconds)) for field in found])
+            return spark_columns(found)
         except (pa.ArrowException, OSError, ValueError) as error:
             require_fault_of_file(error)
             return None
 
-    def fault_within(self, path: Path) -> str | None:
+    def rows_of(self, data: Readable, expected: Expected, start: int, end: int) -> Iterator[Parsed]:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
+        columns = expected.columns or ()
+        where = "is no Parquet file that can be read"
         try:
-            with pq.ParquetFile(path, page_checksum_verification=True) as file:
-                for _ in file.iter_batches():
-                    pass
+            file = ParquetData.of(data)
+            # What holds for the whole file comes first: so the verdict is the same whatever the ranges.
+            require_columns(_logical(file.metadata.schema), columns, others=not expected.refuses_others)
+            _require_all_row_groups(file.metadata)
+            sizes = bytes_in_memory(file, start, end)
+            where = "has pages that cannot be read"
+            yield from _rows(file, sizes, columns)
+        except MemoryError:
+            raise  # no fault of the file
         except (pa.ArrowException, OSError, ValueError) as error:
             require_fault_of_file(error)
-            return f"has pages that cannot be read: {short(error)}"
-        return None
-
-    def rows_of(self, path: Path, expected: Expected) -> Iterator[pa.RecordBatch] | None:
-        import pyarrow.parquet as pq
-
-        with pq.ParquetFile(path) as file:
-            schema = _schema_alike(path, file, expected.columns or ())
-        return None if schema is None else _rows(path, schema)
-
-    def reader(self, reader: DataFrameReader, ddl: str | None) -> DataFrameReader:
-        """Return a reader that verifies checksums: without that, the default, a damaged page gives other values."""
-        return super().reader(reader.option("parquet.page.verify-checksum.enabled", "true"), ddl)
+            raise Refused(f"{where}: {short(error)}") from None
 
     def encoded(
         self, rows: Rows, columns: Sequence[str], options: Mapping[str, str], schema: Callable[[], pa.Schema]
@@ -111,21 +82,77 @@ class Parquet(Format):
         return buffer.getvalue()
 
 
-def _rows(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def _require_all_row_groups(metadata: pq.FileMetaData) -> None:
+    found = sum(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+    if found != metadata.num_rows:
+        raise Refused(f"has {metadata.num_rows} rows by its footer, and {found} of them in its row groups")
 
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            for number, size in enumerate(bytes_in_memory(path, file.schema)):
-                count = _rows_at_once(file.metadata.row_group(number).num_rows, size)
-                for batch in file.iter_batches(count, row_groups=[number], columns=schema.names):
-                    yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
-    except (pa.ArrowNotImplementedError, MemoryError):
-        raise  # no fault of the file
-    except (pa.ArrowException, OSError, ValueError) as error:
-        require_fault_of_file(error)
-        raise Refused(f"has pages that cannot be read: {short(error)}") from None
+
+def _rows(file: ParquetData, sizes: Mapping[int, Size], columns: Columns) -> Iterator[Parsed]:
+    """Yield the rows of some row groups.
+
+    Args:
+        sizes: of the row groups, by their numbers.
+    """
+    with (
+        file.opened(page_checksum_verification=True, coerce_int96_timestamp_unit="us") as opened,
+        file.opened(coerce_int96_timestamp_unit="ns") as exact,
+    ):
+        found = _with_leaves(opened.schema, opened.schema_arrow, _named_bytes)
+        old = _calendars(file.metadata.metadata or {})
+        reader = Reader.of(found, columns, is_julian=old["other"])
+        with_int96 = [name for name in reader.names if _type(opened, name) != _type(exact, name)]
+        with_old_times = [name for name in reader.names if old["int96" if name in with_int96 else "other"]]
+        for number, size in sizes.items():
+            rows, read = file.metadata.row_group(number).num_rows, 0
+            count = _rows_at_once(rows, size)
+            batches = opened.iter_batches(count, row_groups=[number], columns=reader.names)
+            nanoseconds = exact.iter_batches(count, row_groups=[number], columns=with_int96) if with_int96 else None
+            for batch in batches:
+                parsed, faults = reader.read(batch), dict[int, str]()
+                if nanoseconds is not None:
+                    faults.update(_nanoseconds(with_int96, batch, next(nanoseconds)))
+                for name in with_old_times:
+                    faults.update(old_times_in(batch.column(name), name))
+                read += batch.num_rows
+                yield replace(parsed, faults={**faults, **parsed.faults}) if faults else parsed
+            if read != rows:
+                raise Refused(f"has {rows} rows in a row group by its footer, and {read} of them in its pages")
+
+
+def _type(file: pq.ParquetFile, name: str) -> pa.DataType:
+    return file.schema_arrow.field(name).type
+
+
+def _nanoseconds(names: Sequence[str], batch: pa.RecordBatch, exact: pa.RecordBatch) -> Iterator[tuple[int, str]]:
+    """Yield the rows with INT96 times that have digits beyond microseconds.
+
+    Args:
+        batch: with times in microseconds.
+        exact: the same in nanoseconds, of which years beyond 1677 to 2262 are wrong by a multiple of 2**64.
+    """
+    for name in names:
+        for (times, rows), (others, _) in zip(
+            leaves_of(batch.column(name)), leaves_of(exact.column(name)), strict=True
+        ):
+            if times.type != others.type:
+                rest = numbers_of(others) - numbers_of(times) * 1000  # wraps as they do
+                for place in rest.nonzero()[0]:
+                    found = f"{shown(times[int(place)])} and {rest[place]} nanoseconds"
+                    yield int(rows[place]), f"{name!r}: {found} is no timestamp, which has microseconds"
+
+
+def _calendars(metadata: Mapping[bytes, bytes]) -> Mapping[str, bool]:
+    """Say whether days of INT96 times, and others, were counted by the Julian calendar where it was in use.
+
+    Spark 2 did so, and later versions do if they are told to. A file that says nothing has the calendar of the format.
+    """
+    prefix = b"org.apache.spark."
+    version = metadata.get(prefix + b"version")
+    return {
+        "int96": prefix + b"legacyINT96" in metadata or (version is not None and version < b"3.1.0"),
+        "other": prefix + b"legacyDateTime" in metadata or (version is not None and version < b"3.0.0"),
+    }
 
 
 def _rows_at_once(rows: int, size: Size) -> int:
@@ -134,66 +161,55 @@ def _rows_at_once(rows: int, size: Size) -> int:
     return max(1, min(_BATCH_ROWS, most))
 
 
-def _schema_alike(path: Path, file: pq.ParquetFile, columns: Columns) -> pa.Schema | None:
-    """Return the declared columns in Arrow's types if the file has each once, and Arrow and Spark read them alike.
-
-    None if Spark widens a type or uses another calendar, if a column has lists, maps or structs, or if a name differs
-    from the declared one in case.
-    """
-    import pyarrow as pa
-    from pyspark.sql.types import StructField, StructType
-
-    found, names = _read_by_spark(file.schema), [name.casefold() for name in file.schema_arrow.names]
-    schema = arrow_schema(StructType([StructField(name, kind) for name, kind in columns]))
-    for field in schema:
-        if names.count(field.name.casefold()) != 1 or found.get_field_index(field.name) < 0:
-            return None
-        stored = file.schema_arrow.field(field.name).type
-        if pa.types.is_nested(field.type) or not found.field(field.name).type == stored == field.type:
-            return None
-    times = [field for field in schema if pa.types.is_temporal(field.type)]
-    groups = row_groups(path) if times else []
-    return schema if all(_is_modern(groups, field) for field in times) else None
-
-
-def _is_modern(groups: Sequence[Sequence[Chunk]], field: pa.Field) -> bool:
-    """Say whether all days or times of a column are surely in years that all writers and readers count alike."""
+def _microseconds(kind: Any) -> pa.DataType:
     import pyarrow as pa
 
-    a_day = 1 if pa.types.is_date32(field.type) else _DAY_MICROSECONDS
-    if not (pa.types.is_date32(field.type) or field.type in (pa.timestamp("us"), pa.timestamp("us", "UTC"))):
-        return False
-    for chunk in (chunk for group in groups for chunk in group if chunk.name == field.name):
-        if chunk.least is not None and chunk.most is not None:
-            least, most = (int.from_bytes(bound, "little", signed=True) for bound in (chunk.least, chunk.most))
-            if least < _MODERN_DAYS.start * a_day or most >= _MODERN_DAYS.stop * a_day:
-                return False
-        elif chunk.rows and chunk.nulls != chunk.rows:
-            return False
-    return True
+    return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
 
 
-def _read_by_spark(schema: Any) -> pa.Schema:
-    """Return a file's columns in the Arrow types of Spark's values; Spark ignores the types that Arrow noted there.
+def _logical(schema: pq.ParquetSchema) -> pa.Schema:
+    """Return a file's columns in the Arrow types of their values, as Parquet has them or Arrow noted them."""
+    import pyarrow as pa
+
+    def read(kind: Any, leaf: pq.ColumnSchema) -> Any:
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if leaf.physical_type == "INT96":  # Arrow says nanoseconds
+            return pa.timestamp("us", "UTC")
+        if pa.types.is_duration(kind) and kind.unit != "us":  # Parquet has numbers
+            return pa.int64()
+        return _named_bytes(kind, leaf)
+
+    return _with_leaves(schema, schema.to_arrow_schema(), read)
+
+
+def _named_bytes(kind: Any, leaf: pq.ColumnSchema) -> Any:
+    """Return the type of a column that Arrow takes for bytes of a fixed length, if Parquet says what they are."""
+    import pyarrow as pa
+
+    if leaf.logical_type.type == "UUID":
+        return pa.uuid()
+    return pa.month_day_nano_interval() if leaf.converted_type == "INTERVAL" else kind
+
+
+def _with_leaves(
+    schema: pq.ParquetSchema, types: pa.Schema, change: Callable[[Any, pq.ColumnSchema], Any]
+) -> pa.Schema:
+    """Return types with those changed that are not nested.
 
     Args:
         schema: Parquet's schema: one column for each place of values, at any depth.
+        change: gets a type and its column; those with several columns, which Spark lacks, are not changed.
     """
     import pyarrow as pa
 
-    places = iter([schema.column(place).physical_type for place in range(len(schema))])
+    leaves = iter([schema.column(place) for place in range(len(schema))])
 
-    def read(kind: Any) -> Any:
-        stored = [next(places, None) for _ in range(_places(kind))]
-        if pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        if stored == ["INT96"]:  # Arrow says nanoseconds
-            return pa.timestamp("us", "UTC")
-        if pa.types.is_duration(kind) and kind.unit != "us":  # Spark reads numbers
-            return pa.int64()
-        return kind
+    def changed(kind: Any) -> Any:
+        found = [leaf for _ in range(_places(kind)) if (leaf := next(leaves, None)) is not None]
+        return change(kind, found[0]) if len(found) == 1 else kind
 
-    return pa.schema([field.with_type(with_values(field.type, read)) for field in schema.to_arrow_schema()])
+    return pa.schema([field.with_type(with_values(field.type, changed)) for field in types])
 
 
 def _places(kind: Any) -> int:

@@ -12,13 +12,14 @@ protocol.
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from drainmark.jobs.formats.bad_records import CAPS, Refused
+from drainmark.jobs.formats.lines.content import END, Readable, SeekableData
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 _MAGIC = b"PAR1"
 _HEADER_BYTES = 1 << 10
+_TAIL_BYTES = _BUFFER_BYTES = 1 << 16
+"""Bytes of the first read of a footer, and of each read of headers: often enough for all headers of a small column."""
+
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _DATA, _DICTIONARY, _DATA_2 = 5, 7, 8
 """Fields of a header: the kind of its page. The first field of each is the number of values."""
@@ -45,21 +49,14 @@ class Chunk:
     """One column of one row group, by the footer.
 
     Attributes:
-        rows: of the row group.
         codec: number of the compression of its pages.
         start, end: places of its pages in the file.
-        nulls: number of values that are null; None if it is not told.
-        least, most: bounds of the values as they are stored; None if they are not told.
     """
 
     name: str
-    rows: int
     codec: int
     start: int
     end: int
-    nulls: int | None
-    least: bytes | None
-    most: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,56 +88,99 @@ class Size:
     shared: int = 0
 
 
-def row_groups(path: Path) -> list[list[Chunk]]:
-    """Return the columns of each row group of a file.
+@dataclass(frozen=True, slots=True)
+class ParquetData:
+    """A file whose footer has been read.
 
-    Raises:
-        Refused: the footer is damaged or encrypted, or its pages are in other files.
-        OSError: the file cannot be read.
+    Attributes:
+        groups: the columns of each row group.
+        metadata: the footer as Arrow has it.
     """
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 8))
-        tail = file.read(8)
-        length = int.from_bytes(tail[:4], "little")
-        if tail[4:] != _MAGIC or length + 8 > size:
+
+    data: Readable
+    groups: Sequence[Sequence[Chunk]]
+    metadata: pq.FileMetaData
+
+    @classmethod
+    def of(cls, data: Readable) -> ParquetData:
+        """Read the footer of a file, once.
+
+        Raises:
+            Refused: the footer is damaged or encrypted, or its pages are in other files.
+            pyarrow.ArrowException: Arrow cannot read the footer.
+            OSError: the file cannot be read.
+        """
+        import pyarrow.parquet as pq
+
+        tail = data.read(max(0, data.size - _TAIL_BYTES), data.size)
+        length = int.from_bytes(tail[-8:-4], "little") + 8
+        if tail[-4:] != _MAGIC or length > data.size:
             raise Refused(_DAMAGED)
-        file.seek(size - 8 - length)
-        content = file.read(length)
-    try:
-        return [_chunks(group, size) for group in _Compact(content).struct()[4]]
-    except (IndexError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
-        raise Refused(_DAMAGED) from error
+        if length > len(tail):
+            tail = cls._stream_at(data, data.size - length).read(length)
+        footer = tail[-length:]
+        try:
+            groups = [_chunks(group, data.size) for group in _Compact(footer[:-8]).struct()[4]]
+        except (IndexError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+            raise Refused(_DAMAGED) from error
+        return cls(data, groups, pq.read_metadata(io.BytesIO(footer)))
+
+    @staticmethod
+    def _stream_at(data: Readable, place: int) -> BinaryIO:
+        stream = io.BufferedReader(SeekableData(data), _BUFFER_BYTES)
+        stream.seek(place)
+        return stream
+
+    def stream(self) -> BinaryIO:
+        """Return a file object with a place of its own."""
+        return self._stream_at(self.data, 0)
+
+    def opened(self, **options: Any) -> pq.ParquetFile:
+        """Return the file opened by Arrow, which does not read the footer again."""
+        import pyarrow.parquet as pq
+
+        return pq.ParquetFile(self.stream(), metadata=self.metadata, **options)
+
+    def groups_in(self, start: int, end: int) -> list[int]:
+        """Return the numbers of the row groups that begin in a range of bytes.
+
+        Each is in one of the ranges that divide a file, and ranges in order have them in order: a row group whose
+        first byte is before that of an earlier one, or behind the file, counts as if it were at the nearest place.
+        """
+        last = self.data.size - 1
+        places = accumulate((min(group[0].start, last) if group else 0 for group in self.groups), max)
+        return [number for number, place in enumerate(places) if start <= place < end]
 
 
-def bytes_in_memory(path: Path, schema: pq.ParquetSchema) -> list[Size]:
-    """Return for each row group how many bytes its values take, when they are read.
+def bytes_in_memory(file: ParquetData, start: int = 0, end: int = END) -> dict[int, Size]:
+    """Return for each row group that begins in a range of bytes how many bytes its values take, when they are read.
 
     Raises:
-        Refused: a page, or the file, holds more than the caps, or is damaged.
+        Refused: a page, or the range, holds more than the caps, or is damaged.
         pyarrow.ArrowException: texts, whose lengths are wanted, cannot be read.
         OSError: the file cannot be read.
     """
+    schema = file.metadata.schema
     leaves = [schema.column(place) for place in range(len(schema))]
-    sizes: list[Size] = []
-    total = 0
-    with path.open("rb") as file:
-        for number, group in enumerate(row_groups(path)):
-            if [leaf.path for leaf in leaves] != [chunk.name for chunk in group]:
-                raise Refused(_DAMAGED)
-            found = [_column_bytes(file, path, number, *each) for each in zip(group, leaves, strict=True)]
-            sizes.append(Size(sum(size.total for size in found), max((size.shared for size in found), default=0)))
-            total += sizes[-1].total
-            if total > CAPS.decompressed_bytes:
-                raise Refused(f"holds more than {CAPS.decompressed_bytes} bytes when decompressed")
+    sizes: dict[int, Size] = {}
+    total, stream = 0, file.stream()
+    for number in file.groups_in(start, end):
+        group = file.groups[number]
+        if [leaf.path for leaf in leaves] != [chunk.name for chunk in group]:
+            raise Refused(_DAMAGED)
+        found = [_column_bytes(file, stream, number, *each) for each in zip(group, leaves, strict=True)]
+        sizes[number] = Size(sum(size.total for size in found), max((size.shared for size in found), default=0))
+        total += sizes[number].total
+        if total > CAPS.decompressed_bytes:
+            raise Refused(f"holds more than {CAPS.decompressed_bytes} bytes when decompressed")
     return sizes
 
 
-def _column_bytes(file: BinaryIO, path: Path, number: int, chunk: Chunk, leaf: pq.ColumnSchema) -> Size:
+def _column_bytes(file: ParquetData, stream: BinaryIO, number: int, chunk: Chunk, leaf: pq.ColumnSchema) -> Size:
     """Return the bytes of the values of one column in a row group."""
     values = dictionary = size = shared = 0
     is_text, may_be_one_row = leaf.physical_type == "BYTE_ARRAY", bool(leaf.max_repetition_level)
-    for page in _pages(file, chunk):
+    for page in _pages(stream, chunk):
         if _is_excessive(page.decompressed, page.stored):
             raise Refused(f"has a page of column {chunk.name!r} that holds more than {CAPS.ratio} times its bytes")
         if page.is_dictionary:
@@ -149,13 +189,13 @@ def _column_bytes(file: BinaryIO, path: Path, number: int, chunk: Chunk, leaf: p
         values += page.values
         size += page.decompressed
         if is_text and page.encoding == _DELTA_BYTE_ARRAY and page.values * page.decompressed > CAPS.ratio_free_bytes:
-            beginnings = _beginnings(_content(file, chunk, page, leaf), page.values)
+            beginnings = _beginnings(_content(stream, chunk, page, leaf), page.values)
             size, shared = size + beginnings.total, max(shared, beginnings.shared)
     if is_text:
         texts = Size(values * dictionary, dictionary)
         is_vast = may_be_one_row and _is_excessive(4 * values, chunk.end - chunk.start)
         if texts.total > CAPS.ratio_free_bytes and not is_vast:
-            texts = _texts_of_dictionary(path, number, chunk.name)
+            texts = _texts_of_dictionary(file, number, chunk.name)
         size, shared = size + 4 * values + texts.total, max(shared, texts.shared)
     else:
         size = max(size, values * (_WIDTHS.get(leaf.physical_type) or leaf.length))
@@ -168,14 +208,13 @@ def _is_excessive(size: int, stored: int) -> bool:
     return size > CAPS.ratio_free_bytes and size > CAPS.ratio * stored
 
 
-def _texts_of_dictionary(path: Path, number: int, name: str) -> Size:
+def _texts_of_dictionary(file: ParquetData, number: int, name: str) -> Size:
     """Return the bytes of the texts of a column in a row group, which is read without repeating any of them."""
     import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
     total = longest = 0
-    with pq.ParquetFile(path, read_dictionary=[name]) as opened:
+    with file.opened(read_dictionary=[name]) as opened:
         for batch in opened.iter_batches(_COUNTED_ROWS, row_groups=[number], columns=[name]):
             for texts in _leaves(batch.columns):
                 if not pa.types.is_dictionary(texts.type):  # numbers, whose bytes the dictionary shares
@@ -269,17 +308,16 @@ def _beginnings(content: bytes, values: int) -> Size:
 
 def _chunks(group: dict[int, Any], size: int) -> list[Chunk]:
     """Return the columns of a row group of a file of `size` bytes."""
-    rows, chunks = _whole(group[3]), []
+    chunks = []
     for column in group[1]:
         facts = column[3]
-        known = facts.get(12, {})
         starts = (_whole(facts.get(11, 0)), _whole(facts[9]))  # dictionary, data; a writer may say 0 for "none"
         start = min((place for place in starts if place), default=0)
         end = start + _whole(facts[7])
         if column.keys() & {1, 8, 9} or end > size:  # in another file, or encrypted
             raise Refused(_DAMAGED)
         name = ".".join(part.decode() for part in facts[3])
-        chunks.append(Chunk(name, rows, _whole(facts[4]), start, end, known.get(3), known.get(6), known.get(5)))
+        chunks.append(Chunk(name, _whole(facts[4]), start, end))
     return chunks
 
 

@@ -14,9 +14,8 @@ class Records:
         column: name of the column of the values in the rows as read.
         format: `text`, `csv` or `json`.
         schema: DDL of their columns; None for text, which stays in a column of the same name.
-        options: of Spark's reader.
+        options: as for files, without those that concern a whole file.
         others: DDL of the types of the other columns, by name.
-        strict: see `DirectoryScan`.
         takes_null: a row without a value has nulls, and is not bad.
         place: pattern that names a row's `block` and `row`, so that people find it.
     """
@@ -27,6 +26,5 @@ class Records:
     options: Mapping[str, str]
     others: Mapping[str, str]
     on_bad: str
-    strict: bool
     takes_null: bool
     place: str = "row {row}"

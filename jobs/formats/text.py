@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.formats.format import Expected, Lines, Rows
-from drainmark.jobs.formats.lines.arrow_parser import block_size
-from drainmark.jobs.formats.lines.line_format import LineFormat, can_be_read_here, whole_content
+from drainmark.jobs.formats.lines.line_format import LINE_OPTIONS, LineFormat, block_size, has_plain_ends
+from drainmark.jobs.formats.parsed import Parsed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +18,26 @@ _NO_SUCH_BYTE = b"\x01"
 class TextLines(Lines):
     """Lines of which only the bytes are judged."""
 
-    may_be_document = False
+    def parse(self, records: Sequence[bytes], expected: Expected) -> Parsed:
+        import pyarrow as pa
+
+        return Parsed(pa.table({"value": pa.array(records, pa.binary()).cast(pa.string())}), {})
+
+    def parse_quickly(self, content: bytes, expected: Expected) -> Parsed | None:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        if _NO_SUCH_BYTE in content or not has_plain_ends(content):
+            return None
+        table = csv.read_csv(
+            pa.BufferReader(content if content.endswith(b"\n") else content + b"\n"),
+            read_options=csv.ReadOptions(column_names=["value"], block_size=block_size(content)),
+            parse_options=csv.ParseOptions(
+                delimiter=_NO_SUCH_BYTE.decode(), quote_char=False, escape_char=False, ignore_empty_lines=False
+            ),
+            convert_options=csv.ConvertOptions(column_types={"value": pa.string()}, check_utf8=False, null_values=[]),
+        )
+        return Parsed(table, {})
 
 
 class Text(LineFormat):
@@ -27,37 +45,8 @@ class Text(LineFormat):
 
     name = "text"
     has_schema = False
+    options = LINE_OPTIONS | {"wholetext"}
     lines = TextLines()
-
-    def cannot_decode(self, expected: Expected) -> tuple[str, str] | None:
-        utf8 = "text is read as UTF-8", "leave it out, and convert the files to UTF-8"
-        return None if expected.encoding is None else utf8
-
-    def values_of(self, path: Path, expected: Expected) -> Iterator[bytes] | None:
-        if expected.options == {"wholetext": "true"} and can_be_read_here(path):
-            return (content for content in map(whole_content, [path]) if content)  # an empty file has no row
-        return super().values_of(path, expected)
-
-    def can_parse(self, expected: Expected) -> bool:
-        return not expected.options
-
-    def is_plain(self, content: bytes, expected: Expected) -> bool:
-        return _NO_SUCH_BYTE not in content
-
-    def parse(self, content: bytes, expected: Expected) -> pa.Table:
-        import pyarrow as pa
-        from pyarrow import csv
-
-        if not content:
-            return pa.table({"value": pa.array([], pa.string())})
-        return csv.read_csv(
-            pa.BufferReader(content),
-            read_options=csv.ReadOptions(column_names=["value"], block_size=block_size(content)),
-            parse_options=csv.ParseOptions(
-                delimiter=_NO_SUCH_BYTE.decode(), quote_char=False, escape_char=False, ignore_empty_lines=False
-            ),
-            convert_options=csv.ConvertOptions(column_types={"value": pa.string()}, check_utf8=False, null_values=[]),
-        )
 
     def encoded(
         self, rows: Rows, columns: Sequence[str], options: Mapping[str, str], schema: Callable[[], pa.Schema]

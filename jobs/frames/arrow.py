@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.frames.names import quoted_name
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +48,7 @@ def arrow_of(frame: DataFrame) -> pa.Table:
         if relaxed == frame.schema:
             raise
         return frame.select(
-            *(frame[f"`{each.name}`"].cast(each.dataType).alias(each.name) for each in relaxed)
+            *(frame[quoted_name(each.name)].cast(each.dataType).alias(each.name) for each in relaxed)
         ).toArrow()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.frames.row_order import quoted
+from drainmark.jobs.frames.names import quoted
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def ranked_by_origin(frame: DataFrame, ids: Collection[int]) -> DataFrame:
     """
     if not ids:
         return frame.drop(ORIGIN)
-    others = quoted([name.replace("`", "``") for name in frame.columns if name not in (POSITION, ORIGIN)])
+    others = quoted([name for name in frame.columns if name not in (POSITION, ORIGIN)])
     order = ", ".join([*(f"{ORIGIN}.{name}" for name in _FIELDS[1:]), POSITION])
     number = f"row_number() over (partition by {SEQUENCE_ID}, {ORIGIN}.id order by {order}) - 1"
     place = f"struct({ORIGIN}.id as block, cast({number} as bigint) as row)"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from drainmark.jobs.frames.names import quoted
 from drainmark.jobs.frames.tags import ORDINAL, POSITION, SEQUENCE_ID, TAGS
 
 if TYPE_CHECKING:
@@ -18,21 +19,9 @@ if TYPE_CHECKING:
 POSITION_TYPE = "struct<block: bigint, row: bigint>"
 
 
-def quoted(names: Sequence[str]) -> list[str]:
-    """Return column names quoted for SQL."""
-    return [f"`{name}`" for name in names]
-
-
 def payload_of(frame: DataFrame) -> list[str]:
     """Return the columns of a stream without its tags."""
     return [name for name in frame.columns if name not in TAGS]
-
-
-def without_points(frame: DataFrame) -> DataFrame:
-    """Return a frame without points in its column names: in rows for Python, Spark reads them as a struct's field."""
-    if not any("." in name for name in frame.columns):
-        return frame
-    return frame.toDF(*(f"_column_{place}" if "." in name else name for place, name in enumerate(frame.columns)))
 
 
 def positioned(frame: DataFrame) -> DataFrame:
@@ -69,10 +58,10 @@ def in_port_order(frame: DataFrame, port: int) -> DataFrame:
 
 def in_key_order(frame: DataFrame, keys: Sequence[str], *, is_one_partition: bool) -> DataFrame:
     """Return a stream with all rows of a key on one partition, in the order of the stream."""
-    together = frame if is_one_partition else frame.repartition(*quoted([key.replace("`", "``") for key in keys]))
+    together = frame if is_one_partition else frame.repartition(*quoted(keys))
     return together.sortWithinPartitions(SEQUENCE_ID, *places_in(frame.columns))
 
 
 def same(names: Sequence[str], left: str, right: str) -> str:
     """Return the SQL condition that columns are equal, null being equal to null."""
-    return " and ".join(f"{left}.`{name}` <=> {right}.`{name}`" for name in names) or "true"
+    return " and ".join(f"{left}.{name} <=> {right}.{name}" for name in quoted(names)) or "true"

@@ -29,7 +29,3 @@ GONE = "_gone"
 
 RESCUED = "_rescued"
 """Column for the values of columns that are not declared, if a source has `on_schema="rescue"`: string, JSON."""
-
-
-CORRUPT = "_corrupt_record"
-"""Column in which Spark's parsers put the text of a row that does not fit the schema; the author never sees it."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.frames.arrow import arrow_of, frame_of
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.row_order import in_given_order, places_in
 from drainmark.jobs.frames.rows_by_id import rows_by_id, untagged
 from drainmark.jobs.frames.tags import ORDINAL, SEQUENCE_ID, SOURCE_FILE, TAGS
@@ -165,11 +166,11 @@ class OperatorContext:
         """Return the rows that a control port adds to the kept state: one per key and id, the last by position."""
         rows = self.input(port)
         names = [name for name in rows.columns if name not in TAGS]
-        payload = F.struct(*(f"`{name}`" for name in names))
+        payload = F.struct(*(quoted_name(name) for name in names))
         order = F.struct(*places_in(rows.columns), F.to_json(payload))
-        keys = [f"`{key}`" for key in port.control_keys]
+        keys = [quoted_name(key) for key in port.control_keys]
         last = rows.groupBy(SEQUENCE_ID, *keys).agg(F.max_by(payload, order).alias("_last"))
-        return last.select(*(f"_last.`{name}`" for name in names), SEQUENCE_ID)
+        return last.select(*(f"_last.{quoted_name(name)}" for name in names), SEQUENCE_ID)
 
     def kept(
         self,
@@ -195,7 +196,9 @@ class OperatorContext:
         known = set(rows.columns)
         return rows.select(
             *(
-                F.col(f"`{field.name}`") if field.name in known else F.lit(None).cast(field.dataType).alias(field.name)
+                F.col(quoted_name(field.name))
+                if field.name in known
+                else F.lit(None).cast(field.dataType).alias(field.name)
                 for field in schema.fields
             )
         )

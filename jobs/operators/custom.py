@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from drainmark.jobs.errors import UsageError, Violation
-from drainmark.jobs.frames.row_order import without_points
+from drainmark.jobs.frames.names import quoted_name, without_points
 from drainmark.jobs.frames.rows_by_id import place_ranks, untagged
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
@@ -121,7 +121,7 @@ class Custom(Operator):
         if frames.small or not self.keys:
             return F.lit(0).alias(_BUCKET)
         names = dict(zip(named.columns, given.columns, strict=True))
-        return F.pmod(F.hash(*(F.col(f"`{names[key]}`") for key in self.keys)), F.lit(_BUCKETS)).alias(_BUCKET)
+        return F.pmod(F.hash(*(F.col(quoted_name(names[key])) for key in self.keys)), F.lit(_BUCKETS)).alias(_BUCKET)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

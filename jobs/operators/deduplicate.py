@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.frames.row_order import payload_of, quoted, same, tags_in
+from drainmark.jobs.frames.names import quoted, quoted_name
+from drainmark.jobs.frames.row_order import payload_of, same, tags_in
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
@@ -120,7 +121,11 @@ class Deduplicate(Operator):
         )
 
     def _micros(self) -> str:
-        return f"unix_micros(cast(`{self.event_time}` as timestamp))" if self.event_time else "cast(null as bigint)"
+        return (
+            f"unix_micros(cast({quoted_name(self.event_time)} as timestamp))"
+            if self.event_time
+            else "cast(null as bigint)"
+        )
 
     @property
     def _while(self) -> int:

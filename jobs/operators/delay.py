@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.frames.row_order import payload_of, quoted
+from drainmark.jobs.frames.names import quoted
+from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to

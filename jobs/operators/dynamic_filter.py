@@ -8,7 +8,8 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.frames.row_order import quoted, same
+from drainmark.jobs.frames.names import quoted
+from drainmark.jobs.frames.row_order import same
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import Control
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to

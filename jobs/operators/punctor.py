@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import OperatorFailed, Violation
-from drainmark.jobs.frames.row_order import payload_of, quoted, tags_in
+from drainmark.jobs.frames.names import quoted
+from drainmark.jobs.frames.row_order import payload_of, tags_in
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult, names_of

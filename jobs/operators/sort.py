@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.frames.row_order import payload_of, quoted
+from drainmark.jobs.frames.names import quoted, quoted_name
+from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import Operator, Places, names_of
@@ -51,7 +52,7 @@ class Sort(Operator):
         rows = frames.input(port)
         asked = [found.groups() for item in self.by if (found := _BY.fullmatch(item.strip()))]
         require_columns(self, port, rows, [column for column, _ in asked])
-        order = [f"`{column}` {way or 'asc'}" for column, way in asked] + order_of(frames, self, port, rows)
+        order = [f"{quoted_name(column)} {way or 'asc'}" for column, way in asked] + order_of(frames, self, port, rows)
         place = f"row_number() over (partition by {SEQUENCE_ID} order by {', '.join(order)})"
         position = f"struct(0L as block, cast({place} as bigint) as row) as {POSITION}"
         return frames.gathered(self, rows).selectExpr(SEQUENCE_ID, position, *quoted(payload_of(rows)))

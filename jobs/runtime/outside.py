@@ -290,23 +290,11 @@ class Inputs(Protocol):
             InputMissing, InputChanged: the error names the triggers with missing or replaced files.
         """
 
-    def in_place(self, triggers: Sequence[Trigger]) -> Mapping[int, str]:
-        """Return the inputs that Spark can read in place: index in `triggers` -> path for Spark, each path once.
-
-        Missing or replaced objects are left out; `place` raises for them.
-        """
-
-    def readable(self, uri: str) -> str | None:
-        """Return the path by which Spark reads an object; None if it cannot."""
-
     def stored(self, triggers: Sequence[Trigger]) -> Mapping[int, StoredObject]:
         """Return the inputs that tasks can fetch by themselves: index in `triggers` -> object, as it was scanned."""
 
-    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False, in_place: bool = True) -> None:
-        """Compare inputs with their identities at the scan; call it after reading those that were read in place.
-
-        Args:
-            in_place: of an object only the newest version is read; else that of the scan, which may be an older one.
+    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
+        """Compare inputs with their identities at the scan.
 
         Raises:
             InputMissing, InputChanged: as `place`.

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.rows_by_id import place_ranks
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
 from drainmark.jobs.lazy import F
@@ -130,9 +131,9 @@ class RowsPerKey:
         """Return the same rows as `last`, for a Spark frame."""
         from pyspark.sql import Window
 
-        keys = [f"`{key}`" for key in self.keys]
+        keys = [quoted_name(key) for key in self.keys]
         if self.depth == 1:
-            payload = F.struct(*(f"`{name}`" for name in rows.columns))
+            payload = F.struct(*(quoted_name(name) for name in rows.columns))
             last = rows.groupBy(*keys).agg(F.max_by(payload, SEQUENCE_ID).alias("_last"))
             last = last.where("_last is not null").select("_last.*")
             return last.where(f"not coalesce({GONE}, false)") if GONE in rows.columns else last
@@ -151,6 +152,6 @@ class RowsPerKey:
         keys = [key for key in self.keys if key in changed.columns]
         if not keys:
             return rows
-        wanted = changed.select(*(F.col(f"`{key}`").alias(f"_changed_{i}") for i, key in enumerate(keys)))
-        same = [rows[f"`{key}`"].eqNullSafe(wanted[f"_changed_{i}"]) for i, key in enumerate(keys)]
+        wanted = changed.select(*(F.col(quoted_name(key)).alias(f"_changed_{i}") for i, key in enumerate(keys)))
+        same = [rows[quoted_name(key)].eqNullSafe(wanted[f"_changed_{i}"]) for i, key in enumerate(keys)]
         return rows.join(wanted.distinct(), on=same, how=how)

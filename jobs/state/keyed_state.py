@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SplitBrain
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
 from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder, Written
 from drainmark.jobs.state.due_rows import DueRows, PassedTime
@@ -187,7 +188,7 @@ class KeyedState:
             rows = self.per_key.matching(rows, partials)
         if self.depth == 1:
             rows = self.per_key.current(rows)
-        return rows.select(*(f"`{name}`" for name in partials.columns))
+        return rows.select(*(quoted_name(name) for name in partials.columns))
 
     def current(self, session: SparkSession, changed: DataFrame | None) -> DataFrame | None:
         """Return the state, the last `depth` rows of each key; None for the initial state.

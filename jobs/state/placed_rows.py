@@ -7,12 +7,13 @@ their values. So the order is the same for any grouping. A held row has an ident
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import OperatorFailed
-from drainmark.jobs.frames.row_order import payload_of, places_in, positioned, quoted
+from drainmark.jobs.frames.names import quoted, quoted_name
+from drainmark.jobs.frames.row_order import payload_of, places_in, positioned
 from drainmark.jobs.frames.tags import GONE, ORDINAL, POSITION, SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.graph.ports import Input
@@ -38,7 +39,7 @@ def order_of(frames: OperatorContext, operator: Operator, port: Input, frame: Da
     def made() -> list[str]:
         names = {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name not in TAGS}
         ties = [
-            f"to_json(struct(`{name}`))" if any(odd in kind for odd in _WITHOUT_ORDER) else f"`{name}`"
+            f"to_json(struct(`{name}`))" if any(odd in kind for odd in _WITHOUT_ORDER) else quoted_name(name)
             for name, kind in names.items()
         ]
         return [*places_in(frame.columns), *ties]
@@ -62,19 +63,26 @@ def require_columns(operator: Operator, port: Input, frame: DataFrame, names: Se
 
 
 def placed(
-    frames: OperatorContext, operator: Operator, port: Input, keys: Sequence[str] = (), *, extra: Sequence[str] = ()
+    frames: OperatorContext,
+    operator: Operator,
+    port: Input,
+    keys: Sequence[str] = (),
+    *,
+    extra: Sequence[str] = (),
+    made: Callable[[DataFrame], DataFrame] = lambda rows: rows,
 ) -> DataFrame:
     """Return a port's rows, computed once, each with its place (from 1) among the rows of its keys and id.
 
     Args:
         extra: further columns, as SQL.
+        made: adds columns before the rows of an id come together in one partition.
     """
     rows = positioned(frames.input(port))
     require_columns(operator, port, rows, keys)
     of = ", ".join([SEQUENCE_ID, *quoted(keys)])
     order = ", ".join(order_of(frames, operator, port, rows))
     ranked = f"cast(row_number() over (partition by {of} order by {order}) as bigint) as {PLACE}"
-    return frames.once(operator, frames.gathered(operator, rows).selectExpr("*", ranked, *extra))
+    return frames.once(operator, frames.gathered(operator, made(rows)).selectExpr("*", ranked, *extra))
 
 
 def ranked(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.lazy import F
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def key_hash(columns: Sequence[str]) -> Column:
     """Return the hash of key columns, a bigint; 0 for no columns. Nulls, NaNs and zeros of one key have one hash."""
     if not columns:
         return F.lit(0).cast("bigint").alias(KEY_HASH)
-    return F.xxhash64(*(F.col(f"`{name}`") for name in columns)).alias(KEY_HASH)
+    return F.xxhash64(*(F.col(quoted_name(name)) for name in columns)).alias(KEY_HASH)
 
 
 def notes_of(hashed: Sequence[str]) -> dict[str, str]:

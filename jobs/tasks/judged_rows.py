@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.formats.values.far_times import RULE, first_far
+from drainmark.jobs.frames.names import in_tasks
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def first_unfit(frame: DataFrame, *, file_format: str) -> tuple[str, dict[str, A
     Args:
         file_format: of the files that the rows are written to.
     """
-    found = frame.mapInArrow(_LookTask(file_format), "kind string, facts string").collect()
+    found = in_tasks(frame, _LookTask(file_format), "kind string, facts string").collect()
     return (found[0][0], json.loads(found[0][1])) if found else None
 
 

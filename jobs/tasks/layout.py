@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SchemaMismatch
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.lazy import F
 
 if TYPE_CHECKING:
@@ -52,13 +53,15 @@ class Layout:
 
     def of_frame(self, frame: DataFrame) -> DataFrame:
         """Return a frame with sorted partitions; a partition of the table is in few partitions of the frame."""
-        by, order = ([F.col(f"`{name}`") for name in names] for names in (self.partition_by, self.order))
+        by, order = ([F.col(quoted_name(name)) for name in names] for names in (self.partition_by, self.order))
         together = frame.hint("rebalance", *by) if by else frame
         return together.sortWithinPartitions(*order) if order else frame
 
     def of_rows(self, rows: pa.Table) -> pa.Table:
         """Return rows sorted by those columns of `order` that they have: a column may be newer than the rows."""
-        order = [(name, "ascending") for name in self.order if name in rows.column_names]
+        import pyarrow.compute as pc
+
+        order = [(pc.field(name), "ascending") for name in self.order if name in rows.column_names]
         return rows.sort_by(order) if order else rows
 
     def parts(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:

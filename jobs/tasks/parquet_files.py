@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import StoreUnavailable, TooManyPartitions
 from drainmark.jobs.errors.environment import SHARE_FOLDERS, FilesLost
+from drainmark.jobs.frames.names import BatchTask, in_tasks
 from drainmark.jobs.frames.row_types import arrow_schema
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.tasks.column_statistics import ColumnStatistics, floating_leaves
@@ -37,8 +38,6 @@ FACTS = (
     " partition string, statistics string, failed string"
 )
 """Columns of the rows that a task returns; see `WrittenFile`."""
-
-Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 _TOO_MANY = "too many partitions"
 
@@ -109,7 +108,7 @@ def _too_many(most: int, partition_by: Sequence[str]) -> TooManyPartitions:
     return TooManyPartitions(msg, remedy=remedy, columns=tuple(partition_by))
 
 
-def written_by(frame: DataFrame, task: Task) -> list[WrittenFile]:
+def written_by(frame: DataFrame, task: BatchTask) -> list[WrittenFile]:
     """Let tasks write files, each from the rows of a partition of the frame; return the files, sorted by name.
 
     Args:
@@ -118,10 +117,10 @@ def written_by(frame: DataFrame, task: Task) -> list[WrittenFile]:
     Raises:
         OSError, StoreUnavailable: a task could not write.
     """
-    return _files_of(row.asDict() for row in frame.mapInArrow(task, FACTS).collect())
+    return _files_of(row.asDict() for row in in_tasks(frame, task, FACTS).collect())
 
 
-def written_of(session: SparkSession | None, count: int, task: Task) -> list[WrittenFile]:
+def written_of(session: SparkSession | None, count: int, task: BatchTask) -> list[WrittenFile]:
     """Run a task as `written_by` does, on the numbers from 0 to `count` - 1; without a session, in this process.
 
     Raises:

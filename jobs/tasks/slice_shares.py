@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,12 +23,10 @@ from drainmark.jobs.errors import (
 )
 from drainmark.jobs.errors.environment import ClusterRefused, EnvironmentFailed
 from drainmark.jobs.errors.machine_faults import machine_fault
-from drainmark.jobs.formats.byte_records import with_faults
-from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.records import Records
+from drainmark.jobs.formats.byte_records import BAD
 from drainmark.jobs.frames.origins import ORIGIN, OriginsSeen
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.tasks.inspected_files import shares_of
+from drainmark.jobs.tasks.file_ranges import shares_of
 from drainmark.jobs.tasks.parquet_files import WrittenFile, facts_of_failure, failure_of, require_here, write_batches
 from drainmark.jobs.tasks.places import Place
 
@@ -102,6 +100,7 @@ class ShareRows:
             number of the row in the share.
         origins: the first and the last origin of rows that have some and are in their order; None for other rows.
         highest_id: the highest id of their origins; 0 if they have none.
+        bad: see `TaggedRows`.
     """
 
     rows: int
@@ -109,6 +108,7 @@ class ShareRows:
     is_numbered: bool
     origins: tuple[Sequence[int], Sequence[int]] | None = None
     highest_id: int = 0
+    bad: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ class ShareTask:
     Attributes:
         shares: of all tasks; a row of the input is the number of an entry.
         schema: of the files: tags, then the columns of the source.
-        records: the parser of bytes and the declaration of the columns; None if the rows already have columns.
+        reading: makes the rows as read rows of the columns; None if they are.
         folder: of the files, below the place.
     """
 
@@ -126,7 +126,7 @@ class ShareTask:
     reads: Reads
     reach: Reached
     schema: pa.Schema
-    records: tuple[Records, Expected] | None
+    reading: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] | None
     place: Place
     folder: str
 
@@ -158,13 +158,13 @@ class ShareTask:
     def _written(self, share: Share) -> Mapping[str, Any]:
         read = self.reads.read(share.piece, self.reach)
         try:
-            found = _read(read) if self.records is None else with_faults(_read(read), *self.records)
+            found = _read(read) if self.reading is None else self.reading(_read(read))
             rows = TaggedRows(found, share.sequence_id, self.schema, block=share.number)
             file = write_batches(iter(rows), self.place, self.folder)
         finally:
             getattr(read, "close", lambda: None)()
         facts = {"rows": rows.count, "is_numbered": rows.is_numbered, "file": asdict(file) if file else None}
-        return {**facts, "origins": rows.origins, "highest_id": rows.highest_id}
+        return {**facts, "origins": rows.origins, "highest_id": rows.highest_id, "bad": rows.bad}
 
 
 def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -189,6 +189,7 @@ class TaggedRows:
     Attributes:
         count: rows so far.
         is_numbered: rows came without a `_position`.
+        bad: rows with a fault so far, of those that come with the column `BAD`.
         origins, highest_id: see `ShareRows`.
 
     Raises:
@@ -201,6 +202,7 @@ class TaggedRows:
     block: int = 0
     count: int = field(default=0, init=False)
     is_numbered: bool = field(default=False, init=False)
+    bad: int = field(default=0, init=False)
     _seen: OriginsSeen = field(default_factory=OriginsSeen, init=False)
 
     @property
@@ -216,6 +218,8 @@ class TaggedRows:
         for batch in self.batches:
             yield self._tagged(batch)
             self.count += batch.num_rows
+            if BAD in batch.schema.names:
+                self.bad += batch.num_rows - batch.column(BAD).null_count
 
     def _tagged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa
@@ -275,6 +279,7 @@ def read_shares(session: SparkSession, task: ShareTask, shares: Sequence[Share])
             is_numbered=answer["is_numbered"],
             origins=answer["origins"],
             highest_id=answer["highest_id"],
+            bad=answer["bad"],
         )
         for answer in answers
     ]

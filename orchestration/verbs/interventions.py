@@ -219,11 +219,13 @@ def _id_of_file(history: RegionHistory, name: str) -> int:
 
 
 def names_file(uri: str | None, name: str) -> bool:
-    """Say whether a name means a uri: it is the uri, a path from here, or the end of its path."""
-    from drainmark.jobs.runtime.scan.folder import uri_of
+    """Say whether a name means a uri: it is the uri, a path from here, or the end of its path, as bytes or encoded."""
+    from drainmark.jobs.runtime.scan.folder import path_of, uri_of
 
-    here = uri_of(os.path.abspath(name))
-    return uri is not None and (uri in (name, here) or uri.endswith(f"/{name.lstrip('/')}"))
+    if uri is None:
+        return False
+    here, end = uri_of(os.path.abspath(name)), f"/{name.lstrip('/')}"
+    return uri in (name, here) or uri.endswith(end) or path_of(uri).endswith(end)
 
 
 class _Lost(NamedTuple):

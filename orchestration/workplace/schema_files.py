@@ -9,16 +9,17 @@ edited, and belongs under version control.
 from __future__ import annotations
 
 import io
+import itertools
 import logging
 import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, BinaryIO
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing, StoreUnavailable, UsageError
 from drainmark.jobs.errors.loading import SchemaUnknown
@@ -39,6 +40,8 @@ _PATIENCE_SECONDS = 10.0
 """The longest wait until a first file is settled: meanwhile others wait for the application to be opened."""
 _BUFFER_BYTES = 1024 * 1024
 _COMMENT = "--"
+_TOLD = 5
+"""Columns of which a notice says why they are texts; of further ones it says how many."""
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +55,7 @@ class SchemaFile:
         region: the region that begins with the source.
         ddl: the columns, one per line.
         inferred_from: the first of the files; "" if the columns were read from `path`.
+        texts: name of a column that was taken for a text -> why, if it may be meant otherwise.
     """
 
     path: Path
@@ -59,6 +63,7 @@ class SchemaFile:
     region: str
     ddl: str
     inferred_from: str = ""
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 def with_schemas(application: Application, settings: Settings | None) -> tuple[Application, Sequence[SchemaFile]]:
@@ -105,7 +110,8 @@ def keep_schemas(files: Sequence[SchemaFile], has_states: Callable[[str], bool] 
             file.path.parent.mkdir(exist_ok=True)
             part.write_text(_text(file), encoding="utf-8")
             os.link(part, file.path)  # a rename would replace the file of another writer
-            logger.warning(f"{file.stream}: columns inferred from {file.inferred_from}, kept in {file.path}")
+            told = "".join(_told(file.texts))
+            logger.warning(f"{file.stream}: columns inferred from {file.inferred_from}, kept in {file.path}{told}")
         except FileExistsError:
             if _read(file.path) != file.ddl:
                 msg = f"{file.path} was written a moment ago, with other columns than were inferred here"
@@ -116,6 +122,13 @@ def keep_schemas(files: Sequence[SchemaFile], has_states: Callable[[str], bool] 
         finally:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
+
+
+def _told(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield which columns became texts, and why, each behind a semicolon."""
+    yield from (f"; {name[:64]} is text: {why}" for name, why in itertools.islice(texts.items(), _TOLD))
+    if len(texts) > _TOLD:
+        yield f"; and {len(texts) - _TOLD} more"
 
 
 def _lacking(source: DirectorySource) -> Sequence[str]:
@@ -141,13 +154,18 @@ def _file(
     file = SchemaFile(path=path, stream=source.stream(output), region=region, ddl=ddl)
     if file.ddl or settings is None:
         return file if file.ddl else None
-    from drainmark.jobs.formats.inference import columns_of
+    from drainmark.jobs.formats.inference import Inferred, Unclear, columns_of
+    from drainmark.resources.inputs.inputs import inputs_of
 
-    inputs = _inputs(settings)
+    inputs = inputs_of(settings)
     folder = source.scan.path if is_object(source.scan.path) else str(settings.project_root / source.scan.path)
     first = _first_files(inputs, folder, source, output)
+    found: Inferred | None = None
+    why = "there is no file yet"
     try:
-        columns = columns_of(_opened(inputs, first), source.scan.expects(None))
+        found = columns_of(_opened(inputs, first), source.scan.expects(None))
+    except Unclear as error:
+        why = str(error) if first else why
     except (OSError, ObjectMissing, ObjectChanged) as error:
         if isinstance(error, OSError) and not is_object(folder):
             raise
@@ -155,12 +173,7 @@ def _file(
         raise StoreUnavailable(
             msg, operator=source.name, location=source.location, remedy="try again; look at the store if it stays so"
         ) from error
-    if columns is None:
-        why = (
-            "no file there has records that say its columns, in types that Spark reads"
-            if first
-            else "there is no file yet"
-        )
+    if found is None:
         raise SchemaUnknown(
             f"{source.stream(output)} has no schema, and none can be inferred from {folder}: {why}",
             operator=source.name,
@@ -168,7 +181,7 @@ def _file(
             remedy=f'put a first file there, or write {path}, or declare schema="id bigint, …"',
         )
     below = f"{settings.project_root}/"  # a file under version control must not name folders of one machine
-    return replace(file, ddl=_ddl(columns), inferred_from=first[0].uri.removeprefix(below))
+    return replace(file, ddl=_ddl(found.columns), inferred_from=first[0].uri.removeprefix(below), texts=found.texts)
 
 
 def _part(name: str) -> str:
@@ -177,15 +190,6 @@ def _part(name: str) -> str:
 
 
 # --- the first files ------------------------------------------------------------------------------------------------
-
-
-def _inputs(settings: Settings) -> Inputs:
-    from drainmark.resources.inputs.inputs import inputs_of
-
-    def no_engine() -> NoReturn:
-        raise TypeError("a look at the first files needs no Spark")
-
-    return inputs_of(settings, no_engine)
 
 
 def _first_files(inputs: Inputs, folder: str, source: DirectorySource, output: str) -> Sequence[NewTrigger]:
@@ -201,9 +205,9 @@ def _first_files(inputs: Inputs, folder: str, source: DirectorySource, output: s
 
 def _opened(inputs: Inputs, files: Sequence[NewTrigger]) -> Iterator[tuple[BinaryIO, str]]:
     """Yield each file, open until the next one is asked for, and the ending that tells its compression."""
+    from drainmark.jobs.formats.lines.content import SeekableData
     from drainmark.jobs.runtime.input.inbox import ending_of
     from drainmark.jobs.runtime.scan.folder import path_of
-    from drainmark.jobs.tasks.file_ranges import SeekableData
 
     for file in files:
         if not is_object(file.uri):
@@ -217,7 +221,8 @@ def _opened(inputs: Inputs, files: Sequence[NewTrigger]) -> Iterator[tuple[Binar
 
 
 def _ddl(columns: Columns) -> str:
-    from drainmark.jobs.formats.values.text_columns import quoted_name, sql_of
+    from drainmark.jobs.formats.values.text_columns import sql_of
+    from drainmark.jobs.frames.names import quoted_name
 
     named = (
         (name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quoted_name(name), kind) for name, kind in columns

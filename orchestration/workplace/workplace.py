@@ -79,7 +79,7 @@ class Workplace:
         if self._inputs is None:
             from drainmark.resources.inputs.inputs import inputs_of
 
-            self._inputs = inputs_of(self.settings, lambda: self.engine)
+            self._inputs = inputs_of(self.settings)
         return self._inputs
 
     @property

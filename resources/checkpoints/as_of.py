@@ -104,8 +104,9 @@ class RegionReader:
 def in_order(rows: pa.Table, table: RegionTable) -> pa.Table:
     """Return rows in the order of those keys that have a type with an order."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    keys = [(key, "ascending") for key in table.keys if not pa.types.is_nested(rows.schema.field(key).type)]
+    keys = [(pc.field(key), "ascending") for key in table.keys if not pa.types.is_nested(rows.schema.field(key).type)]
     return rows.sort_by(keys) if keys else rows
 
 

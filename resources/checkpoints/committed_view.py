@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import UsageError
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
@@ -40,8 +41,8 @@ def view_of(session: SparkSession, settings: Settings, table: str) -> DataFrame:
     rows = _changes(session, RegionReader(settings, region), found, shown)
     if rows is None:
         return visible
-    changed = RowsPerKey(found.keys).current(rows).select(*(f"`{name}`" for name in found.columns))
-    same = [visible[f"`{key}`"].eqNullSafe(changed[f"`{key}`"]) for key in found.keys]
+    changed = RowsPerKey(found.keys).current(rows).select(*(quoted_name(name) for name in found.columns))
+    same = [visible[quoted_name(key)].eqNullSafe(changed[quoted_name(key)]) for key in found.keys]
     return visible.join(changed, on=same, how="left_anti").unionByName(changed)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors.catalogues import CatalogueFailed, NameTaken
 from drainmark.jobs.errors.spark_faults import telling_line
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.resources.storage.folder import S3
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _location(session: SparkSession, name: str) -> str | None:
     """Return the folder of the table that has a name, "" if it has no folder (a view); None if the name is free."""
     from pyspark.errors import PySparkException
 
-    quoted = ".".join(f"`{part}`" for part in name.split("."))
+    quoted = ".".join(quoted_name(part) for part in name.split("."))
     try:
         rows = session.sql(f"DESCRIBE TABLE EXTENDED {quoted}").collect()
     except PySparkException as error:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.merge import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +23,7 @@ def merge_by_key(opened: Any, region: str, rows: pa.Table, keys: Sequence[str]) 
         region: the owner of the commit.
     """
     # Without the parentheses the parser takes "a IS NOT DISTINCT FROM (b AND …)".
-    same = " AND ".join(f"(target.{quoted(key)} IS NOT DISTINCT FROM source.{quoted(key)})" for key in keys)
-    values = {quoted(column): f"source.{quoted(column)}" for column in rows.column_names}
+    same = " AND ".join(f"(target.{quoted_name(key)} IS NOT DISTINCT FROM source.{quoted_name(key)})" for key in keys)
+    values = {quoted_name(column): f"source.{quoted_name(column)}" for column in rows.column_names}
     named = {"source_alias": "source", "target_alias": "target", **commits.properties(region, None)}
     opened.merge(rows, same, **named).when_matched_update(values).when_not_matched_insert(values).execute()

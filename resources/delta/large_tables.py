@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.row_types import arrow_schema
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.lazy import F
@@ -160,7 +161,7 @@ class TaskRewrite:
         leaving = self._touched(opened, live, changed, size)
         if leaving:
             others = self._others(opened, leaving, changed)
-            rows = others.unionByName(rows.select(*(F.col(f"`{name}`") for name in others.columns)))
+            rows = others.unionByName(rows.select(*(F.col(quoted_name(name)) for name in others.columns)))
         size += sum(file.size for file in leaving)
         return Rewriting(seen=frozenset(file.path for file in live), adds=self._written(rows, size), leaving=leaving)
 
@@ -235,7 +236,7 @@ def merged_by_sort(rows: DataFrame, size: int) -> DataFrame:
 
 def spread(rows: DataFrame, size: int, keys: Sequence[str]) -> DataFrame:
     """Return rows in partitions by key, one partition for each file to write; `size` is the bytes of all rows."""
-    return rows.repartition(max(1, -(-size // _FILE_BYTES)), *(F.col(f"`{key}`") for key in keys))
+    return rows.repartition(max(1, -(-size // _FILE_BYTES)), *(F.col(quoted_name(key)) for key in keys))
 
 
 def frames_to_restore(
@@ -259,7 +260,9 @@ def frames_to_restore(
     below = [*(file.path for file in live if (file.first_id or 0) <= to), *images]
     if not above:
         return None
-    changed = read(above).where(F.col(SEQUENCE_ID) > after).select(*(F.col(f"`{key}`") for key in keys)).distinct()
+    changed = (
+        read(above).where(F.col(SEQUENCE_ID) > after).select(*(F.col(quoted_name(key)) for key in keys)).distinct()
+    )
     size = sum(file.size for file in later) + (_BROADCAST_BYTES + 1 if images else 0)  # an image has all keys
     changed, per_key = merged_by_sort(changed, size), RowsPerKey(tuple(keys))
     earlier = read(below or above).where(F.col(SEQUENCE_ID) <= to)

@@ -114,12 +114,6 @@ def _above(to: int) -> pa.compute.Expression:
     return pc.field(SEQUENCE_ID) > to
 
 
-def quoted(column: str) -> str:
-    """Return a column's name, quoted for SQL."""
-    escaped = column.replace("`", "``")
-    return f"`{escaped}`"
-
-
 def as_table(rows: pa.Table, schema: pa.Schema, table: Folder) -> pa.Table:
     """Return rows in the columns and types of a table.
 

@@ -82,11 +82,17 @@ class _LocalFile:
 
     def move(self, location: Path, move_to: Path) -> bool:
         relative = self.path.relative_to(location) if self.path.is_relative_to(location) else Path(self.path.name)
+        for folder in reversed([move_to / parent for parent in relative.parents[:-1]]):
+            if folder.is_symlink():  # whoever may write to `move_to` could have files put anywhere
+                msg = f"cannot move {self.path}, which is processed: {folder} is a symbolic link"
+                raise StoreUnavailable(msg, remedy="put a folder in its place; it is tried again")
         (move_to / relative).parent.mkdir(parents=True, exist_ok=True)
         if not self.is_there():
             return False
         for name in _names(str(move_to / relative), self.number):
             target = Path(name)
+            if target.is_symlink():
+                continue
             if not target.exists():
                 return self._move(target)
             if self._is_copy(target):

@@ -1,9 +1,8 @@
 """Inputs: folders of this machine and buckets behind the same few methods.
 
 A local file is read at its place, through a link, so its identity is compared before and after. An object is copied
-once, with `If-Match` on its etag, into the attempt's inbox: Spark reads the object that was scanned or nothing, and
-needs no setting, no jar and no credential of the store. If the session has S3A, Spark reads objects in the bucket; then
-their etags are compared before and after, and only Spark's parser judges their content.
+once, with `If-Match` on its etag, into the attempt's inbox, or read by tasks under the same condition: the object that
+was scanned is read, or nothing. Spark needs no setting, no jar and no credential of the store.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import ObjectMissing
 from drainmark.jobs.errors.machine_faults import require_gone
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
-from drainmark.jobs.protocol.records.addresses import address_of, hadoop_address, is_object, prefix_of
+from drainmark.jobs.protocol.records.addresses import address_of, is_object, prefix_of
 from drainmark.jobs.protocol.records.triggers import VERSION, NewTrigger, Trigger, file_key
 from drainmark.jobs.runtime.input.lost_files import changed_files, missing_files
 from drainmark.jobs.runtime.scan.bucket_listing import PrefixListing
@@ -48,7 +47,6 @@ from drainmark.resources.storage.s3_connection import PARALLEL
 
 if TYPE_CHECKING:
     from drainmark.resources.settings import Settings
-    from drainmark.resources.spark.session import SparkEngine
 
 
 class Inputs:
@@ -57,7 +55,6 @@ class Inputs:
     Args:
         objects: of all buckets; opened when the first object is needed.
         spool_bytes: limit of the copies of a group's objects on this machine's disk.
-        can_read: says whether Spark can read an `s3a://` path; called once for each group.
         limits: of the files that one scan looks at.
         root: folder to which relative paths are relative.
         range_bytes: tasks read a larger file by ranges of so many bytes.
@@ -68,14 +65,12 @@ class Inputs:
         objects: ObjectStore,
         *,
         spool_bytes: int,
-        can_read: Callable[[str], bool] = lambda address: False,
         limits: ScanLimits | None = None,
         root: Path | None = None,
         range_bytes: int = 128 * 1024 * 1024,
     ) -> None:
         self.objects = objects
         self.spool_bytes = spool_bytes
-        self.can_read = can_read
         self.limits = limits or ScanLimits()
         self.root = root or Path()
         self.range_bytes = range_bytes
@@ -212,27 +207,6 @@ class Inputs:
         if copies:
             spool(self.objects, copies, self.spool_bytes)
 
-    def in_place(self, triggers: Sequence[Trigger]) -> Mapping[int, str]:
-        """Return index -> `s3a://` path of the objects that Spark can read and that are still those that were scanned.
-
-        All others are left to `place`, for example an older version, or a key that Hadoop would change.
-        """
-        addresses: dict[str, int] = {}
-        for index, trigger in enumerate(triggers):
-            address = hadoop_address(trigger.uri) if is_object(trigger.uri) else None
-            if address is not None:
-                addresses.setdefault(address, index)
-        if not addresses or not self.can_read(next(iter(addresses))):
-            return {}
-        wanted = [triggers[index] for index in addresses.values()]
-        gone, changed = self.lost([(trigger.uri, _newest(trigger.identity)) for trigger in wanted])
-        others = {*gone, *changed}
-        return {index: address for address, index in addresses.items() if triggers[index].uri not in others}
-
-    def readable(self, uri: str) -> str | None:
-        address = hadoop_address(uri)
-        return address if address is not None and self.can_read(address) else None
-
     def stored(self, triggers: Sequence[Trigger | NewTrigger]) -> Mapping[int, StoredObject]:
         found: dict[int, StoredObject] = {}
         buckets: dict[str, Bucket] = {}
@@ -253,10 +227,9 @@ class Inputs:
                 found[index] = stored
         return found
 
-    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False, in_place: bool = True) -> None:
+    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
         objects = [trigger for trigger in triggers if is_object(trigger.uri)]
-        known = ((trigger.uri, trigger.identity) for trigger in objects)
-        gone, changed = self.lost([(uri, _newest(identity) if in_place else identity) for uri, identity in known])
+        gone, changed = self.lost([(trigger.uri, trigger.identity) for trigger in objects])
         if gone:
             raise missing_files([trigger for trigger in objects if trigger.uri in gone], "the object is gone")
         if changed:
@@ -300,14 +273,11 @@ class Inputs:
         return path if is_object(path) else str(self.root / path)
 
 
-def inputs_of(settings: Settings, engine: Callable[[], SparkEngine]) -> Inputs:
-    """Return the inputs for the settings; `engine` is first called when Spark is to read an object."""
-    from drainmark.resources.storage.s3a import can_read
-
+def inputs_of(settings: Settings) -> Inputs:
+    """Return the inputs for the settings."""
     return Inputs(
         object_store(settings),
         spool_bytes=settings.s3_spool_bytes,
-        can_read=lambda address: can_read(engine(), address, settings),
         limits=ScanLimits(whole=settings.scan_whole_files, rest_seconds=settings.scan_round_seconds),
         root=settings.project_root,
         range_bytes=settings.range_bytes,
@@ -340,5 +310,5 @@ def _there(objects: ObjectStore, bucket: str, key: str) -> ObjectFacts | None:
 
 
 def _newest(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an identity without the version id, to compare it with the newest version: S3A reads no other."""
+    """Return an identity without the version id, to compare it with the newest version."""
     return {name: value for name, value in identity.items() if name != VERSION}

@@ -20,6 +20,7 @@ from drainmark.jobs.errors import JavaMissing, SparkLost
 from drainmark.jobs.errors.spark_faults import lost_engine, telling_line
 from drainmark.resources.spark.session_settings import CORRECTNESS, SessionSettings, is_local, write_properties
 from drainmark.resources.spark.unnamed_user import java_program
+from drainmark.resources.spark.utc import UTC
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +64,6 @@ class SparkEngine:
         self.tell: Callable[[str], None] = lambda text: None
         self.is_ours = False
         self._session: SparkSession | None = None
-        self._probed: dict[str, str | None] = {}
         self._executors: Executors | None = None  # if they are not ours
         self._server = ""  # the master of the server, if there is one
         self._lock = threading.Lock()
@@ -146,24 +146,6 @@ class SparkEngine:
             session.conf.set(key, value)
         return session
 
-    def cannot_read(self, address: str) -> str | None:
-        """Return why the session cannot read an object, None if it can; tested once for each session and bucket.
-
-        The definition of a read opens the file system and looks the object up; it starts no job, also with Connect. An
-        object that does not exist proves nothing: it cannot be read, and the next call tests the bucket again.
-        """
-        bucket = address[: address.find("/", address.find("://") + 3)]
-        if bucket not in self._probed:
-            try:
-                _ = self.session.read.schema("value string").text(address).columns
-                self._probed[bucket] = None
-            except Exception as error:
-                why = telling_line(str(error))
-                if "PATH_NOT_FOUND" in str(error):
-                    return why
-                self._probed[bucket] = why
-        return self._probed[bucket]
-
     @contextmanager
     def tagged(self, tag: str) -> Iterator[None]:
         """Mark the jobs that the calling thread starts inside the block."""
@@ -217,7 +199,6 @@ class SparkEngine:
         """Forget a session that has lost its Spark, without a call to Spark; the next use connects again."""
         with self._lock:
             session, self._session = self._session, None
-            self._probed.clear()
             self._executors = None
             if session is not None and self.is_remote:
                 session.release_session_on_close = False  # type: ignore[attr-defined]
@@ -228,7 +209,6 @@ class SparkEngine:
             if self._session is not None:
                 self._session.stop()
                 self._session = None
-                self._probed.clear()
                 self._executors = None
 
 
@@ -253,6 +233,7 @@ def _start(master: str, settings: SessionSettings, scratch: Path) -> SparkSessio
         logged = log.read_bytes()[before:].decode(errors="replace").strip()[-500:]
         said = logged if has_ended else telling_line(str(error))
         raise SparkLost(f"Spark did not start: {said}", remedy=f"look at spark_conf and {log}") from error
+    session.sparkContext.environment.update(UTC)  # also if the context is one of the author's, with other settings
     _look_up_once(session)
     return session
 

@@ -18,9 +18,10 @@ from pyspark.sql.types import LongType, StringType
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.operators.sources.pushed.bucket_buffer import BucketBuffer
+from drainmark.jobs.tasks import file_ranges, read_files
 from drainmark.jobs.tasks.buckets import Bucket, StoredObject
+from drainmark.jobs.tasks.file_ranges import END, FileRange, InputFile
 from drainmark.jobs.tasks.file_shares import ReadTask
-from drainmark.jobs.tasks.inspected_files import InputFile, InspectTask
 from drainmark.jobs.tasks.parquet_files import own_shares
 from drainmark.jobs.tasks.places import BucketPlace, LocalPlace
 from drainmark.resources.storage.object_store import ObjectStore
@@ -187,11 +188,16 @@ def test_a_file_of_any_size_goes_into_so_many_tasks_as_a_driver_bears() -> None:
     assert len(own_shares(LocalPlace("/t"), ["a"], pa.schema([]), [4000 * 2**30])) == 4000
 
 
-PARQUET = Expected(format="parquet", columns=(("text", StringType()), ("n", LongType())))
-RESCUED = Expected(format="json", columns=(("text", StringType()),), on_schema="rescue")
-OBJECTS: dict[str, tuple[Expected, Callable[[pa.Table, Path], object], str]] = {
-    "rows": (PARQUET, pq.write_table, "counts"),
-    "values": (RESCUED, lambda rows, path: path.write_text("\n".join(map(json.dumps, rows.to_pylist()))), "values"),
+COLUMNS = (("text", StringType()), ("n", LongType()))
+
+
+def write_lines(rows: pa.Table, path: Path) -> None:
+    path.write_text("\n".join(map(json.dumps, rows.to_pylist())))
+
+
+OBJECTS: dict[str, tuple[Expected, Callable[[pa.Table, Path], object]]] = {
+    "parquet": (Expected(format="parquet", columns=COLUMNS), pq.write_table),
+    "json": (Expected(format="json", columns=COLUMNS[:1], on_schema="rescue"), write_lines),
 }
 
 
@@ -199,18 +205,50 @@ OBJECTS: dict[str, tuple[Expected, Callable[[pa.Table, Path], object], str]] = {
 def test_a_task_fetches_an_object_once(
     store: ObjectStore, bucket: Bucket, proxy: FaultProxy, tmp_path: Path, kind: str
 ) -> None:
-    """The task checks the object and reads its rows or values from one copy."""
+    """The task judges the object and writes its rows in one pass over its bytes."""
     rows = pa.table({"text": [f"row {n * n}" for n in range(60_000)], "n": list(range(60_000))})
-    expected, write, found = OBJECTS[kind]
+    expected, write = OBJECTS[kind]
     write(rows, tmp_path / "object")
     stored = put(store, bucket, "in/a", (tmp_path / "object").read_bytes())
     through = replace(stored, bucket=ObjectStore(proxy.url).bucket(bucket.name))
-    file = InputFile(number=1, path="/in/1.data", size=stored.size, stored=through, is_out_of_reach=True)
-    task = InspectTask(shares=((file,),), expected=expected, place=LocalPlace(str(tmp_path / "rows")))
+    file = InputFile(number=1, path="/in/1.data", size=stored.size, stored=through)
+    whole = FileRange(file=file, start=0, end=END, is_whole=True)
+    task = read_files.ReadTask(shares=((whole,),), expected=expected, place=LocalPlace(str(tmp_path / "rows")))
     (answer,) = task(iter([pa.record_batch({"id": [0]})]))
     facts = json.loads(answer.column(0)[0].as_py())
-    assert facts[found] == {"counts": [[1, rows.num_rows]], "values": [1]}[found]
+    assert [each["facts"]["records"] for each in facts["answers"]] == [rows.num_rows]
+    assert sum(each["rows"] for each in facts["written"]) == rows.num_rows
     assert stored.size <= proxy.sent <= 1.1 * stored.size
+
+
+@pytest.mark.seed("DX6", "I2")
+def test_tasks_fetch_the_row_groups_of_their_ranges_of_the_object_that_was_scanned(
+    store: ObjectStore, bucket: Bucket, proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_ranges, "_PIECE_BYTES", 1 << 14)
+    rows = pa.table({"text": [f"row {n * n}" for n in range(60_000)], "n": list(range(60_000))})
+    pq.write_table(rows, tmp_path / "object", row_group_size=5000)
+    stored = put(store, bucket, "in/a", (tmp_path / "object").read_bytes())
+    through = replace(stored, bucket=ObjectStore(proxy.url).bucket(bucket.name))
+    expected, place = Expected(format="parquet", columns=COLUMNS), LocalPlace(str(tmp_path / "rows"))
+    file = InputFile(number=1, path="/in/1.data", size=stored.size, stored=through)
+    ranges = file_ranges.ranges_of(file, expected, stored.size // 4 + 1)
+    task, found = read_files.ReadTask(shares=tuple((each,) for each in ranges), expected=expected, place=place), []
+    for number in range(4):
+        if number == 3:
+            store.put(bucket.name, "in/a", (tmp_path / "object").read_bytes()[::-1])
+        sent = proxy.sent
+        (answer,) = task(iter([pa.record_batch({"id": [number]})]))
+        told = json.loads(answer.column(0)[0].as_py())
+        assert told["answers"][0]["lost"] == (None if number < 3 else "changed")
+        assert proxy.sent - sent < 0.5 * stored.size
+        found += [pq.read_table(place.opened(each["name"])) for each in told["written"]]
+    read = pa.concat_tables(found)
+    assert 0 < read.num_rows < rows.num_rows
+    assert read.select(["text", "n"]).equals(rows.slice(0, read.num_rows).cast(read.select(["text", "n"]).schema))
+    places = [(row["block"], row["row"]) for row in read["_position"].to_pylist()]
+    assert places == sorted(set(places))
+    assert {block for block, _ in places} == {each.start for each in ranges[:3]}
 
 
 @pytest.mark.parametrize("fault", ["500", "503", "short body"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +54,7 @@ def filled(reach: RegionReach, kind: str) -> dm.DatabaseSource:
 
 
 def rows(source: dm.DatabaseSource, reach: RegionReach, *pieces: Slice) -> list[int]:
-    return [n for piece in pieces for batch in source.read(piece, reach) for n in batch.column("n").to_pylist()]
+    return [int(n) for piece in pieces for batch in source.read(piece, reach) for n in batch.column("n").to_pylist()]
 
 
 @pytest.mark.parametrize("kind", CURSORS)
@@ -138,3 +139,59 @@ def test_texts_are_read_in_the_order_of_the_databases_locale(
         pieces.append(piece)
     place.registry.close()
     assert rows(source, reach, *pieces) == ordered != sorted(ordered)
+
+
+@pytest.mark.parametrize("kind", CURSORS)
+@pytest.mark.seed("B14")
+def test_rows_that_come_later_with_the_last_cursor_are_told_once(reach: RegionReach, kind: str) -> None:
+    source, (_, _, values) = filled(reach, kind), CURSORS[kind]
+    (first,) = found(source, reach, None)
+    assert source.remark(first, 10) is None
+    assert found(source, reach, first.end) == [], "nothing came"
+    add(reach, values[-1], values[-1])
+    (told,) = found(source, reach, first.end)
+    assert rows(source, reach, told) == []
+    assert (source.remark(told, 0) or "").startswith("2 rows with a at above ")
+    assert source.label(told, "s", reach) != source.label(first, "s", reach)
+    assert sorted(rows(source, reach, first)) == [*range(10), 10, 10], "a reset reads them"
+    add(reach, values[-1])
+    (again,) = found(source, reach, told.end)
+    assert (source.remark(again, 0) or "").startswith("1 rows with a at above ")
+
+
+def test_the_next_rows_bring_the_remark_along(reach: RegionReach) -> None:
+    source = filled(reach, "numbers")
+    (first,) = found(source, reach, None)
+    add(reach, 21, 22)
+    (second,) = found(source, reach, first.end)
+    assert rows(source, reach, second) == [10]
+    assert (source.remark(second, 1) or "").startswith("1 rows with a at above 13 and up to 21 came after")
+
+
+def test_rows_without_a_cursor_are_told_when_their_number_grows(reach: RegionReach) -> None:
+    source = filled(reach, "numbers")
+    add(reach, None, None)
+    (first,) = found(source, reach, None)
+    assert source.remark(first, 10) == "2 rows have no at, and are never read"
+    add(reach, 22)
+    (second,) = found(source, reach, first.end)
+    assert source.remark(second, 1) is None
+    add(reach, None, 23)
+    (third,) = found(source, reach, second.end)
+    assert source.remark(third, 1) == "3 rows have no at, and are never read"
+
+
+def add(reach: RegionReach, *values: Any) -> None:
+    with reach.database("here").begin() as connection:
+        table = sa.Table("kept", sa.MetaData(), autoload_with=connection)
+        connection.execute(table.insert(), [{"at": value, "n": 10} for value in values])
+
+
+def found(source: dm.DatabaseSource, reach: RegionReach, after: Any) -> list[Slice]:
+    """Return all slices after a position, which the registry has kept as JSON."""
+    pieces: list[Slice] = []
+    after = after and json.loads(json.dumps(after))
+    while (piece := source.next_slice(after, reach, SliceLimit(source="s"))) is not None:
+        pieces.append(piece)
+        after = json.loads(json.dumps(piece.end))
+    return pieces

@@ -64,7 +64,9 @@ def slices(source: RowSlices, reach: RegionReach, after: Position | None = None,
 
 
 def values(source: RowSlices, reach: RegionReach, piece: Slice, column: str) -> list[Any]:
-    return [value for batch in source.read(piece, reach) for value in batch.column(column).to_pylist()]
+    found = [value for batch in source.read(piece, reach) for value in batch.column(column).to_pylist()]
+    is_number = isinstance(source, dm.DatabaseSource) and column in ("id", "n")  # its cells are texts
+    return [float(value) for value in found] if is_number else found
 
 
 # --- versions -----------------------------------------------------------------------------------------------------

@@ -100,9 +100,7 @@ def test_a_region_reads_what_another_one_writes(run_app: RunApp) -> None:
     assert {row["source_file"] for row in result.sink("again")} == {"delta:raw#1", "delta:raw#2"}
 
 
-@pytest.mark.parametrize(
-    "schema", ["a int, A int", "_Sequence_Id bigint, a int", "Source_File string", "_corrupt_record string"]
-)
+@pytest.mark.parametrize("schema", ["a int, A int", "_Sequence_Id bigint, a int", "Source_File string"])
 def test_columns_that_cannot_be_told_apart_are_refused_by_name(run_app: RunApp, schema: str) -> None:
     def refused() -> None:
         dm.sink(source(schema), dm.DeltaAppend("out"))
@@ -131,6 +129,42 @@ def test_a_key_made_of_parts_is_refused_before_anything_is_committed(
     with pytest.raises(DeclarationError) as raised:
         run_app(nested, {"1.json": '{"s": {"charge": 1}, "n": 1}\n'})
     assert [violation.rule for violation in raised.value.violations] == ["KEY_TYPE"]
+
+
+TWINS: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda rows: dm.sink(rows, dm.DeltaAppend("out")), "'K', 'k': Spark does not tell upper from lower case"),
+    (lambda rows: dm.sink(dm.deduplicate(rows, keys=["n"]), dm.DeltaAppend("out")), "'K', 'k'"),
+]
+
+
+@pytest.mark.parametrize(("declare", "told"), TWINS, ids=["sink", "state"])
+def test_columns_that_a_function_makes_twins_are_refused_by_name(
+    run_app: RunApp, declare: Callable[[Any], Any], told: str
+) -> None:
+    def twins() -> None:
+        events = source("k string, n int")
+        made = dm.functor(
+            lambda events: dm.select(events, "k", F.col("k").alias("K"), "n"), name="made", inputs=[events]
+        )
+        declare(made)
+
+    with pytest.raises(DeclarationError, match=told) as raised:
+        run_app(twins, {"1.csv": "a,1\n"})
+    assert {violation.rule for violation in raised.value.violations} == {"COLUMN_TWICE"}
+
+
+def test_a_value_of_a_column_with_a_point_is_written_between_backticks(run_app: RunApp) -> None:
+    def summed(argument: str) -> Callable[[], None]:
+        def declare() -> None:
+            events = source("k string, `a.b` int")
+            sums = dm.aggregate(events, keys=["k"], values={"n": dm.sum(argument)}, window=dm.sliding(rows=2))
+            dm.sink(sums, dm.DeltaAppend("sums"))
+
+        return declare
+
+    with pytest.raises(DeclarationError, match=r"'a\.b' means a field of a struct") as raised:
+        run_app(summed("a.b"), {"1.csv": "a,1\n"})
+    assert "'`a.b`'" in str(raised.value.violations[0].remedy)
 
 
 def upserted_by_another_case(events: Any) -> None:

@@ -10,12 +10,14 @@ import pytest
 from harness import LONG_AGO, rows, run_once
 
 import drainmark as dm
-from drainmark.jobs.errors import RewindRefused
+from drainmark.jobs.errors import RewindRefused, StoreUnavailable
 from drainmark.jobs.graph.application import build_application
 from drainmark.jobs.runtime.maintenance import input_disposal
+from drainmark.jobs.runtime.scan.folder import identity_of
 from drainmark.orchestration.testing.processing import rewind
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.inputs.disposal import dispose
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("V153")]
 
@@ -56,6 +58,29 @@ def test_files_are_moved_once_the_region_is_checkpointed(tmp_path: Path, workpla
     assert len(rows(workplace, REGION, "lines")) == 2
     with pytest.raises(RewindRefused):
         reset(workplace, plan_reset(workplace, REGION, RewindTarget(to=0)))
+
+
+def test_a_file_is_not_moved_through_a_link_below_the_place(tmp_path: Path) -> None:
+    inbox, done, elsewhere = (tmp_path / name for name in ("inbox", "done", "elsewhere"))
+    add(inbox, "a.txt", "deep/b.txt")
+    elsewhere.mkdir()
+    done.mkdir()
+    (done / "deep").symlink_to(elsewhere)
+    (done / "a.txt").symlink_to(elsewhere / "a.txt")
+    files = [
+        (str(path), identity_of(path.stat()), number)
+        for number, path in enumerate((inbox / "a.txt", inbox / "deep/b.txt"))
+    ]
+
+    def moved() -> int:
+        return dispose(files, objects=None, location=str(inbox), move_to=str(done))  # type: ignore[arg-type]
+
+    with pytest.raises(StoreUnavailable, match="deep is a symbolic link"):
+        moved()
+    assert (left(inbox), left(elsewhere), left(done)) == (["deep/b.txt"], [], ["a.txt.0"])
+    (done / "deep").unlink()
+    assert moved() == 1
+    assert left(done) == ["a.txt.0", "deep/b.txt"]
 
 
 def test_files_are_deleted_when_no_rewind_reaches_them(

@@ -175,7 +175,6 @@ DOCUMENTS = {
 @pytest.mark.seed("DX6", "I9", "I11")
 @pytest.mark.parametrize(("kind", "store"), in_stores("plain", "header"))
 def test_records_of_several_lines_are_cut_where_they_end(twice: Twice, kind: str, store: str) -> None:
-    """Spark's own reader reads the whole documents, for comparison."""
     options = {"escape": '"', "header": "true"} if kind == "header" else {}
     head = b"k,n\n" if options else b""
     files = {name: head + content for name, content in DOCUMENTS.items() if not (head and name == "mark")}

@@ -90,7 +90,7 @@ ODD = ("order", "select", "lateral", 'a"b', "a'b; drop table t; --", "a.b", "a\n
        "a\\b", "a,b(c)=d", " a ", "x" * 60)  # fmt: skip
 MAPPED = "TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableDeletionVectors' = 'true')"
 SINKS: dict[str, tuple[Callable[[Sequence[str]], Any], str]] = {
-    "append": (lambda _: dm.DeltaAppend("select"), "lake/select"),
+    "append": (lambda names: dm.DeltaAppend("select", partition_by=names[:2], cluster_by=names[2:]), "lake/select"),
     "upsert": (lambda keys: dm.DeltaUpsert("select", keys=keys), "lake/select"),
     "adopted append": (lambda _: dm.DeltaAppend("select", adopt=True), "lake/select"),
     "adopted upsert": (lambda keys: dm.DeltaUpsert("select", keys=keys, adopt=True), "lake/select"),
@@ -102,9 +102,6 @@ SINKS: dict[str, tuple[Callable[[Sequence[str]], Any], str]] = {
     "csv files": (lambda _: dm.FileSink("{home}/select"), "files/home/select"),
     "json files": (lambda _: dm.FileSink("{home}/select", format="json"), "files/home/select"),
 }
-
-OFTEN = ("upsert", "postgresql append", "csv files")
-"""The sinks of the default run: a table, a database, and files."""
 
 
 @pytest.fixture
@@ -138,12 +135,23 @@ def named(inbox: Path, names: Sequence[str], *targets: Any) -> Opened:
     return Opened(reference="select", plan=plan, params=Params(), overrides={})
 
 
+SMALL, LARGE = 1 << 30, 0
+OFTEN = (("upsert", LARGE), ("postgresql append", SMALL), ("csv files", SMALL))
+"""The sinks of the default run, and how they get their rows: a table, a database, and files."""
+
+
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=() if kind in OFTEN else pytest.mark.slow) for kind in SINKS]
+    ("kind", "small_group_bytes"),
+    [
+        pytest.param(kind, way, marks=() if (kind, way) in OFTEN else pytest.mark.slow)
+        for kind in SINKS
+        for way in (SMALL, LARGE)
+    ],
 )
 def test_names_that_are_sql_are_names_in_every_sink_and_after_a_rewind(
-    shop: Workplace, tmp_path: Path, kind: str
+    shop: Workplace, tmp_path: Path, kind: str, small_group_bytes: int
 ) -> None:
+    shop.settings = shop.settings.model_copy(update={"small_group_bytes": small_group_bytes})
     target, table = SINKS[kind]
     names = ODD[3:6] if kind.startswith("adopted") else ODD
     if kind.startswith("adopted"):

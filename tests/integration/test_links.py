@@ -16,13 +16,14 @@ import pytest
 import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.lines.line_format import inspect
 from drainmark.jobs.operators.sources.slices import SliceLimit
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.scan.folder import IS_LINK
 from drainmark.jobs.runtime.scan.folder_listing import FolderListing
 from drainmark.jobs.runtime.scan.index import ScanLimits
 from drainmark.jobs.runtime.scan.scanner import scan_once
+from drainmark.jobs.tasks.file_ranges import InputFile
+from drainmark.jobs.tasks.read_files import read_here
 from drainmark.orchestration.discovery.scan_recording import record_scan
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.verbs import backfill
@@ -166,14 +167,16 @@ def test_where_links_are_followed_what_is_no_file_of_a_disk_is_quarantined(run_a
     time.sleep(0.6)  # such a file is as old as the first look at it, so it needs time to settle
     result.run()
     assert [row["value"] for row in result.sink("o")] == ["mine"]
-    assert ["more than the 0 bytes of its size" in row["reason"] for row in result.quarantine()] == [True]
+    assert ["more than its 0 bytes" in row["reason"] for row in result.quarantine()] == [True]
     assert result.status["state"] != "HALTED"
 
 
 def test_more_than_its_size_says_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.data").symlink_to("/proc/self/status")
-    verdict = inspect(tmp_path / "x.data", Expected(format="text", columns=None), tmp_path / "cleaned")
-    assert "more than the 0 bytes of its size" in str(verdict.refused)
+    file = InputFile(number=1, path=str(tmp_path / "x.data"), size=0)
+    found = read_here([file], Expected(format="text", columns=None))
+    assert "more than its 0 bytes" in str(found.verdicts[1].refused)
+    assert not found.rows.tables
 
 
 @pytest.mark.parametrize("place", ["named", "glob", "deep glob", "folder", "literal"])

@@ -160,7 +160,7 @@ RESCUED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, An
             "b": [("b", 2, '{"x":1}'), ("c", 3, None)],
             "c": [("d", 4, '{"at":"2026-01-01T12:00:00.000000Z"}'), ("e", 5, None)],
             "d": [("f", 6, '{"all":["2026-01-01T12:00:00.000000Z"]}'), ("g", 7, None)],
-            "e": [("h", 8, json.dumps({"x": 1, "at": UNREAD}, separators=(",", ":")))],
+            "e": [("h", 8, '{"at":"1969-01-01T12:00:00.000001Z","x":1}')],
         },
     ),
 }

@@ -70,7 +70,7 @@ def refusing(read: Any) -> None:
 
 @pytest.fixture(params=["small group", "large group"])
 def sized(request: pytest.FixtureRequest, tmp_path: Path, engine: SparkEngine) -> Iterator[Workplace]:
-    """Yield a home in which groups come back by Arrow, and one in which Spark writes them."""
+    """Yield a home in which this process reads the files of a group, and one in which tasks do."""
     limits = {} if request.param == "small group" else {"small_group_bytes": 0}
     place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, **limits))
     place.use_engine(engine)
@@ -105,7 +105,7 @@ def refused(workplace: Workplace, inbox: Path) -> list[tuple[Any, ...]]:
 def test_refused_rows_have_file_place_and_reason_and_are_counted(
     sized: Workplace, tmp_path: Path, kind: str, group: int
 ) -> None:
-    """This process parses CSV, Spark parses JSON: record numbers are the same, and all results in any grouping."""
+    """CSV and JSON: record numbers are the same, and all results in any grouping."""
     inbox = tmp_path / "inbox"
     write(inbox, kind)
     reports = run_once(sized, opened(inbox, refusing, **(CSV if kind == "csv" else JSON)), max_group=group)

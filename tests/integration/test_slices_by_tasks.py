@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from ports import free_ports
 
 import drainmark as dm
-from drainmark.jobs.errors import BadInput, Halted, StoreUnavailable
+from drainmark.jobs.errors import BadInput, DrainmarkError, Halted, StoreUnavailable
 from drainmark.jobs.operators.sources import database_source
 from drainmark.jobs.runtime.input import row_slices
 from drainmark.jobs.tasks import slice_shares
@@ -106,12 +106,31 @@ def test_a_value_that_does_not_fit_halts_in_the_same_words(
     given = database(tmp_path, range(5), name="")
     database(tmp_path, [5])
     with pytest.raises(Halted) as caught:
-        ran(run_app, reading(schema="id bigint, name bigint"), tmp_path, **given, **size)
+        ran(run_app, reading(schema="id bigint, name bigint", on_bad="halt"), tmp_path, **given, **size)
     unfit = caught.value.__cause__
     assert isinstance(unfit, BadInput)
-    said = "Failed to parse string: 'p0' as a scalar of type int64"
-    assert unfit.message == f"query:people#0..5: column 'name' does not fit int64: {said}"
+    said = "the row with id 5: column 'name': 'p0' is no bigint"
+    assert unfit.message.startswith(f"query:people#0..5: 'people': row 4: {said}")
     assert unfit.operator == "people"
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE], ids=["small", "large"])
+def test_rows_with_bad_cells_are_in_the_quarantine_with_their_cursor(
+    run_app: RunApp, tmp_path: Path, shares: list[int], size: dict[str, int]
+) -> None:
+    given = database(tmp_path, range(5), name="")
+    database(tmp_path, [5])
+    database(tmp_path, [6], name="")
+    result = ran(run_app, reading(schema="id bigint, name bigint"), tmp_path, **given, **size)
+    assert [row[3] for row in told(result)] == [1, 2, 3, 4, 6]
+    (bad,) = result.quarantine()
+    assert (bad["position"], bad["raw"]) == (4, '{"id": "5", "name": "p0"}')
+    assert bad["reason"].startswith("the row with id 5: column 'name': 'p0' is no bigint")
+
+
+def test_a_column_that_no_cell_is_a_value_of_is_refused(run_app: RunApp, tmp_path: Path) -> None:
+    with pytest.raises(DrainmarkError, match="column 'name'"):
+        ran(run_app, reading(schema="id bigint, name array<int>"), tmp_path, **database(tmp_path, [1]))
 
 
 def test_a_database_that_is_away_for_tasks_is_waited_for(

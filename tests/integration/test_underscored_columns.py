@@ -1,11 +1,14 @@
-"""Columns with an underscore, as in exports of MongoDB, Splunk or ArangoDB; operators use other names internally."""
+"""Columns of any name: with an underscore, as in exports of MongoDB, Splunk or ArangoDB, with points, quotes, brackets.
+
+Operators use other names internally, and quote those of the author; a small group and a large one give the same.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -42,20 +45,56 @@ class Seen:
     rows: int = 0
 
 
-def lines(sign: str, file: int) -> str:
+NUMBER = "n"
+ROLES = ("id", "time", "then", NUMBER, *TEXTS)
+ODD = (
+    "a.b",
+    "it's",
+    'say "x"',
+    "100%",
+    "[0]",
+    "select",
+    "größe",
+    "$",
+    "a/b",
+    "x.y.z",
+    "#",
+    "-",
+    "1st",
+    "#.id",
+    "n:m",
+    "?",
+)
+"""Beginnings of names; the rest is the role, so that no two are the same."""
+
+
+def named(sign: str) -> dict[str, str]:
+    """Return names that begin with a sign; a number has a plain one."""
+    return {role: role if role == NUMBER else f"{sign}{role}" for role in ROLES}
+
+
+def odd(shift: int) -> dict[str, str]:
+    """Return an odd name for each role; each shift gives other kinds to the keys and times."""
+    return {role: f"{ODD[(place + shift) % len(ODD)]}{role}" for place, role in enumerate(ROLES)}
+
+
+def quoted(name: str) -> str:
+    return f"`{name}`"
+
+
+def lines(of: Mapping[str, str], file: int) -> str:
     """Return three rows; ids and times repeat in later files."""
     found = []
     for row in range(ROWS):
         number = file * ROWS + row
-        texts = {f"{sign}{name}": f"{name}-{number % 5}" for name in TEXTS}
+        texts = {of[name]: f"{name}-{number % 5}" for name in TEXTS}
         time = f"2026-03-01T00:{file:02d}:{row:02d}Z"
-        found.append({f"{sign}id": f"id-{number % 4}", f"{sign}time": time, "n": number, **texts})
+        found.append({of["id"]: f"id-{number % 4}", of["time"]: time, of["n"]: number, **texts})
     return "".join(f"{json.dumps(row)}\n" for row in found)
 
 
-def declared(sign: str, tables: Sequence[str]) -> Callable[[], None]:
-    """Return an application over columns that all begin with this sign."""
-    of = {name: f"{sign}{name}" for name in ("id", "time", *TEXTS)}
+def declared(of: Mapping[str, str], tables: Sequence[str]) -> Callable[[], None]:
+    """Return an application over columns with these names."""
 
     def packed(data):  # no type hints: Spark would infer from them how to call it
         return gzip.compress(data.encode(), mtime=0)
@@ -66,8 +105,9 @@ def declared(sign: str, tables: Sequence[str]) -> Callable[[], None]:
         return state, pa.table({**first, of["what"]: pa.array([str(state.rows)])})
 
     def declare() -> None:
-        texts_ddl = ", ".join(f"{of[name]} string" for name in TEXTS)
-        schema = f"{of['id']} string, {of['time']} timestamp, n bigint, {texts_ddl}"
+        texts_ddl = ", ".join(f"{quoted(of[name])} string" for name in TEXTS)
+        n = quoted(of["n"])
+        schema = f"{quoted(of['id'])} string, {quoted(of['time'])} timestamp, {n} bigint, {texts_ddl}"
 
         @dm.consistent(trigger="operator-driven")
         @dm.source(dm.DirectoryScan(path="inbox", pattern="*.json", format="json", schema=schema))
@@ -77,18 +117,18 @@ def declared(sign: str, tables: Sequence[str]) -> Callable[[], None]:
         rows = dm.functor(lambda events: events.drop("source_file"), name="all_rows", inputs=[events])
 
         def some(name: str, *columns: str) -> Any:
-            wanted = ["_sequence_id", "_position", of["id"], *columns]
+            wanted = ["_sequence_id", "_position", *map(quoted, (of["id"], *columns))]
             return dm.functor(lambda rows: rows.select(*wanted), name=name, inputs=[rows])
 
         left = some("lefts", of["time"], *(of[name] for name in TEXTS[::2]))
-        right = some("rights", *(of[name] for name in TEXTS[1::2]), "n")
+        right = some("rights", *(of[name] for name in TEXTS[1::2]), of["n"])
         timed = dm.functor(
-            lambda rights: rights.withColumn(f"{sign}then", F.timestamp_seconds(F.col("n") * 20 + 1772323200)),
+            lambda rights: rights.withColumn(of["then"], F.timestamp_seconds(F.col(n) * 20 + 1772323200)),
             name="timed", inputs=[right],
         )  # fmt: skip
-        split = cache(lambda: dm.split(rows, outputs={"odd": "n % 2 = 1"}, otherwise="even", name="parts"))
+        split = cache(lambda: dm.split(rows, outputs={"odd": f"{n} % 2 = 1"}, otherwise="even", name="parts"))
         zipped = cache(lambda: dm.functor(
-            lambda rows: rows.withColumn(of["text"], F.udf(packed, "binary")(F.col(of["text"]))),
+            lambda rows: rows.withColumn(of["text"], F.udf(packed, "binary")(F.col(quoted(of["text"])))),
             name="zipped", inputs=[rows],
         ))  # fmt: skip
         texts = cache(
@@ -107,10 +147,10 @@ def declared(sign: str, tables: Sequence[str]) -> Callable[[], None]:
             "met": lambda: dm.join(left, right, on=[of["id"]], left_window=2, right_window=2, name="met"),
             "met_in_time": lambda: dm.join(
                 left, timed, on=[of["id"]], left_window=MINUTE, right_window=MINUTE, left_time=of["time"],
-                right_time=f"{sign}then", name="met_in_time",
+                right_time=of["then"], name="met_in_time",
             ),
             "met_by_time": lambda: dm.join(
-                left, timed, on=[of["id"]], within=(-MINUTE, MINUTE), left_time=of["time"], right_time=f"{sign}then",
+                left, timed, on=[of["id"]], within=(-MINUTE, MINUTE), left_time=of["time"], right_time=of["then"],
                 lateness=600, how="left", name="met_by_time",
             ),
             "paired": lambda: dm.pair(left, right, key=of["id"], name="paired"),
@@ -118,12 +158,12 @@ def declared(sign: str, tables: Sequence[str]) -> Callable[[], None]:
             "even": lambda: split()["even"],
             "marked": lambda: dm.functor(
                 lambda marked: marked.withColumnRenamed("_punctuation", "mark"),
-                inputs=[dm.punctor(rows, "n % 3 = 1", keys=[of["id"]], name="to_mark")], name="marked",
+                inputs=[dm.punctor(rows, f"{n} % 3 = 1", keys=[of["id"]], name="to_mark")], name="marked",
             ),
             "watched": lambda: dm.dynamic_filter(rows, some("watch"), on=[of["id"]], name="watched"),
             "sorted": lambda: dm.sort(rows, by=[of["id"]], name="in_order"),
             "summed": lambda: dm.aggregate(
-                rows, keys=[of["is_new"]], values={"n": dm.sum("n"), "latest": dm.last(of["last"])}, name="summed"
+                rows, keys=[of["is_new"]], values={"n": dm.sum(of["n"]), "latest": dm.last(of["last"])}, name="summed"
             ),
             "slid": lambda: dm.aggregate(
                 rows, keys=[of["id"]], values={"rows": dm.count(), "most": dm.max(of["what"])},
@@ -131,7 +171,7 @@ def declared(sign: str, tables: Sequence[str]) -> Callable[[], None]:
             ),
             "counted": lambda: dm.custom(
                 seen, keys=[of["id"]], state=Seen, batch="arrow", inputs=[rows], name="counted",
-                output=f"{of['id']} string, {of['what']} string, {of['bucket']} string",
+                output=", ".join(f"{quoted(of[name])} string" for name in ("id", "what", "bucket")),
             ),
             "unpacked": lambda: dm.decompress(zipped(), of["text"], codec="gzip", name="unpacked"),
             "parsed": lambda: dm.parse(texts(), of["text"], format="json", schema=texts_ddl, name="parsed"),
@@ -142,12 +182,17 @@ def declared(sign: str, tables: Sequence[str]) -> Callable[[], None]:
     return declare
 
 
-def found(run_app: Callable[..., Result], sign: str, tables: Sequence[str], size: int) -> dict[str, list[str]]:
-    files = {f"{number}.json": lines(sign, number) for number in range(FILES)}
-    result = run_app(declared(sign, tables), files, max_group=size)
+def found(
+    run_app: Callable[..., Result], of: Mapping[str, str], tables: Sequence[str], size: int, **settings: Any
+) -> dict[str, list[str]]:
+    files, role_of = (
+        {f"{number}.json": lines(of, number) for number in range(FILES)},
+        {n: role for role, n in of.items()},
+    )
+    result = run_app(declared(of, tables), files, max_group=size, settings=settings)
     return {
         table: sorted(
-            repr(sorted((name.removeprefix(sign), value) for name, value in row.items() if name != "source_file"))
+            repr(sorted((role_of.get(name, name), value) for name, value in row.items() if name != "source_file"))
             for row in result.sink(table)
         )
         for table in tables
@@ -157,9 +202,20 @@ def found(run_app: Callable[..., Result], sign: str, tables: Sequence[str], size
 @pytest.mark.seed("V140")
 @pytest.mark.parametrize("tables", [SAMPLE, pytest.param(TABLES, marks=pytest.mark.slow)], ids=["sample", "all"])
 def test_columns_with_an_underscore_are_the_users(run_app: Callable[..., Result], tables: Sequence[str]) -> None:
-    usual, odd = found(run_app, "of_", tables, FILES), found(run_app, "_", tables, 2)
-    assert odd == usual
+    usual = found(run_app, named("of_"), tables, FILES)
+    assert found(run_app, named("_"), tables, 2) == usual
+    assert found(run_app, odd(0), tables, FILES, small_group_bytes=0) == usual, "names with points, in a large group"
     assert [table for table, rows in usual.items() if not rows] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{"small_group_bytes": 1 << 30}, {"small_group_bytes": 0}], ids=["small", "large"])
+@pytest.mark.parametrize("shift", [1, 6, 11])
+@pytest.mark.seed("B09")
+def test_columns_of_any_name_are_the_users_in_any_group(
+    run_app: Callable[..., Result], shift: int, settings: dict[str, int]
+) -> None:
+    assert found(run_app, odd(shift), TABLES, 2, **settings) == found(run_app, named("of_"), TABLES, FILES)
 
 
 def test_a_column_that_a_state_has_already_is_named_with_the_way_out(run_app: Callable[..., Result]) -> None:

@@ -219,7 +219,8 @@ def parse(files: Files) -> Files:
 def parse_null(files: Files) -> Files:
     def made(row: Row) -> list[Row]:
         n, user = row["n"], str(row["user"])
-        return [{"x": row["x"], "pn": None if n in (0, 1) else n, "pu": None if n == 0 else user}]
+        bad = n in (0, 1)
+        return [{"x": row["x"], "pn": None if bad else n, "pu": None if bad else user}]
 
     return each(files, made)
 

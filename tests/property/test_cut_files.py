@@ -1,301 +1,429 @@
-"""A file that is judged by ranges gets the verdict of a check of the whole file, wherever it is cut (I9, I10)."""
+"""The law of the reader: a file gives the same rows, bad records and refusal in whatever way it is read (I9, I10, I12).
+
+By the definition alone, with the quick parsers, by ranges wherever it is cut, together with other small files, and by
+tasks. Limits are so low that some bytes reach them.
+"""
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import DecimalType, IntegerType, StringType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+from reads import Read, input_file, parsed, read, rows_of
 
-from drainmark.jobs.formats import csv_dialect
-from drainmark.jobs.formats.bad_records import Caps, FileVerdict
+from drainmark.jobs.formats import bad_records, csv_dialect, json_records
+from drainmark.jobs.formats.bad_records import CAPS, Caps
+from drainmark.jobs.formats.csv import CsvLines
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.lines import line_format, line_ranges, record_ranges
-from drainmark.jobs.formats.lines.arrow_parser import can_parse, parse_lines
-from drainmark.jobs.formats.lines.line_format import inspect, numbered_records
-from drainmark.jobs.formats.lines.line_ranges import RangeFacts, RangeJudge, numbered_records_in, verdict_of
-from drainmark.jobs.formats.lines.record_ranges import RecordJudge, edge_facts, quoted_at
+from drainmark.jobs.formats.json import JsonLines
+from drainmark.jobs.formats.lines import content as contents_of_files
+from drainmark.jobs.formats.lines import line_ranges, record_ranges
+from drainmark.jobs.formats.lines.record_ranges import EdgeFacts, quoted_at
+from drainmark.jobs.formats.text import TextLines
+from drainmark.jobs.tasks import read_files
+from drainmark.jobs.tasks.file_ranges import EdgeTask, FileRange, InputFile, has_cuts, ranges_of
+from drainmark.jobs.tasks.places import LocalPlace
+from drainmark.jobs.tasks.read_files import ReadFiles, ReadTask, read_here
 
-SMALL = Caps(piece_bytes=7, line_bytes=24, bad_rows=5, raw_characters=16)
-
-PIECES = [
-    *(b"a", b"b,1", b",", b'"', b'""', b"\\", b'\\"', b"1", b"1.25", b"12:34", b"#", b" ", b"k,n", b"K,N"),
-    *(b"\n", b"\n", b"\r\n", b"\r", b"\0", b"\xff", "é€".encode(), b"\xef\xbb\xbf", b"\xff\xfe"),
-    *(
-        b'{"k":"a"}',
-        b'{"k":"b","n":1}',
-        b'{"K":1}',
-        b"{",
-        b"}",
-        b'{"n":1.25}',
-        b'{"k":"a","x":[1]}',
-        b"[1]",
-        b"NaN",
-        b"x" * 20,
-    ),
-]
-contents = st.builds(
-    lambda head, pieces: head + b"".join(pieces),
-    st.sampled_from([b"", b"", b"k,n\n", b"\xef\xbb\xbf", b"\xef\xbb\xbfk,n\r\n", b"\n \nk,n\n", b"PAR1", b"\xff\xfe"]),
-    st.lists(st.sampled_from(PIECES), max_size=24),
-)
-columns = st.sampled_from(
-    [
-        (("k", StringType()), ("n", IntegerType())),
-        (("k", StringType()), ("n", DecimalType(4, 1))),
-        (("k", TimestampType()), ("n", StringType())),
-    ]
-)
-csv_options = st.fixed_dictionaries(
-    {},
-    optional={
-        "header": st.sampled_from(["true", "false"]),
-        "quote": st.sampled_from(['"', "'", "\0"]),
-        "escape": st.sampled_from(["\\", '"']),
-        "sep": st.sampled_from([",", ";", "||"]),
-        "comment": st.just("#"),
-    },
-)
-policies = st.sampled_from([None, "rescue", "quarantine", "halt"])
-declared = st.one_of(
-    st.just(Expected(format="text", columns=None)),
-    st.builds(lambda found, options: Expected(format="csv", columns=found, options=options), columns, csv_options),
-    st.builds(lambda found, strict: Expected(format="json", columns=found, strict=strict), columns, st.booleans()),
-    st.builds(lambda found, policy: Expected(format="json", columns=found, on_schema=policy), columns, policies),
-)
-cuts = st.sets(st.integers(1, 120), max_size=6)
-
-
-@dataclass
-class Held:
-    """Bytes in memory that ranges can read."""
-
-    content: bytes
-
-    @property
-    def size(self) -> int:
-        return len(self.content)
-
-    def read(self, start: int, end: int) -> bytes:
-        return self.content[start:end]
+SMALL = Caps(
+    piece_bytes=7, line_bytes=40, document_bytes=160, bad_rows=5, raw_characters=16, columns=6, json_depth=3,
+    json_values=8,
+)  # fmt: skip
+MODULES = (bad_records, contents_of_files, csv_dialect, json_records, line_ranges, record_ranges, read_files)
+QUICK = (CsvLines, JsonLines, TextLines)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_caps() -> Iterator[None]:
-    """Set the limits of pieces, lines and bad rows so low that texts of some bytes reach them."""
+    """Set all limits so low that texts of some bytes reach them."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (line_format, line_ranges, record_ranges):
-            patch.setattr(module, "CAPS", SMALL)
+        limit(patch, SMALL)
+        patch.setattr(read_files, "_JOINED_FILE_BYTES", SMALL.line_bytes)
+        patch.setattr(read_files, "_JOINED_BYTES", 3 * SMALL.line_bytes)
         yield
 
 
-def ranges_of(content: bytes, at: set[int]) -> list[tuple[int, int]]:
-    bounds = [0, *sorted(cut for cut in at if cut < len(content)), len(content)]
-    return list(itertools.pairwise(bounds))
+def limit(patch: pytest.MonkeyPatch, caps: Caps) -> None:
+    for module in MODULES:
+        patch.setattr(module, "CAPS", caps)
 
 
-def by_ranges(content: bytes, expected: Expected, at: set[int], **given: Any) -> list[RangeFacts]:
-    lines = expected.lines
-    assert lines is not None
-    return [
-        RangeJudge(expected=expected, lines=lines, **given).judge(Held(content), start, end)
-        for start, end in ranges_of(content, at)
-    ]
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("files")
 
 
-def at_once(content: bytes, expected: Expected, folder: Path) -> tuple[FileVerdict, list[bytes]]:
-    """Return the verdict on a whole file, and its good records."""
-    path, cleaned = folder / "file.data", folder / "cleaned.data"
-    path.write_bytes(content)
-    cleaned.unlink(missing_ok=True)
-    verdict = inspect(path, expected, cleaned)
-    if verdict.refused is not None:
-        return verdict, []
-    assert expected.lines is not None
-    if verdict.cleaned is None:
-        found = [text for _, text in numbered_records(path, expected, expected.lines)]
-    else:
-        is_one = expected.lines.records_test(expected)
-        found = [line.rstrip(b"\r\n") for line in cleaned.read_bytes().splitlines(keepends=True) if is_one(line)]
-        found = found[expected.header is not None :]
-    return replace(verdict, cleaned=None, records=len(found)), found
+# --- contents and declarations ------------------------------------------------------------------------------------
 
-
-@settings(max_examples=400, deadline=None)
-@given(content=contents, expected=declared, at=cuts)
-def test_ranges_come_to_the_verdict_on_the_whole_file(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes, expected: Expected, at: set[int]
-) -> None:
-    wanted, records = at_once(content, expected, tmp_path_factory.getbasetemp())
-    left: list[tuple[int, list[bytes]]] = []
-    facts = by_ranges(content, expected, at, leave=lambda place, found: left.append((place, found)), sends_all=True)
-    verdict = verdict_of(facts)
-    if verdict is None:
-        assert expected.header is not None
-        return
-    assert (verdict.refused, verdict.is_schema) == (wanted.refused, wanted.is_schema)
-    if verdict.refused is None:
-        assert (verdict.bad, verdict.records) == (wanted.bad, wanted.records)
-        assert [record for _, found in left for record in found] == records
-        assert [place for place, _ in left] == sorted({place for place, _ in left})
-
-
-@settings(max_examples=100, deadline=None)
-@given(content=contents, expected=declared, at=cuts)
-def test_lines_have_the_numbers_that_they_have_in_the_whole_file(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes, expected: Expected, at: set[int]
-) -> None:
-    wanted, _ = at_once(content, expected, tmp_path_factory.getbasetemp())
-    verdict = verdict_of(by_ranges(content, expected, at))
-    if wanted.refused is not None or verdict is None:
-        return
-    assert expected.lines is not None
-    before, found = 0, []
-    for start, end in ranges_of(content, at):
-        numbered = list(numbered_records_in(Held(content), start, end, expected, expected.lines))
-        found += [(before + number, text) for number, text in numbered if text is not None]
-        before += len(numbered)
-    path = tmp_path_factory.getbasetemp() / "file.data"
-    assert found == list(numbered_records(path, expected, expected.lines))
-
-
-@settings(max_examples=200, deadline=None)
-@given(content=contents, expected=declared, at=cuts)
-def test_what_arrow_parses_of_ranges_and_what_is_left_to_spark_are_the_good_records_in_their_order(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes, expected: Expected, at: set[int]
-) -> None:
-    if not can_parse(expected):
-        return
-    wanted, records = at_once(content, expected, tmp_path_factory.getbasetemp())
-    places: dict[int, int] = {}
-
-    def parse(place: int, lines: bytes, count: int) -> int | None:
-        table = parse_lines(7, place, lines, count, expected)
-        if table is None:
-            return None
-        position = table["_position"].to_pylist()
-        assert position == [{"block": place, "row": row} for row in range(table.num_rows)]
-        places[place] = table.num_rows
-        return int(table.num_rows)
-
-    def leave(place: int, found: list[bytes]) -> None:
-        assert place not in places
-        places[place] = len(found)
-
-    facts = by_ranges(content, expected, at, parse=parse, leave=leave, sends_all=True)
-    verdict = verdict_of(facts)
-    if verdict is None or verdict.refused is not None:
-        return
-    assert (verdict.bad, verdict.records) == (wanted.bad, len(records))
-    assert sum(places.values()) == len(records)
-
-
-@settings(max_examples=200, deadline=None)
-@given(content=contents, expected=declared, at=cuts)
-def test_a_sample_of_the_bad_records_begins_with_the_first_and_counts_all(
-    content: bytes, expected: Expected, at: set[int]
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(line_ranges, "_SENT_CHARACTERS", 3)
-        some = by_ranges(content, expected, at)
-    everything = by_ranges(content, expected, at, sends_all=True)
-    for sample, whole in zip(some, everything, strict=True):
-        assert sample.bad == whole.bad[: len(sample.bad)]
-        assert bool(sample.bad) == bool(whole.bad)
-        assert sample.bad_count == whole.bad_count == len(whole.bad)
-
-
-# --- records of several lines -------------------------------------------------------------------------------------
-
-QUOTED = [
-    *(
-        b"a",
-        b"b",
-        b",",
-        b",",
-        b'"',
-        b'"',
-        b'"a\nb"',
-        b'""',
-        b"\\",
-        b'\\"',
-        b"'",
-        b" ",
-        b"1.25",
-        b"\n",
-        b"\n",
-        b"\r\n",
-        b"\r",
-    ),
-    *(b'"a\r\nb",1\n', b'1,"x"\n', b"\0", b"\xff", "é".encode()),
+COMMON = [
+    *(b"a", b"b,1", b",", b",", b'"', b'"', b'""', b"\\", b'\\"', b"'", b"1", b"1.25", b"#", b" ", b"\t", b";", b"NA"),
+    *(b"\n", b"\n", b"\n", b"\r\n", b"\r\n", b"\r", b"\0", b"\xff", "é€".encode(), b"\xef\xbb\xbf", b"x" * 20),
 ]
-documents = st.builds(
-    lambda head, pieces: head + b"".join(pieces),
-    st.sampled_from([b"", b"", b"k,n\n", b"k,n\r\n", b"\xef\xbb\xbf"]),
-    st.lists(st.sampled_from(QUOTED), max_size=24),
-)
-document_options = st.fixed_dictionaries(
-    {"multiline": st.just("true")},
-    optional={
-        "header": st.sampled_from(["true", "false"]),
-        "quote": st.sampled_from(['"', "'", "\0"]),
-        "escape": st.sampled_from(["\\", '"', ""]),
-    },
-)
+OF_CSV = [b"a,1\n", b'"a",1\n', b'"a""b",2\r\n', b'"a\nb",1\n', b'"a\r\nb",1\n', b"2024-01-01,x\n", b"k,n\n", b"K,N\n"]
+OF_JSON = [
+    *(b'{"k":"a"}', b'{"k":"b","n":1}\n', b'{"K":1}', b"{", b"}", b"[", b"]", b'{"n":1.25}\n', b'{"n":1.0}', b"NaN"),
+    *(
+        b'{"k":"a","x":[1]}\n',
+        b'{"k":{"a": 1}}\n',
+        b'{"k":[[[1]]]}',
+        b'{"k":"\\ud800"}',
+        b'{"n":1e-400}',
+        b'{"k":"\\ud83d\\ude00","n":1}\n',
+        b"{}\n",
+    ),
+]
+OF_JSON.append(b'{"k":"\\ud83d\\ude00","n":1}\n')
+HEADS = [b"", b"", b"k,n\n", b"\xef\xbb\xbf", b"\xef\xbb\xbfk,n\r\n", b"\n \nk,n\n", b"n,k\n", b"PAR1", b"\xff\xfe"]
 
 
-def records_by_ranges(content: bytes, expected: Expected, at: set[int]) -> tuple[FileVerdict | None, list[bytes]]:
-    data, ranges = Held(content), ranges_of(content, at)
-    edges = [edge_facts(data, start, end, expected) for start, end in ranges]
-    begins = quoted_at(edges)
-    if not isinstance(begins, list):
-        return begins, []
-    line_end = next((edge.line_end for edge in edges if edge.line_end), "")
-    left: list[tuple[int, list[bytes]]] = []
-    facts = [
-        RecordJudge(expected=expected, leave=lambda place, found: left.append((place, found)), line_end=line_end).judge(
-            data, start, end, is_quoted=is_quoted
-        )
-        for (start, end), is_quoted in zip(ranges, begins, strict=True)
+def contents(pieces: Sequence[bytes]) -> st.SearchStrategy[bytes]:
+    parts = st.lists(st.sampled_from([*COMMON, *pieces, *pieces]), max_size=20)
+    return st.builds(lambda head, found: head + b"".join(found), st.sampled_from(HEADS), parts)
+
+
+COLUMNS = st.sampled_from(
+    [
+        (("k", StringType()), ("n", IntegerType())),
+        (("k", StringType()), ("n", DecimalType(4, 1))),
+        (("k", TimestampType()), ("n", StringType())),
+        (("k", StringType()),),
     ]
-    assert [place for place, _ in left] == sorted({place for place, _ in left})
-    return verdict_of(facts), [record for _, found in left for record in found]
+)
+ENCODING = st.sampled_from(["UTF-8", "UTF-16", "UTF-16LE", "ISO-8859-1", "US-ASCII"])
+DIALECT: dict[str, st.SearchStrategy[str]] = {
+    "header": st.sampled_from(["true", "TRUE", "false"]),
+    "quote": st.sampled_from(['"', "'", "\0", ""]),
+    "escape": st.sampled_from(["\\", '"', ""]),
+    "sep": st.sampled_from([",", ";", "\\t", " "]),
+    "nullvalue": st.sampled_from(["NA", "1", " "]),
+    "ignoretrailingwhitespace": st.sampled_from(["true", "false"]),
+}
+OF_LINES = {
+    "comment": st.just("#"),
+    "sep": st.sampled_from([",", ";", "\\t", " ", "||", ",,"]),
+    "ignoreleadingwhitespace": st.sampled_from(["true", "false"]),
+}
 
 
-@settings(max_examples=400, deadline=None)
-@given(content=documents, found=columns, options=document_options, at=cuts)
-def test_records_of_several_lines_are_those_of_the_whole_document(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes, found: Any, options: dict[str, str], at: set[int]
-) -> None:
-    expected = Expected(format="csv", columns=found, options=options)
-    path = tmp_path_factory.getbasetemp() / "document.data"
+def options(**optional: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, str]]:
+    return st.fixed_dictionaries({}, optional=optional)
+
+
+def fixed(found: st.SearchStrategy[dict[str, str]], **given: str) -> st.SearchStrategy[dict[str, str]]:
+    return found.map(lambda each: {**each, **given})
+
+
+LINE_ENDS = st.sampled_from([";", "\n", "\r\n", ",1", "}"])
+CSV_OPTIONS = st.one_of(
+    options(**{**DIALECT, **OF_LINES}),
+    options(**{**DIALECT, **OF_LINES}),
+    fixed(options(**DIALECT), multiline="true"),
+    fixed(options(**DIALECT), multiline="true"),
+    options(**{**DIALECT, **OF_LINES}, encoding=ENCODING),
+    fixed(options(**DIALECT, encoding=ENCODING), multiline="true"),
+    options(**{**DIALECT, **OF_LINES}, linesep=LINE_ENDS, encoding=ENCODING),
+)
+JSON_OPTIONS = st.one_of(
+    options(allownofields=st.just("TRUE")),
+    options(encoding=ENCODING),
+    fixed(options(encoding=ENCODING), multiline="true"),
+    options(encoding=ENCODING, linesep=LINE_ENDS),
+)
+TEXT_OPTIONS = st.one_of(
+    st.just(dict[str, str]()),
+    options(encoding=ENCODING),
+    options(encoding=ENCODING, linesep=LINE_ENDS),
+    fixed(options(encoding=ENCODING), wholetext="TRUE"),
+)
+POLICIES = st.sampled_from([None, None, "rescue", "quarantine", "halt"])
+CASES = st.one_of(
+    st.tuples(contents([]), st.builds(Expected, format=st.just("text"), columns=st.none(), options=TEXT_OPTIONS)),
+    *2 * [
+        st.tuples(
+            contents(OF_CSV),
+            st.builds(Expected, format=st.just("csv"), columns=COLUMNS, options=CSV_OPTIONS, on_schema=POLICIES),
+        )
+    ],
+    st.tuples(
+        contents(OF_JSON),
+        st.builds(
+            Expected,
+            format=st.just("json"),
+            columns=COLUMNS,
+            options=JSON_OPTIONS,
+            on_schema=POLICIES,
+            rounding=st.sampled_from([None, "half_up"]),
+        ),
+    ),
+)  # fmt: skip
+CUTS = st.sets(st.integers(1, 120), max_size=6)
+
+
+# --- the ways -----------------------------------------------------------------------------------------------------
+
+
+def by_the_definition(path: Path, expected: Expected) -> Read:
+    with pytest.MonkeyPatch.context() as patch:
+        for lines in QUICK:
+            patch.setattr(lines, "parse_quickly", lambda *given: None)
+        patch.setattr(read_files, "_JOINED_FILE_BYTES", -1)
+        return read(path, expected)
+
+
+def with_others(path: Path, expected: Expected, others: Sequence[bytes]) -> list[Read]:
+    """Return what comes of a file among others, and of those."""
+    files = [input_file(path)]
+    for number, content in enumerate(others, 8):
+        other = path.with_name(f"other{number}.data")
+        other.write_bytes(content)
+        files.append(input_file(other, number))
+    found = read_here(files, expected)
+    verdicts = [(file.number, found.verdicts[file.number]) for file in files]
+    return [Read(rows=rows_of(found.rows.tables, *each), verdict=each[1]) for each in verdicts]
+
+
+def cut_at(file: InputFile, expected: Expected, cuts: set[int]) -> list[FileRange]:
+    whole = ranges_of(file, expected, 2**40)
+    size = Path(file.path).stat().st_size
+    if not has_cuts(expected) or not file.path.endswith(".data") or not size:
+        return whole
+    bounds = itertools.pairwise([0, *sorted(cut for cut in cuts if 0 < cut < size), size])
+    return [FileRange(file=file, start=start, end=end) for start, end in bounds]
+
+
+def answers(task: Any, shares: int) -> list[Any]:
+    batch = pa.RecordBatch.from_pydict({"id": [*range(shares)]})
+    return [json.loads(text) for found in task(iter([batch])) for text in found.column(0).to_pylist()]
+
+
+def by_tasks(path: Path, expected: Expected, cuts: set[int]) -> Read:
+    """Read a file as tasks do, each range in a share of its own."""
+    ranges = cut_at(input_file(path), expected, cuts)
+    if expected.is_multiline and len(ranges) > 1:
+        edges = [each["edges"] for each in answers(EdgeTask(shares=(tuple(ranges),), expected=expected), 1)]
+        begins = quoted_at([EdgeFacts(**each) for each in edges])
+        ranges = [replace(each, is_quoted=is_quoted) for each, is_quoted in zip(ranges, begins, strict=True)]
+    place = LocalPlace(str(path.with_name("rows")), is_kept=False)
+    told = answers(ReadTask(shares=tuple((each,) for each in ranges), expected=expected, place=place), len(ranges))
+    found = [read_files._Answer(facts=line_ranges.facts_of(each["answers"][0]["facts"])) for each in told]
+    for each, answer in zip(ranges, found, strict=True):
+        if answer.facts.is_sample:
+            (more,) = answers(ReadTask(shares=((each,),), expected=expected, place=None), 1)
+            answer.facts.bad = line_ranges.facts_of(more["answers"][0]["facts"]).bad
+    joined = ReadFiles()
+    joined.join([ranges], iter(found), expected)
+    tables = [pq.read_table(place.opened(file["name"])) for each in told for file in each["written"]]
+    return Read(rows=rows_of(tables, 7, joined.verdicts[7]), verdict=joined.verdicts[7])
+
+
+def require_same(found: Read, wanted: Read) -> None:
+    assert found.verdict == wanted.verdict
+    assert found.rows == wanted.rows
+
+
+# --- the law ------------------------------------------------------------------------------------------------------
+
+TEXT = Expected(format="text", columns=None)
+
+
+def is_readable(expected: Expected) -> bool:
+    return expected.reads.cannot_read(expected) is None
+
+
+BLANK_NULL = Expected(format="csv", columns=(("k", StringType()),), options={"nullvalue": " "})
+KINDS = Expected(format="json", columns=(("k", StringType()),), on_schema="halt")
+LONG = Expected(format="csv", columns=(("k", StringType()), ("n", StringType())), options={"multiline": "true"})
+
+
+@settings(max_examples=250)
+@given(case=CASES, cuts=CUTS)
+@example(case=(b"a\n \nb\n", BLANK_NULL), cuts=set())  # a line of blanks is no record, whatever null is
+@example(case=(b"x\n" * 6 + b'{"k":"a","z":1}\n', KINDS), cuts={8})  # the kind that halts is behind the cap
+def test_a_file_gives_the_same_wherever_it_is_cut(folder: Path, case: tuple[bytes, Expected], cuts: set[int]) -> None:
+    content, expected = case
+    path = folder / "file.data"
     path.write_bytes(content)
-    wanted = inspect(path, expected, path.with_suffix(".cleaned"))
-    verdict, records = records_by_ranges(content, expected, at)
-    text = content.removeprefix(b"\xef\xbb\xbf").decode(errors="replace")
-    if verdict is None:
-        is_odd = b"\r" in content or any(not line.strip() for line in text.splitlines())
-        assert is_odd or expected.header is not None
+    if not is_readable(expected):
         return
-    assert (verdict.refused is None, verdict.is_schema) == (wanted.refused is None, wanted.is_schema)
-    if verdict.refused is None:
-        whole = [record.encode() for record in csv_dialect.records_of(text, expected.dialect)]
-        if text.partition("\n")[0].endswith("\r"):  # then the parser turns line ends within quotes into line feeds
-            whole = [record.replace(b"\r\n", b"\n") for record in whole]
-        assert records == whole[expected.header is not None :]
-        assert verdict.records == len(records)
+    wanted = by_the_definition(path, expected)
+    require_same(read(path, expected), wanted)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(line_ranges, "_SENT_CHARACTERS", 3)  # a task sends a sample of the bad records first
+        found = by_tasks(path, expected, cuts)
+    if found != wanted:
+        assert has_header_behind(content, expected, min(cuts)), (found, wanted)
+        assert found.refused is not None, "the only difference: the first range must have the header"
 
 
-@settings(max_examples=100, deadline=None)
-@given(content=documents, found=columns, options=document_options, at=cuts)
-def test_cuts_decide_nothing_of_a_document(content: bytes, found: Any, options: dict[str, str], at: set[int]) -> None:
-    expected = Expected(format="csv", columns=found, options=options)
-    once, cut = records_by_ranges(content, expected, set()), records_by_ranges(content, expected, at)
-    is_same = once == cut or (once[0] is not None and cut[0] is None and expected.header is not None)
-    assert is_same or (once[0] is not None and once[0].refused is not None and cut[0] is not None and cut[0].refused)
+def has_header_behind(content: bytes, expected: Expected, cut: int) -> bool:
+    mark = b"\xef\xbb\xbf"
+    first = content.removeprefix(mark)[: max(1, cut - len(mark) if content.startswith(mark) else cut)]
+    assert expected.lines is not None
+    return expected.header is not None and not any(map(expected.lines.record_test(expected), first.splitlines()))
+
+
+@settings(max_examples=100)
+@example(case=(b"a\xff\n", TEXT), others=[b"b\n"])
+@given(case=CASES, others=st.lists(contents(OF_CSV), min_size=1, max_size=3))
+def test_a_file_gives_the_same_among_others(
+    folder: Path, case: tuple[bytes, Expected], others: Sequence[bytes]
+) -> None:
+    content, expected = case
+    path = folder / "file.data"
+    path.write_bytes(content)
+    if not is_readable(expected):
+        return
+    for each, written in zip(with_others(path, expected, others), (content, *others), strict=True):
+        path.write_bytes(written)
+        require_same(each, by_the_definition(path, expected))
+
+
+PACKED = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".zst": lambda content: pa.compress(content, "zstd", asbytes=True),
+}
+
+
+@settings(max_examples=60)
+@given(case=CASES, suffix=st.sampled_from([*PACKED]))
+def test_a_compressed_file_gives_what_its_content_gives(
+    folder: Path, case: tuple[bytes, Expected], suffix: str
+) -> None:
+    content, expected = case
+    if not is_readable(expected):
+        return
+    plain, packed = folder / "file.data", folder / f"file{suffix}"
+    plain.write_bytes(content)
+    packed.write_bytes(PACKED[suffix](content))
+    wanted = by_the_definition(plain, expected)
+    require_same(read(packed, expected), wanted)
+    require_same(by_tasks(packed, expected, set()), wanted)
+
+
+def test_a_record_beyond_the_cap_is_refused_wherever_its_last_piece_ends(folder: Path) -> None:
+    for lines in range(1, 8):
+        path = folder / "file.data"
+        path.write_bytes(b'"' + lines * (b"x" * 29 + b"\n") + b"x" * 29 + b'",1\n')
+        is_long = path.stat().st_size > SMALL.document_bytes
+        assert str(read(path, LONG).refused).startswith("has a record of more than" if is_long else "None")
+
+
+CORPORA = Path(__file__).parents[3] / "shared" / "data" / "badinput"
+
+
+@pytest.mark.skipif(not CORPORA.exists(), reason="the corpora of bad input are not here")
+def test_hostile_files_of_others_give_the_same_wherever_they_are_cut(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit(monkeypatch, replace(CAPS, piece_bytes=5000))
+    texts = (("k", StringType()), ("n", StringType()))
+    found = [path for path in CORPORA.rglob("*") if path.is_file() and path.stat().st_size < 300_000]
+    assert len(found) > 300
+    for original in found:
+        path, is_json = folder / "file.data", original.suffix == ".json"
+        path.write_bytes(original.read_bytes())
+        options = {"multiline": str(path.stat().st_size % 2 == 0)}
+        expected = Expected(format="json" if is_json else "csv", columns=texts, options=options)
+        size, wanted = path.stat().st_size, by_the_definition(path, expected)
+        assert read(path, expected) == wanted, original
+        assert by_tasks(path, expected, {size // 3 + 1, size // 2 + 1, size - 1}) == wanted, original
+
+
+# --- Parquet ------------------------------------------------------------------------------------------------------
+
+ROW = st.fixed_dictionaries(
+    {
+        "n": st.none() | st.integers(-9, 9),
+        "t": st.none() | st.sampled_from([b"", b"text", b"\xff"]),
+        "l": st.none() | st.lists(st.none() | st.fixed_dictionaries({"a": st.integers(0, 255)}), max_size=3),
+    }
+)
+ROW_TYPES = pa.schema([("n", pa.int64()), ("t", pa.binary()), ("l", pa.list_(pa.struct([("a", pa.uint8())])))])
+IN_GROUPS = Expected(
+    format="parquet",
+    columns=[
+        ("n", LongType()),
+        ("t", StringType()),
+        ("l", ArrayType(StructType().add("a", ByteType()))),
+    ],
+)
+
+
+def parquet_of(groups: Sequence[Sequence[dict[str, Any]]], **options: Any) -> bytes:
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, ROW_TYPES, write_page_checksum=True, **options) as writer:
+        for rows in groups:
+            writer.write_table(pa.Table.from_pylist(list(rows), schema=ROW_TYPES))
+    return sink.getvalue()
+
+
+def as_bytes(text: str | None) -> bytes | None:
+    return text.encode() if text is not None else None
+
+
+def is_good(row: dict[str, Any]) -> bool:
+    return row["t"] != b"\xff" and all(part is None or part["a"] < 128 for part in row["l"] or ())
+
+
+@settings(max_examples=80)
+@given(
+    groups=st.lists(st.lists(ROW, max_size=4), max_size=6),
+    cuts=st.sets(st.floats(0, 1), max_size=6),
+    version=st.sampled_from(["1.0", "2.0"]),
+    damage=st.none() | st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)),
+)
+def test_a_parquet_file_gives_the_same_wherever_it_is_cut(
+    folder: Path,
+    groups: Sequence[Sequence[dict[str, Any]]],
+    cuts: set[float],
+    version: str,
+    damage: tuple[float, int] | None,
+) -> None:
+    content = bytearray(parquet_of(groups, data_page_version=version))
+    if damage is not None:
+        content[int(damage[0] * len(content))] ^= damage[1]
+    path = folder / "file.data"
+    path.write_bytes(content)
+    wanted = read(path, IN_GROUPS)
+    require_same(by_tasks(path, IN_GROUPS, {int(cut * len(content)) for cut in cuts}), wanted)
+    if damage is None and sum(not is_good(row) for row in itertools.chain(*groups)) <= SMALL.bad_rows:
+        assert wanted.refused is None
+        rows = list(itertools.chain(*groups))
+        assert [{**row, "t": as_bytes(row["t"])} for row in wanted.rows] == [row for row in rows if is_good(row)]
+        assert [bad.position for bad in wanted.bad] == [at for at, row in enumerate(rows, 1) if not is_good(row)]
+
+
+def test_each_row_group_is_in_the_range_of_its_first_byte(folder: Path) -> None:
+    """So the tasks of a file share its work; a range without a first byte has none, and reads only the footer."""
+    path, rows = folder / "file.data", [[{"n": number, "t": None, "l": None}] for number in range(5)]
+    path.write_bytes(parquet_of(rows))
+    metadata = pq.read_metadata(path)
+    firsts = [metadata.row_group(number).column(0).dictionary_page_offset for number in range(5)]
+    for (number, first), end in zip(enumerate(firsts), [*firsts[1:], path.stat().st_size], strict=True):
+        assert [part.rows["n"].to_pylist() for part in parsed(path, IN_GROUPS, first, end)] == [[number]]
+        assert not [*parsed(path, IN_GROUPS, first + 1, end)]
+    whole = input_file(path)
+    assert len(ranges_of(whole, IN_GROUPS, 100)) == -(-path.stat().st_size // 100)

@@ -167,7 +167,6 @@ def test_a_list_in_the_environment_that_is_no_json_is_a_usage_error(
         ('lease_seconds = "secret"', "lease_seconds must be a number →"),
         ('max_group_triggers = "secret"', "max_group_triggers must be a whole number →"),
         ("max_group_triggers = 0", "max_group_triggers must be greater than or equal to 1 →"),
-        ('s3_reader = "secret"', "s3_reader must be 'auto', 'spool' or 's3a' →"),
         ('spark = "secret one"', "spark must be auto, in-process, resident, a master URL, or sc://host:port →"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Files of lines: inspected before Spark reads them, whole or by ranges, and parsed here if they are plain."""
+"""Files of lines: their content, their records, and ranges of large ones that are read by several tasks."""

@@ -1,50 +1,37 @@
-"""Ranges of a file with one record per line: each is judged without the others, and the facts give a verdict.
+"""Ranges of a file of lines: each is read without the others, and the facts of all of them give a verdict.
 
 A line belongs to the range in which it begins; a line that crosses a cut is read to its end. Line numbers count from
 the beginning of the range, and are added up once the facts of all ranges are known. So many tasks can read a file of
-any size, each holds only a few pieces of it, and the verdict is the same as that of a look at the whole file.
+any size, each holds only a few pieces of it, and the rows and the verdict are the same as those of one range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.formats.bad_records import (
-    CAPS,
-    BadRecord,
-    FileVerdict,
-    OtherColumns,
-    Refused,
-    too_many,
-)
-from drainmark.jobs.formats.format import Expected, Lines, lines_in
-from drainmark.jobs.formats.lines.line_format import (
+from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict, OtherColumns, Refused, too_many
+from drainmark.jobs.formats.format import Expected, Lines, no_collection
+from drainmark.jobs.formats.lines.content import (
     UTF8_MARK,
-    content_of,
+    Readable,
+    fault_of_text,
     is_utf8,
+    read_whole,
     refuse_by_mark,
-    require_short_line,
-    separate,
+    separated,
+    whole_lines,
 )
+from drainmark.jobs.formats.lines.record_ranges import whole_records
 
-_STEP_BYTES = 64 * 1024
-"""Bytes that are read first beyond a range, to the end of the line that crosses the cut; then twice as many."""
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-_HEAD_BYTES = 8
+    from drainmark.jobs.formats.parsed import Parsed
+
 _SENT_CHARACTERS = 1024 * 1024
 """Characters of the texts of bad records that go with the facts of a range; further ones are sent only on request."""
-
-
-class Readable(Protocol):
-    """Bytes that are read by position."""
-
-    @property
-    def size(self) -> int: ...
-
-    def read(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` (inclusive) to `end` (exclusive); fewer at the end of the data."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,260 +39,239 @@ class RangeFacts:
     """The findings in one range.
 
     Attributes:
-        lines: number of lines that begin in it; of records, if a record may have several lines.
-        records: number of good ones. If they are only judged, blank lines and comments may be included.
-        parsed: number of the records that became rows.
+        lines: number of lines that begin in it; of records, if records are not lines.
+        records: number of good ones, each a row.
         bad: the bad records, or at least the first ones; positions count from 1 in the range.
         bad_count: number of bad records; the count stops once it is above `CAPS.bad_rows`.
         refused: why nothing of the file is to be read, as far as this range shows.
         is_schema: it is refused because its columns differ from the declared ones.
         awaits_header: the header was not in the range.
-        fault: number of the first record that Spark would change, and how; the file is then refused.
-        is_undecided: only Spark's own reader can find the records.
     """
 
     lines: int = 0
     records: int = 0
-    parsed: int = 0
     bad: list[BadRecord] = field(default_factory=list)
     bad_count: int = 0
     refused: str | None = None
     is_schema: bool = False
     awaits_header: bool = False
-    fault: tuple[int, str] | None = None
-    is_undecided: bool = False
 
     @property
     def is_sample(self) -> bool:
         """Say whether there are more bad records than `bad` has."""
         return len(self.bad) < self.bad_count
 
-
-Parse = Callable[[int, bytes, int], int | None]
-"""Callback that gets the place of good lines, the lines, and the upper bound (inclusive) of their records. It makes
-rows of all of them and returns the number of rows, or None if only Spark can parse them."""
-
-Leave = Callable[[int, list[bytes]], object]
-"""Callback that gets the place of good lines, and the records among them without line ends, for Spark to parse."""
+    def refuse(self, refused: Refused) -> None:
+        """Note why nothing of the file is to be read."""
+        self.refused, self.is_schema = str(refused), isinstance(refused, OtherColumns)
 
 
 @dataclass(slots=True, kw_only=True)
-class RangeJudge:
-    """The judge of one range; used once.
+class RangeReader:
+    """The reader of one range; used once.
 
     Attributes:
-        parse, leave: take the good lines; without them, the lines are only judged.
         sends_all: all bad records go into the facts.
+        is_quoted: the range begins within quotes; only if records may have several lines.
     """
 
     expected: Expected
     lines: Lines
-    parse: Parse | None = None
-    leave: Leave | None = None
     sends_all: bool = False
+    is_quoted: bool = False
     facts: RangeFacts = field(default_factory=RangeFacts)
     _sent: int = 0
 
-    def judge(self, data: Readable, start: int, end: int) -> RangeFacts:
-        """Judge the lines that begin from `start` (inclusive) to `end` (exclusive).
+    def read(self, data: Readable, start: int, end: int) -> Iterator[tuple[int, pa.Table]]:
+        """Yield (place, rows) of the records that begin from `start` (inclusive) to `end` (exclusive).
+
+        When the iteration ends, `facts` is complete.
 
         Raises:
             OSError: the range cannot be read.
         """
-        facts = self.facts
-        facts.awaits_header = start == 0 and self.expected.header is not None
+        self.facts.awaits_header = start == 0 and self.expected.header is not None
         try:
-            for place, piece in whole_lines(data, start, end):
-                self._judge(place, self._less_header(piece) if facts.awaits_header else piece)
-                if facts.bad_count > CAPS.bad_rows:
-                    break
+            yield from self._rows(data, start, end)
         except Refused as refused:
-            facts.refused, facts.is_schema = str(refused), isinstance(refused, OtherColumns)
-        return facts
+            self.facts.refuse(refused)
+
+    def _rows(self, data: Readable, start: int, end: int) -> Iterator[tuple[int, pa.Table]]:
+        records = self._records(data, start, end)
+        if records is not None:
+            parts = ((place, self._of_records(found)) for place, found in records)
+        else:
+            parts = ((place, self._of_lines(piece)) for place, piece in whole_lines(data, start, end))
+        for place, rows in parts:
+            if rows is not None and rows.num_rows:
+                yield place, rows
+            if self.facts.bad_count > CAPS.bad_rows:
+                return
+
+    def _records(self, data: Readable, start: int, end: int) -> Iterator[tuple[int, list[bytes]]] | None:
+        """Yield (place, records) of content whose records are not lines; return None if they are."""
+        expected = self.expected
+        if expected.is_whole_text:
+            whole = read_whole(data)
+            return iter([(0, [whole] if whole else [])])
+        if expected.line_end is not None:
+            return separated(data, expected.line_end)
+        if not expected.is_multiline:
+            return None
+        if self.lines.has_documents:
+            return self._documents(data)
+        return whole_records(data, start, end, expected.dialect, is_quoted=self.is_quoted)
+
+    def _documents(self, data: Readable) -> Iterator[tuple[int, list[bytes]]]:
+        whole = read_whole(data)
+        if fault := fault_of_text(whole):
+            raise Refused(f"is {fault}" if fault.startswith("not") else fault)
+        yield 0, list(self.lines.documents(whole.decode(), self.expected))
+
+    # --- several small files at once ---------------------------------------------------------------------------------
+
+    def begun(self, content: bytes) -> bytes:
+        """Return the lines of a whole file behind its mark and its header, and count those before.
+
+        Raises:
+            Refused: the file cannot be read.
+        """
+        refuse_by_mark(content)
+        lines = content.removeprefix(UTF8_MARK)
+        if lines.startswith(UTF8_MARK):
+            raise Refused("has two byte order marks")
+        self.facts.awaits_header = self.expected.header is not None
+        return self._less_header(lines) if self.facts.awaits_header else lines
+
+    def count(self, lines: bytes) -> int:
+        """Count whole lines; return their number."""
+        number = _lines_in(lines) if lines else 0
+        self.facts.lines += number
+        return number
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    def _of_lines(self, piece: bytes) -> pa.Table | None:
+        """Return the rows of whole lines, None if there are none."""
+        if self.facts.awaits_header:
+            piece = self._less_header(piece)
+        if not piece:
+            return None
+        found = self.lines.parse_quickly(piece, self.expected) if may_be_quick(piece) else None
+        if found is not None and not found.faults:
+            self.facts.lines += _lines_in(piece)
+            self.facts.records += found.rows.num_rows
+            return found.rows
+        numbered = [*self._numbered(piece)]
+        if found is None:
+            return self._kept(numbered, self.facts.lines + _lines_in(piece))
+        return self._judged(found, numbered, self.facts.lines + _lines_in(piece))
+
+    def _of_records(self, records: Sequence[bytes]) -> pa.Table | None:
+        """Return the rows of records, None if there are none."""
+        is_record, first = self.lines.record_test(self.expected), self.facts.lines
+        numbered = [each for each in enumerate(records, first + 1) if is_record(each[1])]
+        if self.facts.awaits_header and numbered:
+            self.lines.check_header(numbered.pop(0)[1], self.expected)
+            self.facts.awaits_header = False
+        return self._kept(numbered, first + len(records))
 
     def _less_header(self, piece: bytes) -> bytes:
         """Return the lines behind the header; lines before it are no records."""
-        is_one, at = self.lines.records_test(self.expected), 0
+        at, is_record = 0, self.lines.record_test(self.expected)
         for line in piece.splitlines(keepends=True):
             self.facts.lines += 1
             at += len(line)
-            if is_one(line):
-                self.lines.has_header(line, self.expected)
+            if is_record(line):
+                self.lines.check_header(content_of_line(line), self.expected)
                 self.facts.awaits_header = False
                 break
         return piece[at:]
 
-    def _judge(self, place: int, piece: bytes) -> None:
-        if not piece:
-            return
-        first, facts = self.facts.lines, self.facts
-        look = replace(self.expected, parsed_here=True) if self.parse is not None else self.expected
-        found = self._looked_at(piece, look)
-        rows = self._parsed(place, found)
-        if rows is None and look.parsed_here and self.expected.lossless.matters_in_csv:
-            found = self._looked_at(piece, self.expected)  # Arrow refuses a value and names no place
-            rows = self._parsed(place, found)
-        facts.lines = first + lines_in(piece)
-        self._keep(first, found.bad)
-        if rows is not None:
-            facts.parsed += rows
-            facts.records += rows if rows == found.records else self._exact(found.content)
-        elif self.leave is not None:
-            records = self._records_in(found.content)
-            self.leave(place, records)
-            facts.records += len(records)
-        else:
-            facts.records += found.records
+    def _numbered(self, piece: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield (number from 1 in the range, content) of the lines that are records."""
+        is_record = self.lines.record_test(self.expected)
+        for number, line in enumerate(piece.splitlines(keepends=True), self.facts.lines + 1):
+            if is_record(line):
+                yield number, content_of_line(line)
 
-    def _looked_at(self, piece: bytes, expected: Expected) -> _Looked:
-        """Look at lines quickly, and one by one if one may be bad."""
-        records = self._quick(piece, expected)
-        if records is not None:
-            return _Looked(piece, records, is_plain=True)
-        is_one = self.lines.records_test(expected)
-        good: list[bytes] = []
-        found = ((number, line, is_one(line)) for number, line in enumerate(piece.splitlines(keepends=True), 1))
-        count, bad = separate(found, expected, self.lines, good.append)
-        content = b"".join(good)
-        is_plain = bool(bad) and bool(content) and self._quick(content, expected) is not None
-        return _Looked(content, count, bad=bad, is_plain=is_plain)
-
-    def _quick(self, piece: bytes, expected: Expected) -> int | None:
-        return None if 0 in piece or not is_utf8(piece) else self.lines.good_records(piece, expected)
-
-    def _parsed(self, place: int, found: _Looked) -> int | None:
-        return self.parse(place, found.content, found.records) if self.parse and found.is_plain else None
-
-    def _exact(self, content: bytes) -> int:
-        is_one = self.lines.records_test(self.expected)
-        return sum(1 for line in content.splitlines(keepends=True) if is_one(line))
-
-    def _records_in(self, content: bytes) -> list[bytes]:
-        is_one = self.lines.records_test(self.expected)
-        return [content_of(line) for line in content.splitlines(keepends=True) if is_one(line)]
-
-    def _keep(self, before: int, bad: Sequence[BadRecord]) -> None:
-        """Count bad records, and keep them in the facts until their texts are too large to be sent.
+    def _kept(self, numbered: Sequence[tuple[int, bytes]], lines: int) -> pa.Table | None:
+        """Parse records; return the rows of the good ones, and note the others.
 
         Args:
-            before: number of lines in the range before the line at position 1.
+            lines: number of lines in the range up to the last one of these.
         """
-        for record in bad:
-            if not self.facts.is_sample and (self.sends_all or not self.facts.bad or self._sent < _SENT_CHARACTERS):
-                self.facts.bad.append(replace(record, position=before + (record.position or 0)))
+        faults = {place: fault for place, (_, text) in enumerate(numbered) if (fault := fault_of_text(text))}
+        texts = [each for place, each in enumerate(numbered) if place not in faults] if faults else numbered
+        bad = [BadRecord.of(*numbered[place], reason) for place, reason in faults.items()]
+        if not texts:
+            self._note(bad)
+            self.facts.lines = lines
+            return None
+        with no_collection():
+            found = self.lines.parse([text for _, text in texts], self.expected)
+        return self._judged(found, texts, lines, bad)
+
+    def _judged(
+        self, found: Parsed, numbered: Sequence[tuple[int, bytes]], lines: int, bad: Sequence[BadRecord] = ()
+    ) -> pa.Table:
+        """Return the rows of the good records, and note the others."""
+        more = [BadRecord.of(*numbered[place], reason) for place, reason in found.faults.items()]
+        self._note(sorted([*bad, *more], key=lambda record: record.position or 0))
+        rows = found.good
+        self.facts.lines = lines
+        self.facts.records += rows.num_rows
+        return rows
+
+    def _note(self, bad: Sequence[BadRecord]) -> None:
+        """Count bad records, and keep them in the facts until their texts are too large to be sent."""
+        facts = self.facts
+        for record in bad[: CAPS.bad_rows + 1 - facts.bad_count]:
+            if not facts.is_sample and (self.sends_all or not facts.bad or self._sent < _SENT_CHARACTERS):
+                facts.bad.append(record)
                 self._sent += len(record.raw or "")
-            self.facts.bad_count += 1
+            facts.bad_count += 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Looked:
-    """Good lines, the upper bound (inclusive) of their records, the bad records, and whether Arrow may parse lines."""
+def may_be_quick(lines: bytes) -> bool:
+    """Say whether `Lines.parse_quickly` may read lines: they are text, without a mark, which Arrow would drop."""
+    return 0 not in lines and is_utf8(lines) and not lines.startswith(UTF8_MARK)
 
-    content: bytes
-    records: int
-    bad: Sequence[BadRecord] = ()
-    is_plain: bool = False
+
+def content_of_line(line: bytes) -> bytes:
+    """Return a line without its end."""
+    return line.rstrip(b"\r\n")
+
+
+def _lines_in(piece: bytes) -> int:
+    """Count lines, which may end with line feeds, carriage returns or both."""
+    lines = piece.count(b"\n")
+    if b"\r" in piece:
+        lines += piece.count(b"\r") - piece.count(b"\r\n")
+    return lines + (not piece.endswith((b"\n", b"\r")))
 
 
 # --- a file of ranges ---------------------------------------------------------------------------------------------
 
 
-def verdict_of(facts: Sequence[RangeFacts], on_schema: str | None = None) -> FileVerdict | None:
-    """Return the verdict on a file from the facts of its ranges, in their order.
-
-    None if it needs a look at the whole file: the header is not in its first range, or Spark has to read it.
-    """
+def verdict_of(facts: Sequence[RangeFacts], on_schema: str | None = None) -> FileVerdict:
+    """Return the verdict on a file from the facts of its ranges, in their order."""
     bad: list[BadRecord] = []
     lines = count = records = 0
     for found in facts:
         bad += [replace(record, position=lines + (record.position or 0)) for record in found.bad]
         count += found.bad_count
         if count > CAPS.bad_rows:
-            return FileVerdict.of(too_many(bad, on_schema))
+            return FileVerdict.of(too_many(bad[: CAPS.bad_rows + 1], on_schema))
         if found.refused is not None:
             return FileVerdict(refused=found.refused, is_schema=found.is_schema)
-        if found.awaits_header or found.is_undecided:
-            return None
-        if found.fault is not None:
-            number, why = lines + found.fault[0], found.fault[1]
-            return FileVerdict(refused=f"has a record that cannot be read as it is, number {number}: {why}")
         lines += found.lines
         records += found.records
-    return FileVerdict(records=records, is_good=not count, bad=tuple(bad))
+    if facts and facts[0].awaits_header and lines > facts[0].lines:
+        return FileVerdict(refused=f"has no header in its first {facts[0].lines} lines")
+    return FileVerdict(records=records, bad=tuple(bad))
 
 
-def numbered_records_in(
-    data: Readable, start: int, end: int, expected: Expected, lines: Lines
-) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (number from 1 in the range, content) of every line of a range; content is None if it is no record.
-
-    Raises:
-        OSError: the range cannot be read.
-    """
-    number, awaits_header, is_one = 0, start == 0 and expected.header is not None, lines.records_test(expected)
-    for _, piece in whole_lines(data, start, end):
-        for line in piece.splitlines(keepends=True):
-            number += 1
-            is_record = is_one(line)
-            yield number, content_of(line) if is_record and not awaits_header else None
-            awaits_header = awaits_header and not is_record
-
-
-# --- bytes --------------------------------------------------------------------------------------------------------
-
-
-def whole_lines(data: Readable, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (place, lines) of the lines that begin in a range, piece by piece, without a byte order mark.
-
-    Lines end with a line feed, except the file's last one. So no range begins behind a carriage return alone.
-
-    Raises:
-        Refused: the file's first bytes show another format, or a line is too long.
-    """
-    if start == 0:
-        head = data.read(0, min(data.size, _HEAD_BYTES))
-        refuse_by_mark(head)
-        at = len(UTF8_MARK) if head.startswith(UTF8_MARK) else 0
-        end = min(max(end, at + 1), data.size)  # a mark is no line, even if the cut is in it
-    else:
-        found = _line_feed(data, start - 1, end - 1)
-        if found is None:
-            return
-        at = found + 1
-    rest, read = b"", at
-    while read < end and (piece := data.read(read, min(end, read + CAPS.piece_bytes))):
-        read += len(piece)
-        rest += piece
-        cut = rest.rfind(b"\n") + 1
-        if cut:
-            require_short_line(rest)
-            yield at, rest[:cut]
-            at += cut
-            rest = rest[cut:]
-        require_short_line(rest)
-    while rest and (piece := data.read(read, min(data.size, read + _step(rest)))):  # to the end of the last line
-        read += len(piece)
-        cut = piece.find(b"\n") + 1
-        rest += piece[:cut] if cut else piece
-        require_short_line(rest)
-        if cut:
-            break
-    if rest:
-        yield at, rest
-
-
-def _step(rest: bytes) -> int:
-    return max(_STEP_BYTES, min(len(rest), CAPS.piece_bytes))
-
-
-def _line_feed(data: Readable, start: int, end: int) -> int | None:
-    """Return the place of the first line feed from `start` (inclusive) to `end` (exclusive), None if there is none."""
-    while start < end:
-        piece = data.read(start, min(end, start + CAPS.piece_bytes))
-        if not piece:
-            return None
-        found = piece.find(b"\n")
-        if found >= 0:
-            return start + found
-        start += len(piece)
-    return None
+def facts_of(told: Mapping[str, Any]) -> RangeFacts:
+    """Return facts that a task told as JSON."""
+    return RangeFacts(**{**told, "bad": [BadRecord(**record) for record in told["bad"]]})

@@ -1,1 +1,1 @@
-"""Values of declared columns: their texts, and the values that a parser would change or Python cannot hold."""
+"""What a text, a token of JSON or a stored value becomes in a declared column: a value, or a misfit with its reason."""

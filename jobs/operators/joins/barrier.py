@@ -9,7 +9,8 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import OperatorFailed, Violation
-from drainmark.jobs.frames.row_order import payload_of, quoted
+from drainmark.jobs.frames.names import quoted, quoted_name
+from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.declarations import (
     Stream,
@@ -89,7 +90,9 @@ class Barrier(Operator):
         is_whole = " and ".join(f"__row_{index} is not null" for index in indices)
         met = met.selectExpr("*", f"if({is_whole}, greatest({last}), null) as __last")
         columns = [
-            f"__row_{index}.`{name}` as `{name}`" for index, rows in enumerate(waiting) for name in self._payload(rows)
+            f"__row_{index}.{quoted_name(name)} as {quoted_name(name)}"
+            for index, rows in enumerate(waiting)
+            for name in self._payload(rows)
         ]
         tags = (f"__last.{FROM} as {SEQUENCE_ID}", f"__last.{_AT} as {POSITION}")
         output = met.where("__last is not null").selectExpr(*tags, *quoted(self.keys), *columns)

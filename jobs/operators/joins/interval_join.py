@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import OperatorFailed, Violation
-from drainmark.jobs.frames.row_order import payload_of, quoted
+from drainmark.jobs.frames.names import quoted
+from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.operator import KeptState, Measured, Operator, Retention, StepResult

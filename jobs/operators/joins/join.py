@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import OperatorFailed, UsageError, Violation
-from drainmark.jobs.frames.row_order import payload_of, quoted, same
+from drainmark.jobs.frames.names import quoted, quoted_name
+from drainmark.jobs.frames.row_order import payload_of, same
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import duration_of
 from drainmark.jobs.graph.context import Due
@@ -170,7 +171,7 @@ class Join(Operator):
         """Return the new rows of a side: keys, `HELD`, `_at`, `_time` in microseconds, `_row` with the payload."""
         rows = placed(frames, self, port, self.keys)
         column = self._times(side)[0]
-        time = f"unix_micros(cast(`{column}` as timestamp))" if column else "cast(null as bigint)"
+        time = f"unix_micros(cast({quoted_name(column)} as timestamp))" if column else "cast(null as bigint)"
         free = ", ".join(quoted([name for name in payload_of(rows) if name not in (*self.keys, PLACE)]))
         row = f"struct({free})" if free else "cast(null as boolean)"
         return rows.selectExpr(
@@ -197,7 +198,7 @@ class Join(Operator):
             return every.selectExpr("*", f"cast(null as bigint) as {LEAVES}")
         due = f"{_TIME} + {window // dt.timedelta(microseconds=1)} + 1"
         ended = every.join(clocks[side][0], on=F.expr(clock.reaches(f"({due})")), how="left")
-        return ended.selectExpr(*every.columns, f"if({_TIME} is null, {FROM}, {clock.ID}) as {LEAVES}")
+        return ended.selectExpr(*quoted(every.columns), f"if({_TIME} is null, {FROM}, {clock.ID}) as {LEAVES}")
 
     def _asked(
         self, frames: OperatorContext, side: str, sides: Mapping[str, DataFrame], clocks: Clocks
@@ -259,7 +260,7 @@ class Join(Operator):
             f"if(l.{FROM} is not null and ({is_left_last}), l.{_AT}, r.{_AT}) as {POSITION}",
         )
         columns = [
-            f"{alias}.{_ROW}.`{name}` as `{name}`"
+            f"{alias}.{_ROW}.{quoted_name(name)} as {quoted_name(name)}"
             for alias, side in (("l", LEFT), ("r", RIGHT))
             for name in _fields(sides[side])
         ]

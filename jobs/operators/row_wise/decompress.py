@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import Violation
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
@@ -56,7 +57,10 @@ class Decompress(Operator):
         made = frames.once_a_run((self.name, _MADE), self._made)
         every = frames.once(self, placed(frames, self, port).withColumn(_MADE, made))
         tags = [tag for tag in TAGS if tag in rows.columns]
-        columns = [f"{_MADE}.data as `{name}`" if name == self.column else f"`{name}`" for name in payload_of(rows)]
+        columns = [
+            f"{_MADE}.data as {quoted_name(name)}" if name == self.column else quoted_name(name)
+            for name in payload_of(rows)
+        ]
         if self.on_bad == "null":
             return StepResult(every.selectExpr(*tags, *columns))
         bad = every.where(f"{_MADE}.error is not null").selectExpr(
@@ -68,7 +72,7 @@ class Decompress(Operator):
     def _made(self) -> Any:
         codec, limit = self.codec, self.max_bytes
         # a lambda: from type hints Spark would try to infer how to call the function, and warn that it cannot
-        return F.udf(lambda data: _unpacked(data, codec, limit), "data binary, error string")(f"`{self.column}`")
+        return F.udf(lambda data: _unpacked(data, codec, limit), "data binary, error string")(quoted_name(self.column))
 
 
 def _unpacked(data: bytes | None, codec: str, limit: int) -> tuple[bytes | None, str | None]:

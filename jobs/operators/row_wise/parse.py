@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import OperatorFailed, Violation
-from drainmark.jobs.formats.values.text_columns import (
-    BAD,
-    is_changed,
-    literal,
-    no_value,
-    sql_of,
-    struct_of,
-    without_line_end,
-)
-from drainmark.jobs.frames.row_order import payload_of, quoted
+from drainmark.jobs.formats.byte_records import ROW, WHY, TextParser, wrong_options
+from drainmark.jobs.formats.values.grammar import unreadable
+from drainmark.jobs.formats.values.text_columns import literal, without_line_end
+from drainmark.jobs.frames.names import quoted
+from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import Operator, Places, StepResult
@@ -50,10 +44,11 @@ class Parse(Operator):
     schema: str | None = None
     on_bad: str = "quarantine"
     separator: str = ","
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def fingerprint(self) -> Any:
-        facts = [self.column, self.form, self.schema, self.on_bad, self.separator]
-        return {**super().fingerprint(), "parse": facts}
+        facts: list[Any] = [self.column, self.form, self.schema, self.on_bad, self.separator]
+        return {**super().fingerprint(), "parse": [*facts, dict(self.options)] if self.options else facts}
 
     def violations(self, in_region: bool) -> Iterator[Violation]:
         if self.form not in ("csv", "json", "key_value", "line"):
@@ -63,6 +58,17 @@ class Parse(Operator):
             yield self.wrong("PARSE_SCHEMA", message, 'schema="id bigint, at timestamp"; only format="line" has none')
         if self.on_bad not in _POLICIES:
             yield self.wrong("PARSE_ON_BAD", f"on_bad={self.on_bad!r} is not known", " or ".join(_POLICIES))
+        if self.options:
+            yield from self._wrong_options()
+
+    def _wrong_options(self) -> Iterator[Violation]:
+        if self.form not in ("csv", "json"):
+            yield self.wrong("PARSE_OPTIONS", f"format={self.form!r} has no options", "leave options= out")
+            return
+        for name in sorted({"sep", "delimiter"} & {name.lower() for name in self.options}):
+            yield self.wrong("PARSE_OPTIONS", f"the option {name!r} is an argument", "give it as separator=")
+        for message, remedy in wrong_options(self.form, self.options):
+            yield self.wrong("PARSE_OPTIONS", message, remedy)
 
     def step(self, frames: OperatorContext) -> StepResult:
         port = self.inputs[0]
@@ -70,80 +76,61 @@ class Parse(Operator):
         require_columns(self, port, rows, [self.column])
         if self.form == "line":
             return StepResult(self._lines(frames))
-        schema: StructType = frames.once_a_run((self.name, "schema"), lambda: self._schema(rows))
-        struct = self._struct(schema)
-        if self.on_bad == "null" and self.form != "key_value":
-            struct = f"if({self._is_changed(schema)}, null, {struct})"
-        parsed = [f"{struct} as {_PARSED}"]
+        schema, parser = frames.once_a_run((self.name, "parser"), lambda: self._parser(rows))
         if self.on_bad == "null":
-            return StepResult(self._picked(rows.selectExpr("*", *parsed), rows, schema))
-        every = placed(frames, self, port, extra=parsed).selectExpr("*", f"{self._is_bad(schema)} as {BAD}")
-        reason = f"cannot be read as {self.form} with the columns {self.schema}".replace("'", "")
-        bad = every.where(BAD).selectExpr(
+            return StepResult(self._picked(self._parsed(frames, rows, parser), rows, schema))
+        every = placed(frames, self, port, made=lambda rows: self._parsed(frames, rows, parser))
+        is_bad = f"(`{self.column}` is null or {_PARSED}.{WHY} is not null)"
+        bad = every.where(is_bad).selectExpr(
             SEQUENCE_ID,
             f"{PLACE} as position",
             f"make_valid_utf8(cast(`{self.column}` as string)) as raw",
-            f"if(`{self.column}` is null, 'there is no text', '{reason}') as reason",
+            f"coalesce({_PARSED}.{WHY}, 'there is no text') as reason",
         )
-        good = every.where(f"not {BAD}")
+        good = every.where(f"not {is_bad}")
         return StepResult(self._picked(good, rows, schema), bad=bad, bad_halts=self.on_bad == "halt")
 
-    def _schema(self, rows: DataFrame) -> StructType:
+    def _parser(self, rows: DataFrame) -> tuple[StructType, TextParser]:
         from pyspark.sql.types import StructType
 
         schema = StructType.fromDDL(self.schema or "")
         if twice := sorted(set(schema.names) & {name for name in payload_of(rows) if name != self.column}):
-            raise OperatorFailed(
-                f"{self.name!r}: the stream has a column {', '.join(twice)} beside the text",
-                operator=self.name,
-                location=self.location,
-                remedy="rename it in the schema, or drop it in a dm.functor before",
-            )
-        return schema
+            remedy = "rename it in the schema, or drop it in a dm.functor before"
+            raise self._unfit(f"the stream has a column {', '.join(twice)} beside the text", remedy)
+        (kind,) = (field.dataType.simpleString() for field in rows.schema.fields if field.name == self.column)
+        if kind not in ("string", "binary"):
+            remedy = f"make it a text in a dm.functor before: F.col({self.column!r}).cast('string')"
+            raise self._unfit(f"the column {self.column!r} is {kind}, and no text", remedy)
+        for each in schema.fields:
+            if (why := self._unreadable(each.dataType)) is not None:
+                raise self._unfit(f"the column {each.name!r} of the schema cannot be parsed", why)
+        columns = tuple((field.name, field.dataType) for field in schema.fields)
+        options = {name.lower(): str(value) for name, value in self.options.items()}
+        return schema, TextParser(form=self.form, columns=columns, separator=self.separator, options=options)
 
-    def _struct(self, schema: StructType) -> str:
-        """Return the SQL of the columns as a struct; for CSV and JSON it has `BAD`, null if the text can be read."""
-        if self.form == "key_value":
-            parts = f"filter(split(`{self.column}`, '{_regex(self.separator)}'), part -> instr(part, '=') > 0)"
-            pairs = (
-                f"transform({parts}, pair -> struct("
-                "trim(substring_index(pair, '=', 1)) as k, trim(substr(pair, instr(pair, '=') + 1)) as v))"
-            )
-            values = (
-                f"try_element_at(filter({pairs}, pair -> pair.k = {literal(field.name)}), -1).v as `{field.name}`"
-                for field in schema.fields
-            )
-            return f"struct({', '.join(values)})"
-        return struct_of(f"`{self.column}`", self.form, schema, self._options)
+    def _unreadable(self, kind: Any) -> str | None:
+        if self.form != "json" and (kind.typeName() in ("struct", "array", "map")):
+            return f"a {self.form} text has no {kind.typeName()}: declare the column as string"
+        return unreadable(kind)
 
-    @property
-    def _options(self) -> dict[str, str]:
-        return {"sep": self.separator} if self.form == "csv" else {}
+    def _unfit(self, message: str, remedy: str) -> OperatorFailed:
+        return OperatorFailed(f"{self.name!r}: {message}", operator=self.name, location=self.location, remedy=remedy)
 
-    def _is_changed(self, schema: StructType) -> str:
-        return is_changed(f"`{self.column}`", self.form, schema, self._options)
+    def _parsed(self, frames: OperatorContext, rows: DataFrame, parser: TextParser) -> DataFrame:
+        """Return rows with `_PARSED`; this process parses if they are few, and starts no worker."""
+        from pyspark.sql.types import StructField, StructType
 
-    def _is_bad(self, schema: StructType) -> str:
-        if self.form != "key_value":
-            is_misfit = f"`{self.column}` is null or {_PARSED} is null or {_PARSED}.{BAD} is not null"
-            return f"{is_misfit} or {self._is_changed(schema)}"
-        misfits = [
-            f"({_PARSED}.`{field.name}` is not null and {self._typed(field)} is null)" for field in schema.fields
-        ]
-        nothing = " and ".join(f"{_PARSED}.`{field.name}` is null" for field in schema.fields)
-        return f"`{self.column}` is null or ({nothing}) or {' or '.join(misfits)}"
-
-    def _typed(self, field: Any) -> str:
-        value = f"{_PARSED}.`{field.name}`"
-        if self.form != "key_value":
-            return value
-        cast = f"try_cast({value} as {sql_of(field.dataType)})"
-        return f"if({no_value(value, field.dataType)}, null, {cast})"
+        if not frames.is_local(self):
+            return rows.withColumn(_PARSED, parser.column(f"`{self.column}`"))
+        table = frames.collect(self, rows)
+        parsed = parser(table[self.column].combine_chunks())
+        schema = StructType([*rows.schema.fields, StructField(_PARSED, parser.kind)])
+        return frames.local(table.append_column(_PARSED, parsed), schema)
 
     def _picked(self, parsed: DataFrame, rows: DataFrame, schema: StructType) -> DataFrame:
         tags = [tag for tag in TAGS if tag in rows.columns]
         free = [name for name in payload_of(rows) if name != self.column]
-        columns = [f"{self._typed(field)} as `{field.name}`" for field in schema.fields]
+        columns = [f"{_PARSED}.{ROW}.{name} as {name}" for name in quoted(schema.names)]
         return parsed.selectExpr(*tags, *quoted(free), *columns)
 
     def _lines(self, frames: OperatorContext) -> DataFrame:
@@ -155,10 +142,6 @@ class Parse(Operator):
         found = rows.where(f"length(`{self.column}`) > 0").selectExpr(SEQUENCE_ID, PLACE, *free, lines)
         position = f"struct({PLACE} as block, cast(_line_number as bigint) as row) as {POSITION}"
         return found.selectExpr(SEQUENCE_ID, position, *free, "line")
-
-
-def _regex(text: str) -> str:
-    return re.escape(text).replace("\\", "\\\\").replace("'", "\\'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +187,7 @@ def parse(
     schema: str | None = None,
     on_bad: Literal["quarantine", "null", "halt"] = "quarantine",
     separator: str = ",",
+    options: Mapping[str, str] | None = None,
     name: str | None = None,
 ) -> Stream:
     """Declare that a text is parsed into columns: `dm.parse(lines, "value", format="json", schema="id bigint")`.
@@ -211,14 +195,15 @@ def parse(
     The columns of the schema replace the text; the other columns of the stream stay.
 
     Args:
-        column: the text column.
+        column: the text column, a string or binary.
         format: `csv`, one record per row; `json`, one object per row; `key_value`, `a=1,b=2` (the last value of
             a key that is there twice; a missing key, or one without `=`, is null); `line`, one row per line, in the
             column `line`.
         schema: DDL of the columns; none for `line`.
         on_bad: the treatment of a row with a text that is null, or does not fit: the row goes to the region's
-            quarantine with its number in the stream; its unreadable columns are null; or the region halts.
+            quarantine with its number in the stream and the reason; all its columns are null; or the region halts.
         separator: of CSV fields, or of the pairs of `key_value`.
+        options: of CSV and JSON as for `DirectoryScan`, such as `{"dateFormat": "dd.MM.yyyy"}`.
         name: the operator's name; `<stream>_parsed` by default.
 
     Example:
@@ -234,6 +219,7 @@ def parse(
         schema=schema,
         on_bad=on_bad,
         separator=separator,
+        options=dict(options or {}),
     )
     return declare(operator, frame)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from drainmark.jobs.errors import Location, UsageError, Violation
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.row_order import places_in
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
@@ -101,7 +102,7 @@ class Sink(Operator):
             return rows.selectExpr(SEQUENCE_ID, *names)
         payload = F.struct(*names) if names else F.struct(F.lit(True).alias("present"))
         by = F.struct(*places_in(rows.columns), F.to_json(payload))
-        keys = [f"`{key}`" for key in self.keys]
+        keys = [quoted_name(key) for key in self.keys]
         last = rows.groupBy(SEQUENCE_ID, *keys).agg(F.max_by(payload, by).alias("_last"))
         return last.select(*keys, *(f"_last.{name}" for name in names), SEQUENCE_ID)
 
@@ -158,13 +159,13 @@ def sink(stream: StreamLike, target: Target, *, name: str | None = None) -> Stre
 def _without_empty(rows: DataFrame, names: Sequence[str]) -> DataFrame:
     """Return rows with null instead of empty texts in some columns: the log of a table cannot tell the two apart."""
     kinds = dict(rows.dtypes)
-    texts = {name: F.nullif(F.col(f"`{name}`"), F.lit("")) for name in names if kinds.get(name) == "string"}
+    texts = {name: F.nullif(F.col(quoted_name(name)), F.lit("")) for name in names if kinds.get(name) == "string"}
     return rows.withColumns(texts) if texts else rows
 
 
 def visible_columns(columns: Sequence[str]) -> list[str]:
     """Return the columns of a stream that a table shows, quoted: all except the tags."""
-    return [f"`{name}`" for name in columns if name not in TAGS]
+    return [quoted_name(name) for name in columns if name not in TAGS]
 
 
 def is_table_name(text: str) -> bool:

@@ -148,6 +148,11 @@ class Replayable(ABC):
     def columns(self, reach: Reach) -> str | pa.Schema:
         """Return the columns of the rows, as DDL or as an Arrow schema."""
 
+    @property
+    def parsed(self) -> tuple[str, str] | None:
+        """Return the format of the files or records of a slice and the DDL of their columns; None for none."""
+        return None
+
     @abstractmethod
     def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         """Return the next slice after a position; None if there is no new input.
@@ -200,6 +205,16 @@ class RowSlices(Replayable):
     def records(self) -> Records | None:
         """Return the parser for the rows as read; None if they have the source's columns already."""
         return None
+
+    @property
+    def on_bad_cells(self) -> str | None:
+        """Return "quarantine" or "halt" if the rows are cells of a database (`cell_values`); None if they are not."""
+        return None
+
+    @property
+    def parsed(self) -> tuple[str, str] | None:
+        records = self.records
+        return (records.format, records.schema) if records is not None and records.schema is not None else None
 
     @abstractmethod
     def read(self, piece: Slice, reach: Reach) -> Iterator[pa.RecordBatch]:

@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from drainmark.jobs.errors import InputChanged, StoreUnavailable
+from drainmark.jobs.errors import InputChanged, StoreRefused, StoreUnavailable
 from drainmark.jobs.operators.sources.contract import Connections, Reach, RowSlices, Workers
+from drainmark.jobs.operators.sources.database_cells import cells_of
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
 if TYPE_CHECKING:
@@ -19,16 +20,26 @@ if TYPE_CHECKING:
 __all__ = ["DatabaseSource"]
 
 _ROW_BYTES = 256
-_ROWS_AT_ONCE = 5000
+_POLICIES = ("quarantine", "halt")
 _LAST: dict[type, Any] = {int: 2**63 - 1, dt.datetime: dt.datetime.fromisoformat("9999-12-31 23:59:59")}
 """The largest value of a cursor, by type: for a query that needs an upper bound. Texts have no largest value: a
 database may order another text above any text."""
 
 _UP_TO = re.compile(r"<=\s*:upto\b")
+_COUNTS = (
+    "select count(*), sum(case when cursor_value = :upto then 1 else 0 end),"
+    " max(case when cursor_value < :upto then cursor_value end) from ({}) as counted_rows"
+)
 _ACROSS_ROWS = re.compile(
     r"\b(?:distinct|group\s+by|over|limit|offset|fetch|top|union|except|intersect)\b|(?:^|\()\s*with\b", re.IGNORECASE
 )
 """Words in a query with which a row may depend on other rows of its range: parts of the range may give other rows."""
+
+_AFTER = re.compile(r"([\w.\"`]+)\s*>\s*:after\b")
+_SHOWN_NULLS = 1000
+_BELOW, _TIES, _NULLS, _LATE = "below", "ties", "nulls", "late"
+"""Of a position: the cursor before its own, the rows above that one, the rows without a cursor. Of a slice: rows that
+were not there when the slice before was found, below its end or at it."""
 
 _FORM, _TEXT = "form", "text"
 """Marks a position: the database gave a time as text, as SQLite does; only the same text compares like the column."""
@@ -45,9 +56,10 @@ class DatabaseSource(RowSlices):
     The cursor is bound as the database gave it. If the database compares it differently, so that no row is in the range
     that ends with its own largest value, the region halts.
 
-    Rows have to appear in the order of the cursor: a row that is committed late, below the end of a range that was
-    found, is never read. If several writers fill a sequence at once, read with a delay:
-    `where at < now() - interval …`.
+    Rows have to appear in the order of the cursor: a row that is committed late, with a cursor below the end of a range
+    that was found or equal to it, is not read. The history says so if such rows have the last cursor of the range, and
+    a reset to the state before reads them. A row whose cursor is null is never read; the history says how many
+    there are. If several writers fill a sequence at once, read with a delay: `where at < now() - interval …`.
 
     If a group is larger than `small_group_bytes`, tasks read the rows. Each task reads a range of the cursor of bounded
     size, in a transaction of its own, and takes the URL from its own environment. The run reads the rows of a smaller
@@ -63,6 +75,8 @@ class DatabaseSource(RowSlices):
         schema: DDL of the query's columns.
         rows: rows in each trigger; more only if several rows have the last value of the cursor.
         start: the cursor before the first row: 0, a `datetime`, or a text.
+        on_bad: the treatment of a row with a cell that is no value of its column: it goes to the region's quarantine,
+            which names column and cursor, or the region halts.
 
     Example:
         # drainmark.toml: [databases]
@@ -87,6 +101,11 @@ class DatabaseSource(RowSlices):
     schema: str = ""
     rows: int = 10_000
     start: int | str | dt.datetime = 0
+    on_bad: Literal["quarantine", "halt"] = "quarantine"
+
+    @property
+    def on_bad_cells(self) -> str:
+        return self.on_bad
 
     def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
         if "://" in self.database:
@@ -104,6 +123,8 @@ class DatabaseSource(RowSlices):
             yield "QUERY_ROWS", f"rows={self.rows!r} is no number of rows", "give a whole number from 1 up"
         if isinstance(self.start, bool) or not isinstance(self.start, int | str | dt.datetime):
             yield "START", f"start={self.start!r} is no value of a cursor", "0, a datetime, or a text"
+        if self.on_bad not in _POLICIES:
+            yield "ON_BAD", f"on_bad={self.on_bad!r} is unknown", f"one of {', '.join(_POLICIES)}"
 
     def fingerprint(self) -> Any:
         return {"query": self.query, "cursor": self.cursor, "schema": self.schema}
@@ -123,21 +144,46 @@ class DatabaseSource(RowSlices):
         with self._connected(reach) as connection:
             last = f"select max(cursor_value) from ({above} order by {self.cursor} limit :most) as first_rows"  # noqa: S608
             given = connection.execute(_text(last), most).scalar()
+            late = self._late(connection, found, after)
             if given is None:
-                return None
+                return None if after is None or not late else _without_rows(after, late)
             end = self._position(given)
             upto = self._value(end)
-            count = f"select count(*) from ({found}) as counted_rows"  # noqa: S608
-            number = int(connection.execute(_text(count), {"after": begin, "upto": upto}).scalar_one())
+            bounds = {"after": begin, "upto": upto}
+            number, ties, below = connection.execute(_text(_COUNTS.format(found)), bounds).one()
             if not number or upto == begin:
                 if connection.execute(_text(last), most).scalar() != given:
                     return None  # deleted in between: the next scan finds other rows
                 raise self._passed_over(begin, upto)
-        return Slice(start=after, end=end, size_bytes=max(1, number * _ROW_BYTES), facts={"rows": number})
+            place = self._position(below) if below is not None else after
+            nulls = self._without_cursor(connection)
+        told = {_LATE: late} if late else {}
+        if nulls > (after or {}).get(_NULLS, 0):
+            told[_NULLS] = nulls
+        end = {**end, _BELOW: _bare(place), _TIES: int(ties), **({_NULLS: nulls} if nulls else {})}
+        return Slice(start=after, end=end, size_bytes=max(1, number * _ROW_BYTES), facts={"rows": int(number), **told})
+
+    def _late(self, connection: Any, found: str, after: Position | None) -> int:
+        """Return how many rows more than when it was found there are between a position and the cursor before it."""
+        if after is None or _TIES not in after:
+            return 0
+        bounds = {"after": self._value(after[_BELOW]), "upto": self._value(after)}
+        number = connection.execute(_text(f"select count(*) from ({found}) as counted_rows"), bounds).scalar_one()  # noqa: S608
+        return max(0, int(number) - int(after[_TIES]))
+
+    def _without_cursor(self, connection: Any) -> int:
+        """Return the number of rows whose cursor is null, up to a bound; 0 if the query does not show how to ask."""
+        nulls = _AFTER.sub(r"\1 is null", _UP_TO.sub(" is null", self.query))
+        if ":after" in nulls or ":upto" in nulls:
+            return 0
+        some = (
+            f"select count(*) from (select 1 as one from ({_bare_query(nulls)}) as r limit {_SHOWN_NULLS}) as some_rows"  # noqa: S608
+        )
+        return int(connection.execute(_text(some)).scalar_one())
 
     @contextmanager
     def _connected(self, reach: Connections) -> Iterator[Any]:
-        from sqlalchemy.exc import OperationalError
+        from sqlalchemy.exc import DBAPIError, OperationalError
 
         try:
             with reach.database(self.database).connect() as connection:
@@ -147,6 +193,13 @@ class DatabaseSource(RowSlices):
             raise StoreUnavailable(
                 f"the database {self.database!r} does not answer the query: {said}",
                 remedy="look at the database, and at the query; runs try again",
+            ) from error
+        except DBAPIError as error:
+            said = str(error.orig).strip().partition("\n")[0]
+            raise StoreRefused(
+                f"the database {self.database!r} refuses the query with the cursor {self.cursor!r}: {said}",
+                remedy="correct the query: a cursor is a whole number, a time or a text; leave infinite times out "
+                f"(and isfinite({self.cursor})), and cast another type to text, with a text as start",
             ) from error
 
     def _passed_over(self, begin: Any, upto: Any) -> InputChanged:
@@ -159,20 +212,13 @@ class DatabaseSource(RowSlices):
         )
 
     def label(self, piece: Slice, source: str, reach: Reach) -> str:
-        return f"query:{source}#{_plain(self._value(piece.start))}..{piece.end['upto']}"
+        begin, end = _plain(self._value(piece.start)), piece.end["upto"]
+        return f"query:{source}#{begin}..{end}{f'+{piece.end[_TIES]}' if begin == end else ''}"
 
     def read(self, piece: Slice, reach: Connections) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         bounds = {"after": self._value(piece.start), "upto": self._value(piece.end)}
         with self._connected(reach) as connection:
-            result = connection.execution_options(stream_results=True, yield_per=_ROWS_AT_ONCE).execute(
-                _text(self.query), bounds
-            )
-            names = list(result.keys())
-            for rows in result.partitions(_ROWS_AT_ONCE):
-                columns = zip(*rows, strict=True)
-                yield pa.record_batch([pa.array(list(column)) for column in columns], names=names)
+            yield from cells_of(connection, self.query, bounds, self.cursor)
 
     def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, workers: Workers) -> Sequence[Slice] | None:
         if not workers.is_ours and reach.database(self.database).dialect.name == "sqlite":
@@ -212,11 +258,20 @@ class DatabaseSource(RowSlices):
 
     def _found(self, query: str) -> str:
         """Return a query for the cursor alone; it needs no escaping, since query and column come from the author."""
-        return f"select {self.cursor} as cursor_value from ({query.rstrip().rstrip(';')}) as found_rows"  # noqa: S608
+        return f"select {self.cursor} as cursor_value from ({_bare_query(query)}) as found_rows"  # noqa: S608
 
     def remark(self, piece: Slice, rows: int) -> str | None:
-        found = piece.facts.get("rows")
-        return None if found in (None, rows) else f"{found} rows were found, and {rows} when they were read"
+        found, late, nulls = (piece.facts.get(name) for name in ("rows", _LATE, _NULLS))
+        told = [] if found in (None, rows) else [f"{found} rows were found, and {rows} when they were read"]
+        if late and piece.start is not None:
+            place = f"{self.cursor} above {_plain(self._value(piece.start[_BELOW]))} and up to {piece.start['upto']}"
+            told.append(
+                f"{late} rows with a {place} came after that range was found: those that came after it was read are "
+                "in no table, and a reset to the state before it reads them"
+            )
+        if nulls:
+            told.append(f"{nulls} rows have no {self.cursor}, and are never read")
+        return "; ".join(told) or None
 
     def _position(self, given: Any) -> Position:
         """Return the position at a value of the cursor that the database gave."""
@@ -234,6 +289,21 @@ class DatabaseSource(RowSlices):
         if isinstance(self.start, dt.datetime) and position.get(_FORM) != _TEXT:
             return dt.datetime.fromisoformat(str(value))
         return value
+
+
+def _without_rows(after: Position, late: int) -> Slice:
+    """Return a slice that only tells of rows that came late: no other slice may come for long."""
+    end = {**after, _TIES: int(after[_TIES]) + late}
+    return Slice(start=after, end=end, size_bytes=1, facts={"rows": 0, _LATE: late})
+
+
+def _bare(position: Position | None) -> Position | None:
+    """Return a position without the facts about its rows, which would hold those of all positions before."""
+    return None if position is None else {name: position[name] for name in ("upto", _FORM) if name in position}
+
+
+def _bare_query(query: str) -> str:
+    return query.rstrip().rstrip(";")
 
 
 def _plain(value: Any) -> int | str:

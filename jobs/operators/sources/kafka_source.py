@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.failpoints import SourcePoint
 from drainmark.jobs.failpoints import reach as pass_point
+from drainmark.jobs.formats.byte_records import wrong_options
 from drainmark.jobs.formats.records import Records
 from drainmark.jobs.operators.sources import kafka_losses
 from drainmark.jobs.operators.sources.contract import Connections, Reach, RowSlices, Workers
@@ -53,7 +54,6 @@ _POLICIES: Mapping[str, tuple[str, ...]] = {
     "on_compacted": ("halt", "read"),
 }
 _STARTS = ("earliest", "latest", "group")
-_REFUSED_OPTIONS = ("mode", "columnnameofcorruptrecord")
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SHOWN = 8
 
@@ -88,7 +88,7 @@ class KafkaSource(RowSlices):
         format: `bytes` and `text` (UTF-8) have the column `value`; `json` (one object per record) and `csv` (one line
             per record) have the columns of the schema.
         schema: DDL of the columns, for JSON and CSV.
-        options: of Spark's reader of JSON or CSV, e.g. `{"sep": ";"}`.
+        options: as for `DirectoryScan`, e.g. `{"sep": ";"}`.
         metadata: columns beside those of the format, of `key`, `partition`, `offset`, `timestamp`, `headers`; by
             default the first four for `bytes` and `text`, and none for the others. A time that microseconds cannot hold
             is null.
@@ -102,7 +102,6 @@ class KafkaSource(RowSlices):
         tombstones: the treatment of a record without a value, in JSON and CSV: a bad record, or a row of nulls.
         on_bad: the treatment of a record that does not fit: it goes to the region's quarantine, which names partition
             and offset, or the region halts.
-        strict: as for `DirectoryScan`, for JSON.
         on_compacted: a compacted topic gives other rows after a rewind than before it: `"read"` accepts that, `"halt"`
             refuses it.
 
@@ -130,7 +129,6 @@ class KafkaSource(RowSlices):
     cluster: str | None = None
     tombstones: Literal["quarantine", "null"] = "quarantine"
     on_bad: Literal["quarantine", "halt"] = "quarantine"
-    strict: bool = True
     on_compacted: Literal["halt", "read"] = "halt"
 
     # --- the declaration ---------------------------------------------------------------------------------------------
@@ -152,9 +150,8 @@ class KafkaSource(RowSlices):
         for name, known in _POLICIES.items():
             if getattr(self, name) not in known:
                 yield "UNKNOWN_POLICY", f"{name}={getattr(self, name)!r} is not known", f"one of {', '.join(known)}"
-        for option in self.options:
-            if option.lower() in _REFUSED_OPTIONS:
-                yield "READER_OPTION", f"the option {option!r} would lose rows silently", "leave it out: see on_bad"
+        if self.format in _PARSED:
+            yield from (("READER_OPTION", *found) for found in wrong_options(self.format, self.options))
         yield from _column_problems(self._metadata, self.schema)
         yield from _offset_problems(self)
 
@@ -185,7 +182,6 @@ class KafkaSource(RowSlices):
             options=self.options,
             others=others,
             on_bad=self.on_bad,
-            strict=self.strict,
             takes_null=self.format == "text" or self.tombstones == "null",
             place="partition {block}, offset {row}",
         )

@@ -70,6 +70,10 @@ class Source(Operator):
         """Return the columns of an output's rows as read, without the tags."""
         raise NotImplementedError
 
+    def parsed(self, output: str) -> tuple[str, str] | None:
+        """Return the format of an output's files or records and the DDL of their columns; None if none is declared."""
+        return None
+
     def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         """Return the next slice after a position; see `Replayable.next_slice`."""
         raise NotImplementedError
@@ -117,6 +121,9 @@ class SlicedSource(Source):
 
     def columns(self, reach: Reach, output: str) -> str | pa.Schema:
         return self.reads.columns(reach)
+
+    def parsed(self, output: str) -> tuple[str, str] | None:
+        return self.reads.parsed
 
     def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         return self.reads.next_slice(after, reach, cut)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import UsageError
+from drainmark.jobs.formats.format import format_of
 from drainmark.jobs.frames.row_types import tagged_type
-from drainmark.jobs.frames.tags import CORRUPT, RESERVED, SOURCE_FILE
+from drainmark.jobs.frames.tags import RESERVED, SOURCE_FILE
 from drainmark.jobs.operators.sources.contract import Reach
 from drainmark.jobs.operators.sources.source import Source
 
@@ -20,7 +21,8 @@ def row_type(source: Source, output: str, reach: Reach) -> StructType:
     """Return the type of a source's rows as read: tags, then its columns.
 
     Raises:
-        UsageError: a column has the name of a reserved column, or of another one; Spark could not tell them apart.
+        UsageError: a column has the name of a reserved column, or of another one, which Spark could not tell apart; or
+            a type that its format never has.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructType
@@ -31,8 +33,24 @@ def row_type(source: Source, output: str, reach: Reach) -> StructType:
         if isinstance(columns, str)
         else from_arrow_schema(columns, prefer_timestamp_ntz=True)
     )
-    _require_own_names(source, declared.names, (*RESERVED, CORRUPT) if isinstance(columns, str) else RESERVED)
+    _require_own_names(source, declared.names, RESERVED)
+    if (parsed := source.parsed(output)) is not None:
+        _require_readable(source, *parsed)
     return tagged_type(declared)
+
+
+def _require_readable(source: Source, form: str, ddl: str) -> None:
+    from pyspark.sql.types import StructType
+
+    for column in StructType.fromDDL(ddl).fields:
+        if (why := format_of(form).unreadable(column.dataType)) is not None:
+            raise UsageError(
+                f"column {column.name!r} of {source.name!r} has a type that is never read from {form}",
+                remedy=why,
+                operator=source.name,
+                location=source.location,
+                column=column.name,
+            )
 
 
 def _require_own_names(source: Source, names: Sequence[str], reserved: Sequence[str]) -> None:

@@ -85,7 +85,8 @@ def aggregate(
 
     Args:
         keys: key columns; null is a key. With a window they may be left out.
-        values: by the name of the value, its aggregation.
+        values: by the name of the value, its aggregation, such as `dm.sum("amount")`. It may read a field of a struct,
+            `dm.sum("price.net")`; a column whose name has a point is written between backticks.
         window: `dm.tumbling(…)`, `dm.sliding(…)` or `dm.session(…)`.
         emit: `"change"`: one row for each id and changed key, or window of a key; `"closed"`: one row for each window,
             at the id at which it is closed; `"row"`: for sliding windows, one row for each row of the input, over the

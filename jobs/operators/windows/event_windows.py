@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.operator import StepResult
@@ -131,7 +132,7 @@ class EventWindows(WatermarkedValues):
         is_due = F.col(_IS_NEW) & (F.floor(F.col(ROWS) / count) > F.floor(F.col(_HAD_ROWS) / count))
         early = F.when(is_due & ~closed.eqNullSafe(number), number)
         at = F.explode(F.array_compact(F.array(early, closed))).alias(SEQUENCE_ID)
-        return made.select(*(f"`{name}`" for name in made.columns if name != SEQUENCE_ID), at)
+        return made.select(*(quoted_name(name) for name in made.columns if name != SEQUENCE_ID), at)
 
     def _changes(self, made: DataFrame, columns: list[Column | str]) -> DataFrame:
         """Return the windows that changed, and those that are gone because they are closed."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from drainmark.jobs.frames.row_order import without_points
+from drainmark.jobs.frames.names import quoted_name, without_points
 from drainmark.jobs.frames.rows_by_id import place_ranks
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.operator import KeptState, StepResult
@@ -80,10 +80,12 @@ class NumberedWindows(KeyedValues):
         """Return the needed columns of the rows; `BEGAN` is the measure, `ENDED` whether the row ends a window."""
         arguments = argument_columns(self.values.values(), rows.columns, self.keys)
         measure = self.window.measure() if isinstance(self.window, Delta) else F.lit(None).cast("double")
-        ends = F.col(f"`{self.window.column}`").cast("boolean") if isinstance(self.window, Marked) else F.lit(False)
+        ends = (
+            F.col(quoted_name(self.window.column)).cast("boolean") if isinstance(self.window, Marked) else F.lit(False)
+        )
         return rows.select(
             *self.key_columns(),
-            *(f"`{name}`" for name in arguments),
+            *(quoted_name(name) for name in arguments),
             POSITION,
             SEQUENCE_ID,
             measure.alias(BEGAN),
@@ -117,7 +119,7 @@ class NumberedWindows(KeyedValues):
         walk = _Walk(keys=self.keys, width=self.window.width if isinstance(self.window, Delta) else 0)
         given = without_points(found)
         names = dict(zip(found.columns, given.columns, strict=True))
-        by = [F.col(f"`{names[key]}`") for key in self.keys] or [F.lit(0).alias(_NO_KEY)]
+        by = [F.col(quoted_name(names[key])) for key in self.keys] or [F.lit(0).alias(_NO_KEY)]
         # a lambda, since Spark counts the arguments of the function, and would count `self`
         walked = given.groupBy(*by).applyInArrow(lambda rows: walk(rows), given.schema)  # noqa: PLW0108
         return walked if given is found else walked.toDF(*found.columns)

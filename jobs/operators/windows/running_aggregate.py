@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.window import (
@@ -58,7 +59,7 @@ class Aggregate(KeyedValues):
 
     def seen(self, changes: DataFrame) -> DataFrame:
         """Return the changes of a group with the columns that downstream operators see, without the parts of values."""
-        return changes.select(SEQUENCE_ID, *(f"`{name}`" for name in self.emitted))
+        return changes.select(SEQUENCE_ID, *(quoted_name(name) for name in self.emitted))
 
     def apply(self, frames: OperatorContext) -> DataFrame:
         """Return the changes of a group: keys, values, parts, `_sequence_id`; one row for each changed key and id.
@@ -88,7 +89,7 @@ class Aggregate(KeyedValues):
         """Return the state columns: for each row, the merge of it and of all earlier rows of its key."""
         from pyspark.sql import Window as Over
 
-        keys = [f"`{key}`" for key in self.all_keys]
+        keys = [quoted_name(key) for key in self.all_keys]
         until_here = Over.partitionBy(*keys).orderBy(SEQUENCE_ID).rowsBetween(Over.unboundedPreceding, 0)
         return running_columns(self.values, until_here, types)
 
@@ -113,9 +114,9 @@ class _Columns:
 
     @classmethod
     def of(cls, operator: Aggregate, partials: list[Column]) -> _Columns:
-        keys, states = [F.col(f"`{key}`") for key in operator.all_keys], state_columns(operator.values)
+        keys, states = [F.col(quoted_name(key)) for key in operator.all_keys], state_columns(operator.values)
         start = [F.col(STARTS).alias(WINDOW_START)] if isinstance(operator.window, EventTime) else []
-        hidden = [F.col(f"`{column}`") for column in states if column not in operator.values]
+        hidden = [F.col(quoted_name(column)) for column in states if column not in operator.values]
         return cls(
             grouping=[*keys, F.col(SEQUENCE_ID)],
             by=[*operator.key_columns(), *start, F.col(SEQUENCE_ID)],

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from drainmark.jobs.frames.row_order import without_points
+from drainmark.jobs.frames.names import quoted_name, without_points
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.operator import StepResult
@@ -101,7 +101,7 @@ class SessionWindows(WatermarkedValues):
         arguments = argument_columns(self.values.values(), columns, self.keys)
         timed = rows.select(
             *self.key_columns(),
-            *(f"`{name}`" for name in arguments),
+            *(quoted_name(name) for name in arguments),
             POSITION,
             BEFORE,
             F.col(SEQUENCE_ID).alias(ID),

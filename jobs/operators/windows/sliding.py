@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.operator import Vectorises
 from drainmark.jobs.lazy import F
@@ -72,7 +73,7 @@ class SlidingAggregate(Aggregate):
 
         newest = Window.partitionBy(*self._key_columns(), SEQUENCE_ID).orderBy(F.desc(POSITION))
         numbered = rows.withColumn(_PLACE, F.row_number().over(newest)).where(F.col(_PLACE) <= self.rows)
-        arguments = (F.col(f"`{name}`").alias(f"{_ARGUMENT}{name}") for name in self._arguments(rows.columns))
+        arguments = (F.col(quoted_name(name)).alias(f"{_ARGUMENT}{name}") for name in self._arguments(rows.columns))
         return numbered.select(*self._key_columns(), SEQUENCE_ID, POSITION, *arguments)
 
     def computed(self, history: DataFrame) -> DataFrame:
@@ -103,7 +104,7 @@ class SlidingAggregate(Aggregate):
         computed = rows.select(
             *self._key_columns(),
             *(F.when(is_last, value).alias(name) for name, value in values.items()),
-            *(F.col(f"`{name}`").alias(f"{_ARGUMENT}{name}") for name in arguments),
+            *(F.col(quoted_name(name)).alias(f"{_ARGUMENT}{name}") for name in arguments),
             F.col(f"{POSITION}.{POSITION}").alias(POSITION),
             is_last.alias(_HAS_VALUES),
             SEQUENCE_ID,
@@ -112,7 +113,7 @@ class SlidingAggregate(Aggregate):
         return computed.where(_IS_NEW).drop(_IS_NEW)
 
     def _key_columns(self) -> list[str]:
-        return [f"`{key}`" for key in self.all_keys]
+        return [quoted_name(key) for key in self.all_keys]
 
     def _arguments(self, columns: list[str]) -> list[str]:
         return argument_columns(self.values.values(), columns, self.all_keys)

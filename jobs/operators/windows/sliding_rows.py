@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.operator import KeptState, Places, StepResult
 from drainmark.jobs.lazy import F
@@ -47,9 +48,9 @@ class SlidingRows(KeyedValues):
 
     def step(self, frames: OperatorContext) -> StepResult:
         rows = self.placed(frames)
-        keys, asked = self.key_columns(), [f"`{name}`" for name in self.emission.columns]
-        arguments = [f"`{name}`" for name in argument_columns(self.values.values(), rows.columns, self.keys)]
-        read = [f"`{name}`" for name in dict.fromkeys(name.strip("`") for name in (*arguments, *asked))]
+        keys, asked = self.key_columns(), [quoted_name(name) for name in self.emission.columns]
+        arguments = [quoted_name(name) for name in argument_columns(self.values.values(), rows.columns, self.keys)]
+        read = [quoted_name(name) for name in dict.fromkeys(name.strip("`") for name in (*arguments, *asked))]
         rows = frames.once(self, rows.select(*keys, *read, POSITION, SEQUENCE_ID))
         remembered = rows.select(*keys, *arguments, POSITION, SEQUENCE_ID)
         before = frames.kept(self, "", remembered.schema, changed=rows)
@@ -77,7 +78,7 @@ class SlidingRows(KeyedValues):
         # `first` and `last` use `_position`: over rows of several ids it has to be the order of all rows
         placed = history.withColumn("__row_position", F.col(POSITION)).withColumn(POSITION, place)
         computed = placed.select(
-            *(f"`{name}`" for name in history.columns if name != POSITION),
+            *(quoted_name(name) for name in history.columns if name != POSITION),
             *(value_over(aggregation, over).alias(f"{_VALUE}{name}") for name, aggregation in self.values.items()),
             F.row_number().over(newest).alias(_AGE),
             F.col("__row_position").alias(POSITION),

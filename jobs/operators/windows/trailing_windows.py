@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.operator import KeptState, StepResult
 from drainmark.jobs.lazy import F
@@ -60,13 +61,13 @@ class TrailingWindows(KeyedValues):
         read = dict.fromkeys((*arguments, *self.emission.columns))
         measured = rows.select(
             *self.key_columns(),
-            *(f"`{name}`" for name in read),
+            *(quoted_name(name) for name in read),
             POSITION,
             SEQUENCE_ID,
             self.bounds.measure().alias(MEASURE),
         )
         rows = frames.once(self, measured)
-        columns = [*self.key_columns(), ROW, MEASURE, *(f"`{name}`" for name in arguments), POSITION]
+        columns = [*self.key_columns(), ROW, MEASURE, *(quoted_name(name) for name in arguments), POSITION]
         like = rows.withColumn(ROW, F.lit(0).cast("bigint")).select(*columns, F.lit(False).alias(GONE), SEQUENCE_ID)
         is_whole = isinstance(like.schema[MEASURE].dataType, IntegralType)
         before = frames.kept(self, "", like.schema, changed=rows).drop(GONE).withColumn(_IS_NEW, F.lit(False))
@@ -115,7 +116,7 @@ class TrailingWindows(KeyedValues):
 
     def _values(self, frames: OperatorContext, history: DataFrame, arguments: list[str], is_whole: bool) -> DataFrame:
         """Return the values of the rows that are emitted: each is joined with the rows of its window."""
-        asked, floats = [f"`{name}`" for name in self.emission.columns], self.float_sums(frames, history)
+        asked, floats = [quoted_name(name) for name in self.emission.columns], self.float_sums(frames, history)
         every_row = self.emission.emit == Emit.ROW
         wanted = history.where(_IS_NEW) if every_row else history.where(F.col(_IS_NEW) & F.col(_IS_LAST))
         bin_of = self._bin_of(is_whole)
@@ -127,7 +128,7 @@ class TrailingWindows(KeyedValues):
         )
         rows = history.select(
             *self.key_columns(),
-            *(f"`{name}`" for name in arguments),
+            *(quoted_name(name) for name in arguments),
             ROW,
             MEASURE,
             SEQUENCE_ID,
@@ -143,11 +144,11 @@ class TrailingWindows(KeyedValues):
             F.first(_AT).alias(_AT),
             *(value_of(name, aggregation, floats).alias(name) for name, aggregation in self.values.items()),
         )
-        picked = (*asked, f"`{POSITION}`") if every_row else ()
+        picked = (*asked, quoted_name(POSITION)) if every_row else ()
         return values.select(
             *self.key_columns(),
             *(f"{_AT}.{name}" for name in picked),
-            *(f"`{name}`" for name in self.values),
+            *(quoted_name(name) for name in self.values),
             f"{_AT}.{SEQUENCE_ID}",
         )
 

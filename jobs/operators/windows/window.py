@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import UsageError
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.graph.annotations import duration_of
 from drainmark.jobs.graph.operator import Retention
 from drainmark.jobs.lazy import F
@@ -118,7 +119,9 @@ class Delta:
 
     def measure(self) -> Column:
         """Return the measure of a row, for differences that are compared with the size; null if it has none."""
-        return moment_of(self.column) if isinstance(self.size, dt.timedelta) else finite(F.col(f"`{self.column}`"))
+        return (
+            moment_of(self.column) if isinstance(self.size, dt.timedelta) else finite(F.col(quoted_name(self.column)))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +160,7 @@ Window = EventTime | Rows | Delta | Marked | Session | WallClock
 
 
 def moment_of(column: str) -> Column:
-    return F.unix_micros(F.col(f"`{column}`").cast("timestamp"))
+    return F.unix_micros(F.col(quoted_name(column)).cast("timestamp"))
 
 
 def finite(number: Column) -> Column:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.formats.values.text_columns import sql_of
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import GONE, POSITION, TAGS
 from drainmark.jobs.graph.operator import Measured, Operator, Retention
 from drainmark.jobs.lazy import F
@@ -131,7 +132,7 @@ class KeyedValues(Operator):
     # --- expressions that the subclasses share ----------------------------------------------------------------------
 
     def key_columns(self) -> list[Column]:
-        return [F.col(f"`{key}`") for key in self.keys]
+        return [F.col(quoted_name(key)) for key in self.keys]
 
     def by_key(self) -> list[Column]:
         """Return the columns by which a window of Spark is partitioned."""
@@ -139,18 +140,18 @@ class KeyedValues(Operator):
 
     def keys_as(self, prefix: str) -> list[Column]:
         """Return the keys under other names, for the other side of a join."""
-        return [F.col(f"`{key}`").alias(f"{prefix}{i}") for i, key in enumerate(self.keys)]
+        return [F.col(quoted_name(key)).alias(f"{prefix}{i}") for i, key in enumerate(self.keys)]
 
     def keys_equal(self, prefix: str) -> Column:
         """Return the condition that the keys equal those of `keys_as(prefix)`; null is a key."""
         same: Column = F.lit(True)
         for i, key in enumerate(self.keys):
-            same = same & F.col(f"`{key}`").eqNullSafe(F.col(f"{prefix}{i}"))
+            same = same & F.col(quoted_name(key)).eqNullSafe(F.col(f"{prefix}{i}"))
         return same
 
     def state_names(self) -> list[str]:
         """Return the names of the columns with the values' parts."""
-        return [f"`{name}`" for name in state_columns(self.values)]
+        return [quoted_name(name) for name in state_columns(self.values)]
 
     def finished(self, value: str) -> Column:
         """Return a value, computed from the state columns of its parts."""

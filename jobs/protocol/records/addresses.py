@@ -8,9 +8,6 @@ from drainmark.jobs.errors import UsageError
 
 SCHEME = "s3://"
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
-_HOST = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_PLAIN_KEY = re.compile(r"(?:(?!\.\.?/)[A-Za-z0-9._=-]+/)*(?![._])[A-Za-z0-9._=-]+(?<!\._COPYING_)")
-_CODEC = re.compile(r"\.(?:gz|bz2|deflate|lz4|snappy|zst)", re.IGNORECASE)
 
 
 def is_object(uri: str) -> bool:
@@ -39,19 +36,6 @@ def prefix_of(location: str) -> tuple[str, str]:
     """
     bucket, prefix = address_of(location)
     return bucket, prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
-
-
-def hadoop_address(uri: str) -> str | None:
-    """Return the `s3a://` path of an object; None if Hadoop, or Spark, would read another object or none.
-
-    A key must be safe from escaping, globbing, hiding and cutting in all layers above the store: letters, digits and
-    `-._=/`, no empty segment, no name that begins with `_` or `.`, endings of compressed files in lower case.
-    """
-    bucket, key = address_of(uri)
-    if not _HOST.fullmatch(bucket) or not _PLAIN_KEY.fullmatch(key):
-        return None
-    ending = key[key.rfind(".") :] if "." in key else ""
-    return None if _CODEC.fullmatch(ending) and not ending.islower() else f"s3a://{bucket}/{key}"
 
 
 def object_uri(bucket: str, key: str) -> str:

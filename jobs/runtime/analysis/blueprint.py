@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SchemaMismatch
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.row_order import in_given_order
 from drainmark.jobs.frames.tags import ORDINAL, POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.blame import blaming
@@ -379,7 +380,7 @@ def _tables_of(
     if isinstance(upstream, Aggregate) and shares_history(operator, region):
         history = _name_of(application, states, upstream.name)
         columns: tuple[str, ...] = (*upstream.emitted, SEQUENCE_ID)
-        schema = nullable_schema(frames.streams[upstream.name].select(*(f"`{c}`" for c in columns)).schema.json())
+        schema = nullable_schema(frames.streams[upstream.name].select(*(quoted_name(c) for c in columns)).schema.json())
     else:
         history = state_table(application, operator.name)
         columns = tuple(result.columns)

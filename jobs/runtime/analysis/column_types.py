@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.operators.sql import SqlOperator
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
+from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.tasks.judged_rows import unreadable_text
@@ -39,7 +41,7 @@ def check_types(application: str, operator: Operator, frame: DataFrame) -> None:
     if not isinstance(operator, Aggregate | Sink):
         return
     wrong = unsupported(frame.schema)
-    doubled = sorted({name for name in frame.columns if frame.columns.count(name) > 1})
+    doubled = _twins(frame.columns)
     if wrong or doubled:
         found = f"columns of types that Delta cannot hold: {', '.join(wrong)}" if wrong else f"twice: {doubled}"
         violation = Violation(
@@ -53,24 +55,47 @@ def check_types(application: str, operator: Operator, frame: DataFrame) -> None:
 
 
 def check_names(application: str, operator: Operator, frames: OperatorContext) -> None:
-    """Refuse columns with a backtick in their name, because operators put names between backticks in SQL.
+    """Refuse names by which the steps of an operator would not find columns, or would find others.
 
     Raises:
-        DeclarationError: an operator that is no source, functor or SQL operator gets such a column.
+        DeclarationError: an operator that is no source, functor or SQL operator gets columns with a backtick in their
+            name, or with names that differ only in case; or a value reads the field of a struct that is a column.
     """
     if isinstance(operator, Source | Functor | SqlOperator):
         return
     known = [port.stream for port in operator.inputs if port.stream in frames.streams]  # a loop's comes later
-    names = {name for stream in known for name in frames.streams[stream].columns if "`" in name}
-    if names:
-        violation = Violation(
-            rule="COLUMN_NAME",
-            message=f"{operator.name}: a backtick is in the name of {', '.join(map(repr, sorted(names)))}",
+    violations = [
+        Violation(
+            rule=rule,
+            message=f"{operator.name}: {message}",
             operator=operator.name,
             location=operator.location,
-            remedy="rename the column in a dm.functor before",
+            remedy=remedy,
         )
-        raise DeclarationError(application, [violation])
+        for stream in known
+        for rule, message, remedy in _name_problems(operator, frames.streams[stream].columns)
+    ]
+    if violations:
+        raise DeclarationError(application, violations)
+
+
+def _name_problems(operator: Operator, columns: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    rename = "rename the column in a dm.functor before"
+    if odd := sorted({name for name in columns if "`" in name}):
+        yield "COLUMN_NAME", f"a backtick is in the name of {', '.join(map(repr, odd))}", rename
+    if twins := _twins(columns):
+        yield "COLUMN_TWICE", f"{', '.join(map(repr, twins))}: Spark does not tell upper from lower case", rename
+    if isinstance(operator, KeyedValues):
+        read = {name for value in operator.values.values() for name in value.columns or ()}
+        for name in sorted(name for name in read & set(columns) if name.partition(".")[0] not in columns):
+            message = f"without backticks {name!r} means a field of a struct, and it is a column"
+            yield "COLUMN_NAME", message, f"write it between backticks: {f'`{name}`'!r}"
+
+
+def _twins(columns: Sequence[str]) -> list[str]:
+    """Return the names that Spark takes for the same."""
+    alike = Counter(name.lower() for name in columns)
+    return sorted({name for name in columns if alike[name.lower()] > 1})
 
 
 def check_measured(operator: Operator, frames: OperatorContext) -> None:

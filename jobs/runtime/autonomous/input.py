@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DrainmarkError, InputChanged, InputMissing, Interrupted
 from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.blame import summary_of
 from drainmark.jobs.graph.operator import Operator
@@ -144,7 +145,7 @@ class Feeding:
     def _tagged(self, rows: DataFrame) -> DataFrame:
         """Return the rows with the id of the group's first trigger, and positions in the order of the files."""
         block = f"shiftleft({SEQUENCE_ID}, {_FILE_SHIFT}) + {POSITION}.block"
-        others = (f"`{name}`" for name in rows.columns if name not in (SEQUENCE_ID, POSITION))
+        others = (quoted_name(name) for name in rows.columns if name not in (SEQUENCE_ID, POSITION))
         return rows.selectExpr(
             f"cast({self.group.first_id} as bigint) as {SEQUENCE_ID}",
             f"struct({block} as block, {POSITION}.row as row) as {POSITION}",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors.environment import EnvironmentFailed
 from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.frames.arrow import arrow_of
 from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.graph.operator import Operator, StepResult
 from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
@@ -205,7 +206,7 @@ class GroupWork:
             read_kept=reads.kept_before,
             looks_up=reads.looks_up,
             materialise=lambda operator, frame: blaming(region, operator, lambda: materialiser.once(frame)),
-            collect=lambda operator, frame: blaming(region, operator, frame.toArrow),
+            collect=lambda operator, frame: blaming(region, operator, lambda: arrow_of(frame)),
             hosts=self.hosts,
             is_run=True,
             small=materialiser.small,

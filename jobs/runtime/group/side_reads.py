@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.graph.context import ABOVE, UPTO, Due
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.lazy import F
@@ -76,7 +77,9 @@ class SideReads:
             is_chosen = due is None and (is_exact or not state.is_small)  # other rows of a small state do no harm
             return state.current(session, changed if is_chosen else None)
         by = state.looked_up_by
-        own = changed.select(*(F.col(f"`{name}`").try_cast(state.schema[name].dataType).alias(name) for name in by))
+        own = changed.select(
+            *(F.col(quoted_name(name)).try_cast(state.schema[name].dataType).alias(name) for name in by)
+        )
         keys = own.select("*", key_hash(by))  # a run is sorted by the hash of keys in the state's types
         found = state.look_up(blaming(self.blueprint.region, operator, keys.toArrow), rows_due)
         return state.in_files.local(session, found) if found is not None else None

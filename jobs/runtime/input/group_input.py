@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DrainmarkError, InputChanged, InputMissing, SliceLost
-from drainmark.jobs.formats.byte_records import judged
+from drainmark.jobs.formats.byte_records import BAD, RAW, separated
+from drainmark.jobs.frames.names import quoted
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.context import with_source_file
 from drainmark.jobs.operators.sources.contract import RowSlices
@@ -176,7 +177,7 @@ class GroupInput:
                     inbox.fill(by_tasks=not self.materialiser.small, here=self.outside.engine.shares_disk)
                 if _skips_missing(source):  # tasks would notice missing objects too late to skip them
                     stored = (member.trigger for member in members if member.sequence_id in inbox.objects)
-                    inputs.check(list(stored), in_place=False)
+                    inputs.check(list(stored))
             except InputMissing as error:
                 if not _skips_missing(source):
                     raise
@@ -230,10 +231,17 @@ class GroupInput:
             _add(self.rows_in, number, rows)
         for number, remark in intake.remarks.items():
             self._remark(number, remark)
-        if (records := reads.records) is not None:
-            frame, bad = judged(frame, records, self.materialiser)
-            put_aside(self.aside, source, bad, self.group, halts=records.on_bad == "halt")
+        if BAD in frame.columns:
+            frame = self._good(source, frame, reads) if intake.bad else frame.drop(BAD, RAW)
         return with_source_file(frame, self.group.first_id, paths_by_id(self.group.members))
+
+    def _good(self, source: SlicedSource, rows: DataFrame, reads: RowSlices) -> DataFrame:
+        """Put the bad ones of rows aside, and return the others."""
+        records = reads.records
+        good, bad = separated(rows, self.materialiser, records.place if records is not None else "")
+        on_bad = records.on_bad if records is not None else reads.on_bad_cells
+        put_aside(self.aside, source, bad, self.group, halts=on_bad == "halt")
+        return good
 
     # --- both --------------------------------------------------------------------------------------------------------
 
@@ -299,7 +307,7 @@ def renumbered(frame: DataFrame, ids: Mapping[int, int]) -> DataFrame:
     chosen = " ".join(f"when {condition} then {number}" for condition, number, _ in whens)
     begun = " ".join(f"when {condition} then {start}" for condition, _, start in whens)
     block = f"({SEQUENCE_ID} - case {begun} end) * {_BLOCK} + {POSITION}.block"
-    others = [f"`{name.replace('`', '``')}`" for name in frame.columns if name not in (SEQUENCE_ID, POSITION)]
+    others = quoted([name for name in frame.columns if name not in (SEQUENCE_ID, POSITION)])
     return frame.selectExpr(
         f"cast(case {chosen} end as bigint) as {SEQUENCE_ID}",
         f"struct(cast({block} as bigint) as block, {POSITION}.row as row) as {POSITION}",

@@ -12,15 +12,12 @@ from __future__ import annotations
 import functools
 import re
 import uuid
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.arrow import arrow_of, frame_of
 from drainmark.jobs.frames.kept import kept
 from drainmark.jobs.frames.row_types import plain_types
-from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.lazy import F
 from drainmark.jobs.tasks.parquet_files import frame_of_files, require_here, write_files
 from drainmark.jobs.tasks.places import Place
 
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
 
     from drainmark.jobs.runtime.input.inbox import Group
     from drainmark.jobs.runtime.outside import Outside, TaskFiles
-    from drainmark.jobs.tasks.inspected_files import Parsed
+    from drainmark.jobs.tasks.read_files import ReadRows
 
 ONCE = ".once"
 """The folder of an attempt for frames that are computed once; no output of a source has this name."""
@@ -65,7 +62,7 @@ class Materialiser:
         self.held.append(once)
         return once
 
-    def parsed(self, parsed: Parsed, schema: StructType) -> DataFrame:
+    def parsed(self, parsed: ReadRows, schema: StructType) -> DataFrame:
         """Return the parsed rows as a frame; every read of it gives the same rows."""
         import pyarrow as pa
 
@@ -93,61 +90,6 @@ class Materialiser:
         schema = like if isinstance(like, StructType) else like.schema
         columns = StructType([column for column in schema.fields if column.name in table.column_names])
         return frame_of(self.session, table, columns).coalesce(1)
-
-    def counted(self, frame: DataFrame, corrupt: str | None) -> tuple[DataFrame, Mapping[int, tuple[int, int]]]:
-        """Materialise a parsed input and count its rows in the same pass.
-
-        Rows are numbered from 0 in each file, or in each block of a file. Spark itself numbers the rows of a task, and
-        the files of a task depend on the group.
-
-        Returns:
-            the frame, perhaps without the corrupt-record column if no row uses it; and id -> (rows, rows that do not
-            fit the schema), without the ids that have no rows.
-        """
-        if self.small:
-            table = _from_zero(arrow_of(frame))
-            counts = _count_arrow(table, corrupt)
-            is_clean = corrupt is not None and not any(bad for _, bad in counts.values())
-            return self.local(table.drop_columns([corrupt]) if is_clean else table, frame), counts
-        once = self.once(frame)
-        bad = F.count(F.col(corrupt)) if corrupt else F.lit(0).cast("bigint")
-        counting = once.groupBy(SEQUENCE_ID, F.col(f"{POSITION}.block").alias("block")).agg(
-            F.count(F.lit(1)).alias("rows"), bad.alias("bad"), F.min(f"{POSITION}.row").alias("start")
-        )
-        try:
-            blocks = counting.collect()
-        except Exception:
-            self._let_go(once)
-            raise
-        summed: dict[int, tuple[int, int]] = {}
-        for block in blocks:
-            rows, wrong = summed.get(block[SEQUENCE_ID], (0, 0))
-            summed[block[SEQUENCE_ID]] = (rows + block["rows"], wrong + block["bad"])
-        starts = [(block[SEQUENCE_ID], block["block"], block["start"]) for block in blocks if block["start"]]
-        return self._begun_at_zero(once, starts) if starts else once, summed
-
-    def _let_go(self, once: DataFrame) -> None:
-        """Release a frame that failed: Spark would use it, with all its files, for the next read of the same folder."""
-        if any(frame is once for frame in self.held):
-            self.held = [frame for frame in self.held if frame is not once]
-            once.unpersist()
-
-    def _begun_at_zero(self, rows: DataFrame, starts: Sequence[tuple[int, int, int]]) -> DataFrame:
-        """Return rows numbered from 0 in each block of a file.
-
-        Args:
-            starts: sequence id, block, and the number of its first row, if that is not 0.
-        """
-        import pyarrow as pa
-
-        ids, blocks, first = (pa.array(values, pa.int64()) for values in zip(*starts, strict=True))
-        begun = frame_of(self.session, pa.table({"_of_id": ids, "_of_block": blocks, "_start": first}))
-        same = F.expr(f"{SEQUENCE_ID} = _of_id and {POSITION}.block = _of_block")
-        number = f"{POSITION}.row - coalesce(_start, 0L)"
-        place = f"struct({POSITION}.block as block, {number} as row) as {POSITION}"
-        return rows.join(F.broadcast(begun), on=same, how="left").selectExpr(
-            *(place if name == POSITION else f"`{name.replace('`', '``')}`" for name in rows.columns)
-        )
 
     def release(self) -> None:
         for frame in self.held:
@@ -186,32 +128,3 @@ def materialiser_of(outside: Outside, group: Group, *, small: bool) -> Materiali
 def files_of(outside: Outside, group: Group) -> TaskFiles:
     """Return the folder for files that tasks write for an attempt at a group."""
     return outside.store.task_files(group.epoch, group.attempt, on_disk=outside.engine.shares_disk)
-
-
-def _from_zero(table: Any) -> Any:
-    """Return rows numbered from 0 in each block of a file."""
-    import numpy as np
-    import pyarrow as pa
-
-    if not table.num_rows:
-        return table
-    position, ids = table[POSITION].combine_chunks(), table[SEQUENCE_ID].to_numpy()
-    block, row = (position.field(name).to_numpy() for name in ("block", "row"))
-    order = np.lexsort((row, block, ids))
-    is_first = np.append(True, (np.diff(ids[order]) != 0) | (np.diff(block[order]) != 0))
-    starts = np.empty_like(row)
-    starts[order] = row[order][is_first][np.cumsum(is_first) - 1]
-    place = pa.StructArray.from_arrays([pa.array(block), pa.array(row - starts)], ["block", "row"])
-    index = table.column_names.index(POSITION)
-    return table.set_column(index, pa.field(POSITION, place.type), place)
-
-
-def _count_arrow(table: Any, corrupt: str | None) -> dict[int, tuple[int, int]]:
-    import pyarrow.compute as pc
-
-    counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(table[SEQUENCE_ID]).to_pylist()}
-    bad: dict[int, int] = {}
-    if corrupt:
-        wrong = table.filter(pc.is_valid(table[corrupt]))[SEQUENCE_ID]
-        bad = {entry["values"]: entry["counts"] for entry in pc.value_counts(wrong).to_pylist()}
-    return {number: (rows, bad.get(number, 0)) for number, rows in counts.items()}

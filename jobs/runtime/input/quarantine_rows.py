@@ -108,6 +108,6 @@ def put_aside(
         f"{(first['raw'] or '')[:200]!r}{more}",
         operator=operator.name,
         location=operator.location,
-        remedy=f'fix the file, or on_bad="quarantine" at {operator.name!r}',
+        remedy=f'correct it where it comes from, or on_bad="quarantine" at {operator.name!r}',
         triggers=(trigger,),
     )

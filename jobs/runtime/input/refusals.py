@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from drainmark.jobs.errors import BadInput
 from drainmark.jobs.formats.bad_records import BadRecord
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
-from drainmark.jobs.runtime.input.inbox import Assigned, GroupInbox
+from drainmark.jobs.runtime.input.inbox import Assigned
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine
 
 _SHOWN = 200
@@ -17,17 +17,12 @@ _WHOLE = "nothing is read of a file of which more than {:.0%} is bad: {} of {} r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusals:
-    """The bad records and files of one attempt: quarantined or an error; refused files are hidden from Spark."""
+    """The bad records and files of one attempt: quarantined, or an error."""
 
-    inbox: GroupInbox
     quarantine: Quarantine
 
     def has_refused(self, member: Assigned) -> bool:
         return member.sequence_id in self.quarantine.files
-
-    def kept(self, member: Assigned) -> int:
-        """Return how many records of a file are bad so far."""
-        return len(self.quarantine.records.get(member.sequence_id, ()))
 
     def keep(self, source: DirectorySource, member: Assigned, bad: Sequence[BadRecord], *, of: int) -> None:
         """Quarantine records, or the whole file if too many are bad."""
@@ -46,8 +41,6 @@ class Refusals:
         if _halts(source, is_schema=is_schema):
             raise _halting(source, member, reason, is_schema=is_schema)
         self.quarantine.refuse(member.sequence_id, reason)
-        if not self.inbox.is_in_place(member):
-            self.inbox.put_aside(member)
 
 
 def _halts(source: DirectorySource, *, is_schema: bool) -> bool:

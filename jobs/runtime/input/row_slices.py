@@ -6,9 +6,10 @@ also has the name of that machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import (
@@ -20,10 +21,12 @@ from drainmark.jobs.errors import (
     UsageError,
 )
 from drainmark.jobs.errors.environment import ClusterRefused
-from drainmark.jobs.formats.byte_records import expected_of, raw_type, with_faults
+from drainmark.jobs.formats.byte_records import expected_of, read_records, read_type
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.origins import ORIGIN, in_origin_order, ranked_by_origin, with_origin_type
 from drainmark.jobs.frames.row_types import arrow_schema
-from drainmark.jobs.frames.tags import POSITION
+from drainmark.jobs.frames.tags import POSITION, TAGS
+from drainmark.jobs.operators.sources.cell_values import CellReader, refusal, type_with_faults
 from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.slices import Slice
 from drainmark.jobs.operators.sources.source import SlicedSource
@@ -31,8 +34,8 @@ from drainmark.jobs.operators.sources.source_rows import row_type
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
 from drainmark.jobs.runtime.input.rewound_sources import require_in_force
 from drainmark.jobs.runtime.input.slices import slice_of
-from drainmark.jobs.tasks.inspected_files import Parsed
 from drainmark.jobs.tasks.parquet_files import write_batches
+from drainmark.jobs.tasks.read_files import ReadRows
 from drainmark.jobs.tasks.slice_shares import (
     SHARE_BYTES,
     Share,
@@ -63,6 +66,7 @@ class RowIntake:
         horizon: how many ids back the region can be rewound.
         counts: by id, the number of rows as read, including bad ones.
         remarks: by id, a text for the history.
+        bad: number of bad rows, of sources that tell them.
     """
 
     source: SlicedSource
@@ -74,20 +78,28 @@ class RowIntake:
     horizon: int
     counts: dict[int, int] = field(default_factory=dict)
     remarks: dict[int, str] = field(default_factory=dict)
+    bad: int = 0
     schema: StructType = field(init=False)
+    _reading: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] | None = None
     _starts: dict[int, int] = field(default_factory=dict)
     _ends: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _mixed: set[int] = field(default_factory=set)
     _highest: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        records = self.reads.records
-        self.schema = row_type(self.source, "", self.outside.reach) if records is None else raw_type(records)
+        if (records := self.reads.records) is not None:
+            self.schema = read_type(records)
+            self._reading = partial(read_records, records=records, expected=expected_of(records))
+        else:
+            self.schema = row_type(self.source, "", self.outside.reach)
+        if self.reads.on_bad_cells is not None:
+            self._reading = self._cell_reader()
+            self.schema = type_with_faults(self.schema)
         if self.reads.has_origins:
             self.schema = with_origin_type(self.schema)
 
     def take(self) -> DataFrame:
-        """Return the rows as read, each once: tags, columns, and for byte records the fault of the bytes, if any.
+        """Return the rows as read, each once: tags, columns, and for byte records what `separated` needs.
 
         Raises:
             BadInput: a column is missing, or its values do not fit.
@@ -101,7 +113,7 @@ class RowIntake:
         ]
         if self.reads.has_origins:
             require_in_force(self.source, self.reads, pieces, self.outside, self.horizon)
-        parsed = Parsed()
+        parsed = ReadRows()
         shares = None if self.materialiser.reads_here else self._shares(pieces)
         if shares is None:
             for member, piece in pieces:
@@ -119,21 +131,33 @@ class RowIntake:
         frame = self._numbered(self.materialiser.parsed(parsed, self.schema))
         return ranked_by_origin(frame, self._mixed) if ORIGIN in frame.columns else frame
 
+    def _cell_reader(self) -> CellReader:
+        columns = tuple((each.name, each.dataType) for each in self.schema.fields if each.name not in TAGS)
+        if (why := refusal(columns)) is not None:
+            raise UsageError(
+                f"{self.source.name!r}: {why}",
+                operator=self.source.name,
+                location=self.source.location,
+                remedy="declare it as string: it has the text of the database, and `dm.parse` reads JSON in it",
+            )
+        return CellReader(columns)
+
     # --- by this process ---------------------------------------------------------------------------------------------
 
-    def _read_here(self, member: Assigned, piece: Slice, parsed: Parsed) -> int:
+    def _read_here(self, member: Assigned, piece: Slice, parsed: ReadRows) -> int:
         """Read one slice into memory, or into a Parquet file if the group is large; return the number of its rows."""
         import pyarrow as pa
 
-        records, schema = self.reads.records, arrow_schema(self.schema)
+        schema = arrow_schema(self.schema)
         with _ended(self.reads.read(piece, self.outside.reach)) as read, self._fitting():
-            found = read if records is None else with_faults(read, records, expected_of(records))
+            found = read if self._reading is None else self._reading(read)
             rows = TaggedRows(found, member.sequence_id, schema)
             if self.materialiser.small:
                 table = pa.Table.from_batches(iter(rows), schema)
                 self._highest[member.sequence_id] = rows.highest_id
                 if table.num_rows:
                     parsed.tables.append(in_origin_order(table) if ORIGIN in table.column_names else table)
+                self.bad += rows.bad
                 return rows.count
             stem = f"{self.source.name}-{member.sequence_id:019d}"
             written = write_batches(iter(rows), self.files.place.for_an_attempt(), stem)
@@ -141,6 +165,7 @@ class RowIntake:
             parsed.place = self.files.place
             parsed.names.append(written.name)
             self._note_origins(member.sequence_id, rows)
+        self.bad += rows.bad
         return rows.count
 
     # --- by tasks ----------------------------------------------------------------------------------------------------
@@ -159,13 +184,13 @@ class RowIntake:
             ]
         return found
 
-    def _read_by_tasks(self, shares: Sequence[Share], parsed: Parsed) -> None:
+    def _read_by_tasks(self, shares: Sequence[Share], parsed: ReadRows) -> None:
         with self.outside.reach.of_tasks(are_ours=self.outside.engine.is_ours) as reach, self._fitting():
             task = ShareTask(
                 reads=self.reads,
                 reach=reach,
                 schema=arrow_schema(self.schema),
-                records=(records, expected_of(records)) if (records := self.reads.records) is not None else None,
+                reading=self._reading,
                 place=self.files.place.for_an_attempt(),
                 folder=self.source.name,
             )
@@ -174,9 +199,10 @@ class RowIntake:
         for share, rows in zip(shares, found, strict=True):
             before = self.counts.get(share.sequence_id, 0)
             self.counts[share.sequence_id] = before + rows.rows
+            self.bad += rows.bad
             self._take(share, rows, before, parsed)
 
-    def _take(self, share: Share, rows: ShareRows, before: int, parsed: Parsed) -> None:
+    def _take(self, share: Share, rows: ShareRows, before: int, parsed: ReadRows) -> None:
         if rows.file is not None:
             parsed.place = self.files.place
             parsed.names.append(rows.file.name)
@@ -202,9 +228,7 @@ class RowIntake:
         starts = ", ".join(f"{self._starts.get(number, 0)}L" for number in range(max(self._starts) + 1))
         row = f"{POSITION}.row + element_at(array({starts}), cast({POSITION}.block as int) + 1)"
         place = f"struct(0L as block, {row} as row) as {POSITION}"
-        return frame.selectExpr(
-            *(place if name == POSITION else f"`{name.replace('`', '``')}`" for name in frame.columns)
-        )
+        return frame.selectExpr(*(place if name == POSITION else quoted_name(name) for name in frame.columns))
 
     @contextmanager
     def _told(self) -> Iterator[None]:

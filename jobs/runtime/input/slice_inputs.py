@@ -16,8 +16,7 @@ from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.protocol.records.triggers import DIGESTS, SLICES, Trigger, TriggerStatus
 from drainmark.jobs.runtime.input.lost_files import missing_files
 from drainmark.jobs.runtime.input.slices import slice_of
-from drainmark.jobs.tasks.file_ranges import digests_of
-from drainmark.jobs.tasks.inspected_files import InputFile
+from drainmark.jobs.tasks.file_ranges import InputFile, digests_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,17 +45,11 @@ class PartInputs:
             self._parts[trigger.order_index].place(path)
             self.digests[trigger.order_index] = digest_of(path)
 
-    def in_place(self, triggers: Sequence[Trigger]) -> Mapping[int, str]:
-        return {}
-
-    def readable(self, uri: str) -> str | None:
-        return None
-
     def stored(self, triggers: Sequence[Trigger]) -> Mapping[int, StoredObject]:
         found = ((index, self._parts[trigger.order_index].stored) for index, trigger in enumerate(triggers))
         return {index: stored for index, stored in found if stored is not None}
 
-    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False, in_place: bool = True) -> None:
+    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
         for trigger in triggers:
             self._parts[trigger.order_index].check()
 

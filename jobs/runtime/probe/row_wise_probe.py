@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import NotRowWise, OperatorFailed
+from drainmark.jobs.formats.format import row_type
 from drainmark.jobs.formats.values.far_times import python_rows
 from drainmark.jobs.frames.arrow import arrow_of, frame_of
-from drainmark.jobs.frames.tags import CORRUPT, SEQUENCE_ID, SOURCE_FILE
+from drainmark.jobs.frames.row_types import arrow_schema, tagged_type
+from drainmark.jobs.frames.tags import SEQUENCE_ID, SOURCE_FILE
 from drainmark.jobs.graph.blame import failure_of
 from drainmark.jobs.graph.context import OperatorContext, with_source_file
 from drainmark.jobs.graph.operator import Operator
@@ -34,12 +36,15 @@ from drainmark.jobs.operators.sql import SqlOperator
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.triggers import FILE, Trigger, kind_of
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint, read_lookup, seen_downstream
+from drainmark.jobs.runtime.input.file_intake import expected_of
 from drainmark.jobs.runtime.input.group_input import GroupInput
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox, paths_by_id
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.outside import Outside, RegionRegistry
 from drainmark.jobs.runtime.probe.handler_probe import few_rows, handled
 from drainmark.jobs.state.placed_rows import ranked
+from drainmark.jobs.tasks.file_ranges import InputFile
+from drainmark.jobs.tasks.read_files import first_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -182,13 +187,15 @@ def _sampled(blueprint: Blueprint, outside: Outside, group: Group) -> dict[str, 
         inbox.fill()
         for source in (source for source in sources if isinstance(source, DirectorySource)):
             for output in source.outputs:
-                folder = inbox.output_folder(output)
-                folder.mkdir(parents=True, exist_ok=True)
-                paths = sorted(folder.iterdir()) or [folder]
-                frames = (source.read(outside.engine.session, [str(path)], output) for path in paths)
-                samples = [frame.limit(SAMPLE_ROWS).toArrow() for frame in frames]
-                rows = pa.concat_tables(samples, promote_options="permissive")
-                scanned[source.stream(output)] = _without_corrupt(rows)
+                expected = expected_of(source, output)
+                files = [
+                    InputFile(number=member.sequence_id, path=str(inbox.path(member)), size=member.trigger.size_bytes)
+                    for member in group.members
+                    if member.trigger.output == output
+                ]
+                empty = arrow_schema(tagged_type(row_type(expected))).empty_table()
+                samples = (first_rows(file, expected, SAMPLE_ROWS) for file in files)
+                scanned[source.stream(output)] = pa.concat_tables([empty, *samples])
     except Exception:
         return None
     finally:
@@ -222,14 +229,6 @@ def _first_rows(rows: pa.Table, group: Group) -> pa.Table:
 
     parts = [rows.filter(pc.equal(rows[SEQUENCE_ID], member.sequence_id)) for member in group.members]
     return pa.concat_tables([part.slice(0, SAMPLE_ROWS) for part in parts])
-
-
-def _without_corrupt(rows: pa.Table) -> pa.Table:
-    import pyarrow.compute as pc
-
-    if CORRUPT not in rows.column_names:
-        return rows
-    return rows.filter(pc.is_null(rows[CORRUPT])).drop_columns([CORRUPT])
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.code_digests import code_digest
 from drainmark.jobs.graph.operator import Meaning
@@ -311,7 +312,7 @@ def running_columns(values: Mapping[str, Aggregation], over: Any, types: Mapping
     states = []
     for column, (value, part) in state_columns(values).items():
         aggregation = values[value].parts[part]
-        merged = aggregation.merge(F.col(f"`{column}`")).over(over)
+        merged = aggregation.merge(F.col(quoted_name(column))).over(over)
         tidied = aggregation.tidy(merged) if aggregation.tidy else merged
         states.append(tidied.cast(types[column]).alias(column))
     return states
@@ -321,8 +322,8 @@ def finished_column(values: Mapping[str, Aggregation], value: str) -> Column:
     """Return a value, computed from the state columns that are its parts."""
     aggregation = values[value]
     if aggregation.is_simple:
-        return F.col(f"`{value}`")
-    columns = {part: F.col(f"`{name}`") for name, (of, part) in state_columns(values).items() if of == value}
+        return F.col(quoted_name(value))
+    columns = {part: F.col(quoted_name(name)) for name, (of, part) in state_columns(values).items() if of == value}
     return _finish(aggregation, columns).alias(value)
 
 
@@ -345,14 +346,22 @@ def _finish(aggregation: Aggregation, parts: Mapping[str, Column]) -> Column:
 
 
 def argument_columns(values: Iterable[Aggregation], columns: Iterable[str], keys: Iterable[str]) -> list[str]:
-    """Return the columns that the values read, without tags and keys; all, if those of a value are not known."""
+    """Return the columns that the values read, without tags and keys; all, if those of a value are not known.
+
+    A value reads a field of a struct as `s.charge`, and a column whose own name has a point between backticks.
+    """
     named = [aggregation.columns for aggregation in values]
     free = [name for name in columns if name not in {*TAGS, *keys}]
     if any(names is None for names in named):
         return free
     wanted = {name for names in named for name in names or ()}
-    roots = {name.partition(".")[0] for name in wanted - set(free)}
+    roots = {_root(name) for name in wanted - set(free)}
     return [name for name in free if name in wanted | roots]
+
+
+def _root(argument: str) -> str:
+    """Return the column in which an argument's value is."""
+    return argument[1:].partition("`")[0] if argument.startswith("`") else argument.partition(".")[0]
 
 
 __all__ = [

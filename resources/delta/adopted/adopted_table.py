@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import AdoptionRefused, SchemaMismatch
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.runtime.outside import Breach, Engine
@@ -21,7 +22,7 @@ from drainmark.resources.delta.adopted.spark_commits import FIND_LOST_REPLIES, S
 from drainmark.resources.delta.adopted.spark_writer import SparkWriter
 from drainmark.resources.delta.adopted.table_rows import selected
 from drainmark.resources.delta.commits import Act, Faults, Published
-from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema, quoted, require_unique, rows_to_restore
+from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema, require_unique, rows_to_restore
 from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
 from drainmark.resources.storage.folder import Folder, LocalFolder, folder_at
 
@@ -255,7 +256,7 @@ class AdoptedTable:
 
     @property
     def _name(self) -> str:
-        return f"delta.{quoted(self.folder.uri)}"
+        return f"delta.{quoted_name(self.folder.uri)}"
 
     def _open(self) -> Any:
         return commits.open_table(self.folder)
@@ -300,9 +301,9 @@ def restore_clauses(columns: Sequence[str], to: int) -> str:
 
 
 def _set(columns: Sequence[str]) -> str:
-    return ", ".join(f"target.{quoted(name)} = source.{quoted(name)}" for name in columns)
+    return ", ".join(f"target.{quoted_name(name)} = source.{quoted_name(name)}" for name in columns)
 
 
 def _insert(columns: Sequence[str]) -> str:
-    names = [quoted(name) for name in columns]
+    names = [quoted_name(name) for name in columns]
     return f"({', '.join(names)}) VALUES ({', '.join(f'source.{name}' for name in names)})"

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import AdoptionRefused
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.jobs.runtime.outside import Breach
-from drainmark.resources.delta.merge import quoted
 from drainmark.resources.delta.staging import all_nullable
 
 if TYPE_CHECKING:
@@ -117,13 +117,13 @@ class Terms:
 
         lacking = [name for name in self.types if name not in rows.columns and name not in self.generated]
         filled = rows.selectExpr(
-            "*", *(f"cast({self.defaults.get(name, 'null')} as {ddl(name)}) as {quoted(name)}" for name in lacking)
+            "*", *(f"cast({self.defaults.get(name, 'null')} as {ddl(name)}) as {quoted_name(name)}" for name in lacking)
         )
         return self.generate(filled)
 
     def generate(self, rows: DataFrame) -> DataFrame:
         """Return rows with all generated columns added, computed from the other columns."""
-        return rows.selectExpr("*", *(f"{text} as {quoted(name)}" for name, text in self.generated.items()))
+        return rows.selectExpr("*", *(f"{text} as {quoted_name(name)}" for name, text in self.generated.items()))
 
     def breach(self, rows: DataFrame) -> Breach | None:
         """Return the first check that rows with `_sequence_id` break, or None; one Spark job, none without checks.
@@ -151,7 +151,7 @@ class Terms:
         from pyspark.errors import AnalysisException
 
         brought = {name: text for name, text in self.generated.items() if _resolves(rows, text)}
-        frame = rows.selectExpr("*", *(f"{text} as {quoted(name)}" for name, text in brought.items()))
+        frame = rows.selectExpr("*", *(f"{text} as {quoted_name(name)}" for name, text in brought.items()))
         for name, condition in self.checks.items():
             try:
                 _ = frame.where(condition).schema
@@ -180,11 +180,11 @@ def _column_checks(fields: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, s
     for field in fields:
         name, metadata = field["name"], field["metadata"]
         if not field["nullable"]:
-            yield f"NOT NULL of {name}", f"{quoted(name)} is not null"
+            yield f"NOT NULL of {name}", f"{quoted_name(name)} is not null"
         kind = metadata.get(_CHAR_TYPE, "")
         if kind.startswith("varchar("):
-            length = f"char_length(rtrim({quoted(name)})) <= {kind[8:-1]}"
-            yield f"{kind} of {name}", f"{quoted(name)} is null or {length}"
+            length = f"char_length(rtrim({quoted_name(name)})) <= {kind[8:-1]}"
+            yield f"{kind} of {name}", f"{quoted_name(name)} is null or {length}"
         if "delta.invariants" in metadata:
             yield f"invariant of {name}", json.loads(metadata["delta.invariants"])["expression"]["expression"]
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import StagedFile
@@ -87,4 +88,4 @@ class LargeAdoptedTable(AdoptedTable):
 
         schema = StructType.fromJson(json.loads(history.schema_json()))
         rows = frame_of_files(session, history.folder.place, paths, schema)
-        return rows.select(*(F.col(f"`{name}`") for name in self._columns))
+        return rows.select(*(F.col(quoted_name(name)) for name in self._columns))

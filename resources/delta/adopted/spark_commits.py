@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SplitBrain, TableRefused
 from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act, Faults, Published
-from drainmark.resources.delta.merge import quoted
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
@@ -69,11 +69,13 @@ class SparkCommit:
             self.append(no_rows(self.session, self.folder))
             return
         view = f"drainmark_{uuid.uuid4().hex}"
-        same = " AND ".join(f"target.{quoted(key)} <=> source.{quoted(key)}" for key in keys)
+        same = " AND ".join(f"target.{quoted_name(key)} <=> source.{quoted_name(key)}" for key in keys)
         frame = frame_of(self.session, source) if is_here else source
         frame.createOrReplaceTempView(view)
         try:
-            self.run(f"MERGE INTO delta.{quoted(self.folder.uri)} AS target USING {view} AS source ON {same} {clauses}")
+            self.run(
+                f"MERGE INTO delta.{quoted_name(self.folder.uri)} AS target USING {view} AS source ON {same} {clauses}"
+            )
         finally:
             self.session.catalog.dropTempView(view)
 

@@ -25,6 +25,8 @@ from drainmark.resources.settings import Settings, load_settings
         ("SCHEMA_MISSING", {"format": "json"}),
         ("SCHEMA_UNUSED", {"schema": "a int"}),
         ("READER_OPTION", {"format": "csv", "schema": "a int", "options": {"MODE": "DROPMALFORMED"}}),
+        ("READER_OPTION", {"format": "csv", "schema": "a int", "options": {"header": "true"}}),
+        ("READER_OPTION", {"format": "json", "schema": "a date", "options": {"dateFormat": "YYYY"}}),
         ("KAFKA_COLUMN", {"metadata": ["topic"]}),
         ("KAFKA_COLUMN", {"format": "json", "schema": "a int, `Offset` bigint", "metadata": ["offset"]}),
         ("UNKNOWN_POLICY", {"tombstones": "drop"}),

@@ -96,6 +96,13 @@ REFUSED: list[tuple[str, Callable[[Any, Any], Any]]] = [
     ("PARSE_SCHEMA", lambda a, b: dm.parse(a, "k", format="json")),
     ("PARSE_SCHEMA", lambda a, b: dm.parse(a, "k", format="line", schema="x string")),
     ("PARSE_ON_BAD", lambda a, b: dm.parse(a, "k", format="json", schema="x string", on_bad="drop")),
+    *(("PARSE_OPTIONS", lambda a, b, given=given: dm.parse(a, "k", **given)) for given in (
+        {"format": "csv", "schema": "x string", "options": {"sep": ";"}},
+        {"format": "csv", "schema": "x string", "options": {"Header": "true"}},
+        {"format": "csv", "schema": "x string", "options": {"mode": "DROPMALFORMED"}},
+        {"format": "json", "schema": "x date", "options": {"dateFormat": "YYYY"}},
+        {"format": "key_value", "schema": "x date", "options": {"dateFormat": "yyyy"}},
+    )),
     ("FORMAT_FORMAT", lambda a, b: dm.format(a, "line")),
     ("DECOMPRESS_CODEC", lambda a, b: dm.decompress(a, "k", codec="lzma")),
     ("DECOMPRESS_ON_BAD", lambda a, b: dm.decompress(a, "k", on_bad="drop")),

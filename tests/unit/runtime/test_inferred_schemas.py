@@ -19,17 +19,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from harness import settle
+from pyspark.sql.types import LongType, StructField, StructType
+from reads import read_bytes
 
 from drainmark import DirectoryScan
 from drainmark.jobs.errors import DeclarationError, StoreUnavailable, UsageError
 from drainmark.jobs.errors.loading import SchemaUnknown
-from drainmark.jobs.formats.inference import columns_of
-from drainmark.jobs.formats.json_records import others_of
+from drainmark.jobs.formats.inference import Inferred, Unclear, columns_of
+from drainmark.jobs.frames.row_types import arrow_schema
 from drainmark.jobs.protocol.records.triggers import NewTrigger
 from drainmark.orchestration.dagster_jobs.broken_applications import broken_definitions
 from drainmark.orchestration.workplace import schema_files
 from drainmark.orchestration.workplace.code_digest import code_digest
-from drainmark.orchestration.workplace.schema_files import keep_schemas
+from drainmark.orchestration.workplace.schema_files import SchemaFile, keep_schemas
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.settings import Settings
 
@@ -38,8 +40,16 @@ HEADER = {"header": "true"}
 
 def inferred(*files: bytes, suffix: str = ".data", **scan: Any) -> dict[str, str] | None:
     expected = DirectoryScan(path="in", **scan).expects(None)
-    found = columns_of(((io.BytesIO(file), suffix) for file in files), expected)
-    return {name: kind.simpleString() for name, kind in found} if found is not None else None
+    try:
+        found = columns_of(((io.BytesIO(file), suffix) for file in files), expected)
+    except Unclear:
+        return None
+    return {name: kind.simpleString() for name, kind in found.columns}
+
+
+def of_csv(content: bytes, **options: str) -> Inferred:
+    scan = DirectoryScan(path="in", format="csv", options={**HEADER, **options})
+    return columns_of([(io.BytesIO(content), ".data")], scan.expects(None))
 
 
 @pytest.mark.parametrize(
@@ -62,11 +72,54 @@ def inferred(*files: bytes, suffix: str = ".data", **scan: Any) -> dict[str, str
         (["", ""], "string"),
         (["NaN"], "string"),
         ([" 1"], "string"),
+        (["1e400"], "string"),
+        (["1e-400"], "string"),
     ],
 )
 def test_texts_of_csv_are_what_each_of_them_is_written_as(values: list[str], kind: str) -> None:
     content = "k,v\n" + "".join(f"x,{value}\n" for value in values)
     assert inferred(content.encode(), format="csv", options=HEADER) == {"k": "string", "v": kind}
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        (["1", "n/a", "2", "-"], "line 3 has 'n/a'"),
+        (["n/a", "1.5"], "line 2 has 'n/a'"),
+        (["true", "1"], "line 3 has '1'"),
+        (["1", "007"], "line 3 has '007'"),
+        (["1,5", "2,5"], "line 2 has '1,5' is no double: write the decimal point as '.'"),
+        (["2024-01-01", "31.01.2024"], "line 3 has '31.01.2024'"),
+        (["tea", "cake"], None),
+        (["1", "2.5"], None),
+    ],
+)
+def test_the_column_that_is_a_text_and_why_are_told(values: list[str], why: str | None) -> None:
+    found = of_csv("".join(f"{line}\n" for line in ("amount;k", *(f"{value};x" for value in values))).encode(), sep=";")
+    assert found.texts == ({"amount": why} if why else {})
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        (b"a,b,A", "several columns 'a'"),
+        (b"a,,b", "column 2 has no name"),
+        ("a,Gr\u00f6\u00dfe,c".encode("latin-1"), "encoding"),
+        ("a,b,c".encode("utf-16"), 'UTF-16 by its byte order mark: options={"encoding": "UTF-16"}'),
+        (b"PK\x03\x04\x14", "the first file there is a zip archive"),
+    ],
+)
+def test_a_header_that_is_odd_is_refused_by_what_is_odd(header: bytes, why: str) -> None:
+    with pytest.raises(Unclear, match=why):
+        of_csv(header + b"\n1,2,3\n")
+
+
+def test_headers_of_another_encoding_with_a_mark_or_with_2000_columns_are_read() -> None:
+    many = ",".join(f"c{place}" for place in range(2000))
+    latin = of_csv("Größe\n1\n".encode("latin-1"), encoding="ISO-8859-1")
+    marked = of_csv(b"\xef\xbb\xbfa\n1\n")
+    assert [name for name, _ in (*latin.columns, *marked.columns)] == ["Größe", "a"]
+    assert len(of_csv(f"{many}\n{','.join('1' * 2000)}\n".encode()).columns) == 2000
 
 
 def test_a_sample_is_of_several_files_with_one_header_and_one_without_records_says_nothing() -> None:
@@ -76,21 +129,30 @@ def test_a_sample_is_of_several_files_with_one_header_and_one_without_records_sa
     assert inferred(b"a,b\n", format="csv", options=HEADER) is None
     assert inferred(gzip.compress(b"a\n1\n"), suffix=".gz", format="csv", options=HEADER) == {"a": "bigint"}
     assert inferred(b"a\n1\n", suffix=".lz4", format="csv", options=HEADER) is None
+    with_end, in_lines = {**HEADER, "lineSep": ";"}, {**HEADER, "multiLine": "true", "encoding": "UTF-16LE"}
+    assert inferred(b"a,b;1,2.5;3,4;", format="csv", options=with_end) == {"a": "bigint", "b": "double"}
+    written = '\ufeffa,b\n1,"x\ny"\n'.encode("utf-16-le")
+    assert inferred(written, format="csv", options=in_lines) == {"a": "bigint", "b": "string"}
     assert inferred(b"a,A\n1,2\n", format="csv", options=HEADER) is None
     assert inferred(b"a,source_file\n1,2\n", format="csv", options=HEADER) is None
+    assert inferred(b"PAR1", b"a\n1\n", format="csv", options=HEADER) == {"a": "bigint"}
 
 
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
+        (pa.array([None], pa.null()), "string"),
+        (pa.array([[("k", None)]], pa.map_(pa.string(), pa.null())), "map<string,string>"),
         (pa.array([1], pa.uint8()), "smallint"),
         (pa.array([1], pa.uint64()), "decimal(20,0)"),
         (pa.array([1], pa.time64("us")), None),
-        (pa.array([1], pa.timestamp("ns")), None),
+        (pa.array([1], pa.timestamp("ns")), "timestamp_ntz"),
+        (pa.array([1], pa.timestamp("ns", "UTC")), "timestamp"),
+        (pa.array([1.5], pa.float16()), "float"),
         (pa.array([1], pa.decimal256(50, 2)), None),
     ],
 )
-def test_parquet_says_types_as_spark_reads_them(values: pa.Array, kind: str | None) -> None:
+def test_parquet_says_the_types_of_its_values(values: pa.Array, kind: str | None) -> None:
     file = io.BytesIO()
     pq.write_table(pa.table({"k": ["a"], "v": values}), file)
     found = inferred(file.getvalue(), format="parquet")
@@ -129,12 +191,50 @@ def test_json_says_its_types_and_what_is_of_several_is_a_text() -> None:
     }
 
 
-def test_what_is_rescued_of_json_is_its_text() -> None:
-    records = [b'{"k":1}', b' { "x" : 1.10 , "k" : 1,"y\\u00e9\\"" : [ "a" , {"b":null} ]} ', b'{"x":"k"}', b"{}"]
-    assert others_of(records, {"k"}) == [None, '{"x":1.10,"yé\\"":[ "a" , {"b":null} ]}', '{"x":"k"}', None]
-    assert others_of([b'{"x" : null , "k":1}', b'{"x":null,"y":"null"}'], {"k"}) == [None, '{"y":"null"}']
-    for record, found in zip(records, others_of(records, {"k"}), strict=True):
-        assert json.loads(found or "{}") == {name: value for name, value in json.loads(record).items() if name != "k"}
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        ('{"Größe":1}\n{"t":"x"}\n'.encode("latin-1"), {"encoding": "ISO-8859-1"}),
+        ('\ufeff{"Größe":1}\n{"t":"x"}\n'.encode("utf-16-le"), {"encoding": "UTF-16LE"}),
+        ('{"Größe":1}\x1e{"t":"x"}'.encode(), {"lineSep": "\x1e"}),
+    ],
+)
+def test_records_of_json_are_found_as_the_reader_finds_them(content: bytes, options: dict[str, str]) -> None:
+    assert inferred(content, format="json", options=options) == {"Größe": "bigint", "t": "string"}
+
+
+def test_json_that_is_nested_deeper_than_parquet_can_be_is_a_text_there(tmp_path: Path) -> None:
+    content = f'{{"k":{"[" * 400}{"]" * 400}}}\n'.encode()
+    scan = DirectoryScan(path="in", format="json")
+    ((name, kind),) = columns_of([(io.BytesIO(content), ".data")], scan.expects(None)).columns
+    file = io.BytesIO()
+    pq.write_table(arrow_schema(StructType([StructField(name, kind)])).empty_table(), file)
+    assert pq.read_table(file).column_names == ["k"]
+    (row,) = read_bytes(tmp_path, content, "json", ((name, kind),)).rows
+    assert repr(row["k"]).count("[") == 400
+
+
+def test_what_is_rescued_of_json_is_its_text(tmp_path: Path) -> None:
+    lines = [
+        '{"k":1}', ' { "x" : 1.10 , "k" : 1,"y\\u00e9\\"" : [ "a" , {"b":null} ]} ', '{"x":"k","k":null}',
+        '{"x" : null , "k":1}', '{"x":null,"y":"null","k":1}',
+    ]  # fmt: skip
+    content = "".join(f"{line}\n" for line in lines).encode()
+    found = read_bytes(tmp_path, content, "json", (("k", LongType()),), on_schema="rescue").rows
+    rescued = [row["_rescued"] for row in found]
+    assert rescued == [None, '{"x":1.10,"yé\\"":[ "a" , {"b":null} ]}', '{"x":"k"}', None, '{"y":"null"}']
+    for line, text in zip(lines, rescued, strict=True):
+        others = {name: value for name, value in json.loads(line).items() if name != "k" and value is not None}
+        assert json.loads(text or "{}") == others
+
+
+def test_the_notice_names_the_first_columns_that_are_texts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    texts = {f"c{place}": "line 2 has 'n/a'" for place in range(7)}
+    held = SchemaFile(
+        path=tmp_path / "schemas" / "a.ddl", stream="a", region="a/a", ddl="k string", inferred_from="f", texts=texts
+    )
+    keep_schemas([held])
+    assert "; c4 is text: line 2 has 'n/a'; and 2 more" in caplog.text
 
 
 # --- the file that stores them --------------------------------------------------------------------------------------
@@ -371,3 +471,28 @@ def test_a_bucket_that_lists_its_first_files_and_does_not_give_them_is_asked_aga
     monkeypatch.setattr(schema_files, "_first_files", lambda *args: [first])
     with pytest.raises(StoreUnavailable, match="columns of read, cannot be read"):
         open_application(str(project.file), settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        ('{"a":1}\n{"a":2,"b":"x"}\n'.encode("utf-16"), {"encoding": "UTF-16"}),
+        (b'[{"a":1}, {"a":2,\n "b":"x"}]', {"multiLine": "true"}),
+        (b'{"a":1}|{"a":2,"b":"x"}|', {"lineSep": "|"}),
+    ],
+)
+def test_records_of_json_are_found_as_they_are_read(content: bytes, options: dict[str, str]) -> None:
+    scan = DirectoryScan(path="inbox", format="json", options=options)
+    found = columns_of([(io.BytesIO(content), ".data")], scan.expects(None))
+    assert [(name, kind.simpleString()) for name, kind in found.columns] == [("a", "bigint"), ("b", "string")]
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_the_notice_of_another_encoding_says_the_option_that_reads_it(kind: str) -> None:
+    content = ("id,n\n1,x\n" if kind == "csv" else '{"id":1}\n').encode("utf-16")
+    options = {"header": "true"} if kind == "csv" else {}
+    scan = DirectoryScan(path="inbox", format=kind, options=options)
+    with pytest.raises(Unclear, match='"encoding": "UTF-16"'):
+        columns_of([(io.BytesIO(content), ".data")], scan.expects(None))
+    scan = DirectoryScan(path="inbox", format=kind, options={**options, "encoding": "UTF-16"})
+    assert columns_of([(io.BytesIO(content), ".data")], scan.expects(None)).columns

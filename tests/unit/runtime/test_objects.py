@@ -8,7 +8,7 @@ import pytest
 
 from drainmark.jobs.errors import StoreUnavailable, UsageError
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
-from drainmark.jobs.protocol.records.addresses import address_of, hadoop_address, prefix_of
+from drainmark.jobs.protocol.records.addresses import address_of, prefix_of
 from drainmark.jobs.runtime.scan.bucket_listing import PrefixListing
 from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts, listing_prefix, selects
 from drainmark.jobs.runtime.scan.found import Found, ScanResult
@@ -138,19 +138,3 @@ def test_what_is_no_address_is_refused_and_not_repeated(uri: str) -> None:
     with pytest.raises(UsageError) as caught:
         address_of(uri)
     assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("key", ["a.txt", "in/day=2026-01-02/a-b_c.csv", "_old/a", "a.csv.gz", "in/..a/b"])
-def test_keys_that_hadoop_reads_as_they_are(key: str) -> None:
-    assert hadoop_address(f"s3://bucket/{key}") == f"s3a://bucket/{key}"
-
-
-@pytest.mark.parametrize(
-    "key",
-    ["a b", "a%41", "ü", "a:b", "a//b", "/a", "a/", "./a", "a/../b", "a[1]", "a{1}", "a*", "a?", "a\\b", "a\n", "a,b",
-     "in/_a.txt", ".a", "a.GZ", "a._COPYING_", "", "a+b"],
-)  # fmt: skip
-def test_keys_that_hadoop_or_spark_would_change_or_hide_have_no_address(key: str) -> None:
-    """Hadoop or Spark would escape, glob, cut, hide or wrongly decompress them; Drainmark fetches the objects."""
-    assert hadoop_address(f"s3://bucket/{key}") is None
-    assert hadoop_address("s3://Bucket_1/a") is None

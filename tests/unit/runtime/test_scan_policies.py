@@ -20,11 +20,13 @@ CSV = {"format": "csv", "schema": "k string, v string"}
         ({"format": {"orders": "csv"}}, "UNKNOWN_FORMAT"),
         ({"options": {"mode": "DROPMALFORMED"}}, "READER_OPTION"),
         ({"options": {"ignoreCorruptFiles": "true"}}, "READER_OPTION"),
-        ({"options": {"encoding": "ISO-8859-1"}}, "READER_OPTION"),
-        ({**CSV, "options": {"encoding": "UTF-16"}}, "READER_OPTION"),
-        ({**CSV, "options": {"charset": "UTF-32LE"}}, "READER_OPTION"),
-        ({**CSV, "options": {"encoding": "UTF-16", "lineSep": "\n"}}, "READER_OPTION"),
-        ({**CSV, "format": "json", "options": {"encoding": "ISO-8859-1"}}, "READER_OPTION"),
+        ({**CSV, "options": {"encoding": "UTF-61"}}, "READER_OPTION"),
+        ({**CSV, "options": {"lineSep": "|", "multiLine": "true"}}, "READER_OPTION"),
+        ({**CSV, "options": {"comment": "#", "multiLine": "true"}}, "READER_OPTION"),
+        ({**CSV, "options": {"quote": "''"}}, "READER_OPTION"),
+        ({**CSV, "options": {"dateFormat": "QQQ"}}, "READER_OPTION"),
+        ({**CSV, "options": {"dateFormat": "HH:mm"}}, "READER_OPTION"),
+        ({**CSV, "options": {"timestampNTZFormat": "yyyy-MM-dd HH:mm XXX"}}, "READER_OPTION"),
     ],
 )
 def test_a_policy_that_is_none_or_would_lose_rows_is_refused(arguments: dict[str, object], rule: str) -> None:

@@ -27,13 +27,16 @@ from drainmark.resources.settings import Settings
 
 pytestmark = pytest.mark.seed("RT9")
 
+BETWEEN_SAMPLES = 20_000
+"""A place in a file of some MiB that the hashes of a `FileSource`'s position do not see."""
+
 MOMENT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     path = tmp_path / "log"
-    path.write_text("".join(f"line {number:06d}\n" for number in range(1000)))
+    path.write_text("".join(f"line {number:06d}\n" for number in range(200_000)))
     return path
 
 
@@ -92,7 +95,7 @@ def test_a_slice_gives_what_it_gave_before_a_rewind_or_nothing(log: Path, tmp_pa
     assert again.digests == first.digests != {}
     read(source, again, tmp_path / "copy")
     with log.open("r+b") as file:
-        file.seek(6000)
+        file.seek(BETWEEN_SAMPLES)
         file.write(b"X")
     with pytest.raises(SliceLost) as lost:
         read(source, again, tmp_path / "copy")
@@ -139,7 +142,7 @@ def test_the_plan_of_a_rewind_compares_what_is_not_too_large(
     row = row_of(trigger)
     assert lost_slices(place, [row]) == ([], [])
     with log.open("r+b") as file:
-        file.seek(6000)
+        file.seek(BETWEEN_SAMPLES)
         file.write(b"X")
     assert lost_slices(place, [row]) == ([], [trigger.uri])
     monkeypatch.setattr(state_inputs, "COMPARED_BYTES", trigger.size_bytes - 1)

@@ -35,7 +35,7 @@ def facts_of(folder: Path) -> Any:
         reads=Breaking(),
         reach=TaskReach(region="app/s"),
         schema=SCHEMA,
-        records=None,
+        reading=None,
         place=LocalPlace(str(folder)),
         folder="rows",
     )

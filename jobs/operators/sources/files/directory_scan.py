@@ -47,7 +47,12 @@ class DirectoryScan:
         schema: DDL such as `"id bigint, amount double"`. If it is left out and the files name their columns (CSV with a
             header, JSON lines, Parquet, ORC), it is inferred from the first files, once: the first run or scan writes
             `schemas/APP.SOURCE.ddl` beside the application, and from then on this file declares the columns.
-        options: further options of Spark's reader, e.g. `{"header": "true", "sep": ";"}`.
+        options: names as Spark's readers have them, e.g. `{"header": "true", "sep": ";"}`. CSV, JSON and text have
+            `encoding` (or `charset`; any that Python knows) and `lineSep`; CSV and JSON have `multiLine`, and
+            `dateFormat`, `timestampFormat`, `timestampNTZFormat` with Java's patterns. CSV has `header`, `sep` (or
+            `delimiter`), `quote`, `escape`, `comment`, `nullValue`, `ignoreLeadingWhiteSpace` and
+            `ignoreTrailingWhiteSpace`; JSON has `allowNoFields`: a record without any declared field is a row of nulls,
+            and not bad. Text has `wholetext`: a file is one row. Others are refused, with what to write instead.
         recursive: also look into folders below.
         follow_links: also take symbolic links to files, with any target. By default a link is refused and listed
             with the reason: a user who may put a link there could make this process read any file that it may read.
@@ -73,9 +78,7 @@ class DirectoryScan:
             record is bad if it lacks a field and has one with the same name in other upper and lower case.
         max_bad_ratio: a file with a larger share of bad rows is quarantined as a whole, with its good rows.
         rounding: the treatment of a decimal with more digits after the point than its column has: by default its row
-            is bad; `"half_up"` rounds it, as Spark does.
-        strict: refuse JSON that Spark reads only in part: text after the value, a name twice in an object, several
-            values on a line, an array, NaN, half a surrogate pair.
+            is bad; `"half_up"` rounds it.
         after: the treatment of a file after its commit: `"keep"`, `"move"` to the folder or prefix `move_to`, under
             its path below `path`, or `"delete"`. A later file needs a new name, or it counts as a changed file.
         after_when: `"retired"`: when no rewind within the horizon needs the file any more; `"checkpointed"`: right
@@ -85,10 +88,11 @@ class DirectoryScan:
     found them. With `on_missing="skip"` a slice is read without the files that are gone, and the history names them
     under its id. A file that was replaced before it was read halts the region: the new file is in no other slice.
 
-    A time without a date, such as `12:34`, is bad if a `timestamp` is declared: Spark would take the day on which it
-    reads the file. If `options["timestampFormat"]` is given, the format decides instead. Lines that are not UTF-8
-    (or not `options["encoding"]`) or have a NUL byte, and quotes that are not closed, are bad rows. Files that are
-    damaged, or exceed one of the sizes of `drainmark.jobs.formats.bad_records.CAPS`, are bad files.
+    A value is what the file says, or its row is bad; no text is trimmed, and an empty field of CSV is null. A time
+    without a zone is UTC; one without a date, such as `12:34`, is bad, unless `options["timestampFormat"]` is given.
+    Lines that are not UTF-8 or have a NUL byte, and quotes that are not closed, are bad rows. Files are read compressed
+    as `.gz`, `.bz2` and `.zst`. Files that are damaged, are not in the declared encoding, or exceed one of the sizes of
+    `drainmark.jobs.formats.bad_records.CAPS`, are bad files.
 
     Example:
         @dm.consistent(trigger="operator-driven")
@@ -122,7 +126,6 @@ class DirectoryScan:
     on_bad: Literal["quarantine", "halt"] = "quarantine"
     on_schema: Literal["rescue", "quarantine", "halt"] | None = None
     max_bad_ratio: float = 0.5
-    strict: bool = True
     rounding: Literal["half_up"] | None = None
     after: Literal["keep", "move", "delete"] = "keep"
     move_to: str | None = None
@@ -217,7 +220,6 @@ class DirectoryScan:
         if self.rounding not in (None, "half_up"):
             yield "UNKNOWN_POLICY", f"rounding={self.rounding!r} is not known", '"half_up", or leave it out'
         form = self._form
-        refused = (form or Format).refused_options
         declared = self.expects(None)
         cannot = form.cannot_compare(declared) if form and self.on_schema is not None else None
         if cannot is not None:
@@ -226,13 +228,10 @@ class DirectoryScan:
                 f"on_schema={self.on_schema!r}: {cannot}",
                 "leave out on_schema, or change the source's options",
             )
-        if form is not None and (undecoded := form.cannot_decode(declared)) is not None:
-            yield "READER_OPTION", f"the encoding {declared.encoding}: {undecoded[0]}", undecoded[1]
+        if form is not None and (unread := form.cannot_read(declared)) is not None:
+            yield "READER_OPTION", *unread
         if not 0 <= self.max_bad_ratio <= 1:
             yield "BAD_RATIO", f"max_bad_ratio={self.max_bad_ratio} is no share", "give a number from 0 to 1"
-        for option in self.options:
-            if option.lower() in refused:
-                yield "READER_OPTION", f"the option {option!r} would lose rows silently", "leave it out: see on_bad"
 
     def expects(self, columns: Columns | None) -> Expected:
         """Return the declared properties of files with the given columns."""
@@ -240,7 +239,6 @@ class DirectoryScan:
             format=self.format,
             columns=columns,
             options={name.lower(): str(value) for name, value in self.options.items()},
-            strict=self.strict,
             rounding=self.rounding,
             on_schema=self.on_schema,
         )

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.formats.format import format_of
-from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.graph.declarations import Stream, caller, declare, location_of, user_function
 from drainmark.jobs.operators.sources.contract import Reach, Replayable
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,59 +46,12 @@ class DirectorySource(Source):
         read = {"format": scan.format, "schema": schemas, "options": dict(scan.options), **rounding, **rescue}
         return {**super().fingerprint(), "read": read, "function": self.function.source_digest()}
 
-    def read(self, session: SparkSession, paths: Sequence[str], output: str) -> DataFrame:
-        """Define the read of a group's files: names are zero-padded ids, position is block and row.
-
-        Returns:
-            `_sequence_id` bigint, `_position` struct<block, row>, the declared columns, and for parsed formats
-            `_corrupt_record`.
-        """
-        return (
-            self._reader(session, output)
-            .load(list(paths))
-            .selectExpr(
-                # as SQL text: a tenth of the calls to the JVM that Columns would need
-                f"cast(substring(_metadata.file_name, 1, 19) as bigint) as {SEQUENCE_ID}",
-                _POSITION,
-                *self._columns(),
-            )
-        )
-
-    def read_in_place(self, session: SparkSession, addresses: Mapping[str, int], output: str) -> DataFrame:
-        """Define the read of objects in place; a row gets its id by a broadcast join over the path of its file.
-
-        Args:
-            addresses: path -> id; the paths are not escaped.
-
-        Returns:
-            as `read`.
-        """
-        import pyarrow as pa
-
-        from drainmark.jobs.lazy import F
-
-        rows = (
-            self._reader(session, output)
-            .load(list(addresses))
-            .selectExpr(f"_metadata.file_path as {_ADDRESS}", _POSITION, *self._columns())
-        )
-        ids = session.createDataFrame(pa.table({_ADDRESS: list(addresses), SEQUENCE_ID: list(addresses.values())}))
-        columns = [name for name in rows.columns if name != _ADDRESS]
-        return rows.join(F.broadcast(ids), _ADDRESS, "left").selectExpr(
-            f"coalesce({SEQUENCE_ID}, cast(raise_error('no trigger has ' || {_ADDRESS}) as bigint)) as {SEQUENCE_ID}",
-            *(f"`{name.replace('`', '``')}`" for name in columns),
-        )
-
-    def _columns(self) -> tuple[str, ...]:
-        """Return the SQL of the columns that are taken from Spark's rows."""
-        return format_of(self.scan.format).picked
-
-    def _reader(self, session: SparkSession, output: str) -> DataFrameReader:
-        reader = session.read.options(**self.scan.options)
-        return format_of(self.scan.format).reader(reader, self.scan.schema_of(output))
-
     def columns(self, reach: Reach, output: str) -> str:
         return self.scan.rows_of(output)
+
+    def parsed(self, output: str) -> tuple[str, str] | None:
+        ddl = self.scan.schema_of(output)
+        return (self.scan.format, ddl) if ddl is not None else None
 
     def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         from drainmark.jobs.operators.sources.files.folder_slices import next_slice
@@ -148,14 +96,4 @@ def source(scan: DirectoryScan | Replayable) -> Callable[[Callable[..., Any]], S
     return wrap
 
 
-_ADDRESS = "_drainmark_address"
-
-
 __all__ = ["source"]
-
-_IN_TASK = 0x1FFFFFFFF
-"""The bits of `monotonically_increasing_id` that number the rows of a task; one task reads a block of a file."""
-
-_POSITION = (
-    f"struct(_metadata.file_block_start as block, monotonically_increasing_id() & {_IN_TASK}L as row) as {POSITION}"
-)

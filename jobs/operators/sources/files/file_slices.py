@@ -50,3 +50,8 @@ class FileSlices(Replayable):
 
     def columns(self, reach: Reach) -> str | pa.Schema:
         return self.scan.rows_of("")
+
+    @property
+    def parsed(self) -> tuple[str, str] | None:
+        ddl = self.scan.schema_of("")
+        return (self.scan.format, ddl) if ddl is not None else None

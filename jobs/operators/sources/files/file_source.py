@@ -23,9 +23,11 @@ __all__ = ["FileSource"]
 class FileSource(FileSlices):
     """The lines that others append to a file; a slice ends after the last complete line.
 
-    A position is an offset, and marks to check that the bytes before it are still the same: the file's inode, a hash of
-    its first 4096 bytes and of the last 1024 before the offset. If a file was truncated or replaced, the region halts,
-    naming the file and the offset, unless `rotated` gives the later names of the file.
+    A position is an offset, and marks to check that the bytes before it are still the same: the file's inode, hashes of
+    its first 4096 bytes, of the last 1024 before the offset, and of what is between: all of it up to 1 MiB, else 64
+    even samples of 4096 bytes. If a file was truncated or replaced, the region halts, naming the file and the offset,
+    unless `rotated` gives the later names of the file. A file that was truncated, and filled again with the very same
+    bytes at least up to the offset, cannot be told from one that grew; with `rotated` its copy tells, and it halts.
 
     A file that is rotated, as logrotate does it, is followed under its later names: by rename, or copied and truncated
     (`copytruncate`; logrotate itself loses bytes that are written between the two). It is read to its end, including a
@@ -53,7 +55,7 @@ class FileSource(FileSlices):
             read until then are lost.
         follow_links: the file may be a symbolic link. By default it may not, and a rotated name that is a link is
             skipped: a user who may write to the folder could make Drainmark read any file. The folder may be a link.
-        on_bad, on_schema, max_bad_ratio, strict: as for `DirectoryScan`, for the rows of a slice.
+        on_bad, on_schema, max_bad_ratio: as for `DirectoryScan`, for the rows of a slice.
 
     Example:
         @dm.consistent(trigger="operator-driven")
@@ -76,7 +78,6 @@ class FileSource(FileSlices):
     on_bad: Literal["quarantine", "halt"] = "quarantine"
     on_schema: Literal["rescue", "quarantine", "halt"] | None = None
     max_bad_ratio: float = 0.5
-    strict: bool = True
 
     @property
     def scan(self) -> DirectoryScan:
@@ -88,15 +89,12 @@ class FileSource(FileSlices):
             on_bad=self.on_bad,
             on_schema=self.on_schema,
             max_bad_ratio=self.max_bad_ratio,
-            strict=self.strict,
         )
 
     @property
     def _has_header(self) -> bool:
         options = {name.lower(): value for name, value in self.options.items()}
-        lines = format_of(self.format).lines
-        may_have = lines is not None and lines.may_have_header
-        return may_have and options.get("header", "false").lower() == "true"
+        return "header" in format_of(self.format).options and options.get("header", "false").lower() == "true"
 
     def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
         known = [name for name, form in formats().items() if form.lines is not None]
@@ -119,6 +117,9 @@ class FileSource(FileSlices):
         for option in self.options:
             if option.lower() in ("multiline", "linesep", "wholetext"):
                 yield "READER_OPTION", f"the option {option!r} makes a record of several lines", "leave it out"
+            if option.lower() in ("encoding", "charset") and not _has_line_feeds(self.options[option]):
+                why = f"lines in {self.options[option]} do not end with the byte of a line feed"
+                yield "READER_OPTION", why, "write the file in UTF-8"
 
     def fingerprint(self) -> Any:
         rescue = {"on_schema": self.on_schema} if self.on_schema == "rescue" else {}
@@ -172,6 +173,14 @@ class FileSource(FileSlices):
             restarts=self.on_lost == "restart",
             follow_links=self.follow_links,
         )
+
+
+def _has_line_feeds(encoding: str) -> bool:
+    """Say whether a line of text in an encoding ends with a line feed; True if the encoding is not known."""
+    try:
+        return "\n".encode(encoding) == b"\n"
+    except LookupError:
+        return True
 
 
 def _begun(piece: Slice) -> int:

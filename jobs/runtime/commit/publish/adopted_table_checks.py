@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import ConstraintViolated, DrainmarkError
 from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.graph.blame import failure_of
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.protocol.records.manifest import RegionTable
@@ -62,7 +63,7 @@ def _breach(table: RegionTable, staged: StagedTable, outside: Outside) -> Breach
     frame = staged.frame if staged.rows is None else frame_of(outside.engine.session, staged.rows)
     if frame is None:
         return None
-    visible = frame.select(*(f"`{name}`" for name in table.columns)) if table.columns else frame
+    visible = frame.select(*(quoted_name(name) for name in table.columns)) if table.columns else frame
     return outside.store.adopted(table.name).breach(visible)
 
 
@@ -75,7 +76,7 @@ def _breach_outside(
     if staged.rows is not None:
         return target.breach([staged.rows.select(columns)], replaced=replaced)
     if target.judges_by_itself and staged.frame is not None and not outside.engine.is_local:
-        return _breach_by_tasks(operator, staged.frame.select(*(f"`{name}`" for name in columns)), table)
+        return _breach_by_tasks(operator, staged.frame.select(*(quoted_name(name) for name in columns)), table)
     files = sorted(staged.files, key=lambda file: (file.first_id or 0, file.path))
     history = outside.store.table(table.history or "")
     rows = (require_text(operator, each) for each in history.files.pieces(files, columns))
