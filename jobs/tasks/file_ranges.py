@@ -23,6 +23,7 @@ from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.layout import Layout, layout_of
 from drainmark.jobs.formats.lines.content import END, PLAIN, LocalFile, Readable, SeekableData
 from drainmark.jobs.formats.lines.record_ranges import EdgeFacts, edge_facts
+from drainmark.jobs.frames.names import BatchTask
 from drainmark.jobs.tasks.buckets import StoredObject
 from drainmark.jobs.tasks.parquet_files import facts_of_failure, failure_of
 
@@ -177,7 +178,7 @@ def edges_of(session: SparkSession, ranges: Sequence[FileRange], expected: Expec
         OSError, StoreUnavailable: a disk or a store failed a task.
     """
     shares = tuple(shares_of(ranges))
-    answers = _answers(session, EdgeTask(shares=shares, expected=expected), shares)
+    answers = answers_of(session, EdgeTask(shares=shares, expected=expected), len(shares))
     found = ((answer["lost"] if "lost" in answer else answer["edges"]) for answer in answers)
     return [
         each if isinstance(each, str) else EdgeFacts(**{**each, "quoted_after": tuple(each["quoted_after"])})
@@ -192,7 +193,9 @@ def digests_of(session: SparkSession, files: Sequence[InputFile]) -> list[str | 
         OSError, StoreUnavailable: a store failed a task.
     """
     shares = tuple(shares_of([FileRange(file=file, start=0, end=file.size) for file in files]))
-    answers = _answers(session, DigestTask(shares=shares, expected=Expected(format="text", columns=None)), shares)
+    answers = answers_of(
+        session, DigestTask(shares=shares, expected=Expected(format="text", columns=None)), len(shares)
+    )
     return [answer.get("digest") for answer in answers]
 
 
@@ -203,14 +206,22 @@ def layouts_of(session: SparkSession, files: Sequence[InputFile], expected: Expe
         OSError, StoreUnavailable: a disk or a store failed a task.
     """
     shares = tuple(shares_of([FileRange(file=file, start=0, end=file.size) for file in files]))
-    answers = _answers(session, LayoutTask(shares=shares, expected=expected), shares)
+    answers = answers_of(session, LayoutTask(shares=shares, expected=expected), len(shares))
     found = [answer.get("layout") for answer in answers]
     return [Layout(each["ddl"], tuple(each["unread"])) if each is not None else None for each in found]
 
 
-def _answers(session: SparkSession, task: _LookTask, shares: Sequence[Sequence[FileRange]]) -> list[Mapping[str, Any]]:
-    """Return the answers of a task, one for each range, in the order of the ranges."""
-    rows = session.range(0, len(shares), 1, len(shares)).mapInArrow(task, "facts string").collect()
+def answers_of(session: SparkSession, task: BatchTask, count: int) -> list[Mapping[str, Any]]:
+    """Return the answers of tasks about their shares, in the order of the shares.
+
+    Args:
+        task: returns its answers as JSON texts; its input is the number of a share.
+        count: of the shares.
+
+    Raises:
+        OSError, StoreUnavailable: a disk or a store failed a task.
+    """
+    rows = session.range(0, count, 1, count).mapInArrow(task, "facts string").collect()
     answers: list[Mapping[str, Any]] = [json.loads(answer) for (answer,) in rows]
     for answer in answers:
         if "failed" in answer:

@@ -30,6 +30,7 @@ from drainmark.jobs.tasks.file_ranges import (
     Copied,
     FileRange,
     InputFile,
+    answers_of,
     edges_of,
     has_cuts,
     opened,
@@ -39,7 +40,6 @@ from drainmark.jobs.tasks.file_ranges import (
 from drainmark.jobs.tasks.parquet_files import (
     WrittenFile,
     facts_of_failure,
-    failure_of,
     require_here,
     write_file,
 )
@@ -48,6 +48,8 @@ from drainmark.jobs.tasks.places import Place
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+    from drainmark.jobs.formats.parsed import Parsed
 
 ROWS = ".rows"
 """Folder of an attempt; no output of a source has such a name."""
@@ -219,12 +221,9 @@ def _read(
 ) -> tuple[list[_Answer], list[WrittenFile]]:
     shares = tuple(shares_of(ranges))
     task = ReadTask(shares=shares, expected=expected, place=place)
-    rows = session.range(0, len(shares), 1, len(shares)).mapInArrow(task, "facts string").collect()
     answers: list[_Answer] = []
     written: list[WrittenFile] = []
-    for told in (json.loads(answer) for (answer,) in rows):
-        if "failed" in told:
-            raise failure_of(told["failed"])
+    for told in answers_of(session, task, len(shares)):
         answers += [_Answer(facts=facts_of(each["facts"]), lost=each["lost"]) for each in told["answers"]]
         written += [WrittenFile(**file) for file in told["written"]]
     return answers, written
@@ -390,15 +389,23 @@ class _ShareReader:
         facts, reads = answer.facts, self.expected.reads
         with self._opened(each.file) as data:
             for found in reads.rows_of(data, self.expected, each.start, each.end):
-                for place, reason in sorted(found.faults.items()) if facts.bad_count <= CAPS.bad_rows else ():
-                    row = json.dumps(*python_rows(found.rows.slice(place, 1)), default=as_text, ensure_ascii=False)
-                    facts.bad.append(BadRecord.of(facts.lines + place + 1, row, reason))
-                    facts.bad_count += 1
+                bad = sorted(found.faults.items())[: CAPS.bad_rows + 1 - facts.bad_count]
+                facts.note([_bad_row(found, at, facts.lines, why) for at, why in bad], sends_all=self.sends_all)
                 rows = found.good
                 if rows.num_rows:
                     self.take(_tagged(rows, {each.file.number: rows.num_rows}, each.start, first=facts.lines))
                 facts.lines += found.rows.num_rows
                 facts.records += rows.num_rows
+
+
+def _bad_row(found: Parsed, place: int, before: int, reason: str) -> BadRecord:
+    """Return a bad row as JSON.
+
+    Args:
+        before: number of the rows of the range before these.
+    """
+    row = json.dumps(*python_rows(found.rows.slice(place, 1)), default=as_text, ensure_ascii=False)
+    return BadRecord.of(before + place + 1, row, reason)
 
 
 def _scratch() -> tempfile.TemporaryDirectory[str]:

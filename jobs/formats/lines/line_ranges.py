@@ -65,6 +65,19 @@ class RangeFacts:
         """Note why nothing of the file is to be read."""
         self.refused, self.is_schema = str(refused), isinstance(refused, OtherColumns)
 
+    def note(self, bad: Sequence[BadRecord], *, sends_all: bool) -> None:
+        """Count bad records, and keep them until their texts are too large to be sent.
+
+        Args:
+            sends_all: keep all.
+        """
+        sent = sum(len(record.raw or "") for record in self.bad)
+        for record in bad[: CAPS.bad_rows + 1 - self.bad_count]:
+            if not self.is_sample and (sends_all or not self.bad or sent < _SENT_CHARACTERS):
+                self.bad.append(record)
+                sent += len(record.raw or "")
+            self.bad_count += 1
+
 
 @dataclass(slots=True, kw_only=True)
 class RangeReader:
@@ -80,7 +93,6 @@ class RangeReader:
     sends_all: bool = False
     is_quoted: bool = False
     facts: RangeFacts = field(default_factory=RangeFacts)
-    _sent: int = 0
 
     def read(self, data: Readable, start: int, end: int) -> Iterator[tuple[int, pa.Table]]:
         """Yield (place, rows) of the records that begin from `start` (inclusive) to `end` (exclusive).
@@ -205,7 +217,7 @@ class RangeReader:
         texts = [each for place, each in enumerate(numbered) if place not in faults] if faults else numbered
         bad = [BadRecord.of(*numbered[place], reason) for place, reason in faults.items()]
         if not texts:
-            self._note(bad)
+            self.facts.note(bad, sends_all=self.sends_all)
             self.facts.lines = lines
             return None
         with no_collection():
@@ -217,20 +229,11 @@ class RangeReader:
     ) -> pa.Table:
         """Return the rows of the good records, and note the others."""
         more = [BadRecord.of(*numbered[place], reason) for place, reason in found.faults.items()]
-        self._note(sorted([*bad, *more], key=lambda record: record.position or 0))
+        self.facts.note(sorted([*bad, *more], key=lambda record: record.position or 0), sends_all=self.sends_all)
         rows = found.good
         self.facts.lines = lines
         self.facts.records += rows.num_rows
         return rows
-
-    def _note(self, bad: Sequence[BadRecord]) -> None:
-        """Count bad records, and keep them in the facts until their texts are too large to be sent."""
-        facts = self.facts
-        for record in bad[: CAPS.bad_rows + 1 - facts.bad_count]:
-            if not facts.is_sample and (self.sends_all or not facts.bad or self._sent < _SENT_CHARACTERS):
-                facts.bad.append(record)
-                self._sent += len(record.raw or "")
-            facts.bad_count += 1
 
 
 def may_be_quick(lines: bytes) -> bool:

@@ -38,6 +38,7 @@ from drainmark.jobs.formats.bad_records import CAPS, BadRecord, are_about_schema
 from drainmark.jobs.formats.format import Expected, format_of
 from drainmark.jobs.formats.lines.content import END, LocalFile, content_of, first_lines
 from drainmark.jobs.tasks.file_ranges import InputFile, ranges_of
+from drainmark.jobs.tasks.places import LocalPlace
 from drainmark.jobs.tasks.read_files import ReadTask, read_here
 
 COLUMNS = (("id", LongType()), ("name", StringType()))
@@ -528,3 +529,21 @@ def test_of_too_many_bad_rows_each_kind_halts_where_it_is_to(
 ) -> None:
     bad = [BadRecord(position=number, raw="", reason="bad", is_schema=kind) for number, kind in enumerate(kinds, 1)]
     assert are_about_schema(bad, on_schema) is is_schema
+
+
+def test_a_task_sends_a_bounded_part_of_the_bad_rows_of_a_parquet_file_and_all_of_them_when_asked(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "file.data"
+    pq.write_table(pa.table({"id": pa.array([1 << 31] * 1000, pa.uint32()), "name": ["x" * 3000] * 1000}), path)
+    expected = Expected(format="parquet", columns=(("id", IntegerType()), ("name", StringType())))
+    shares = (tuple(ranges_of(InputFile(number=1, path=str(path), size=path.stat().st_size), expected, END)),)
+    told = []
+    for place in (LocalPlace(str(tmp_path / "rows"), is_kept=False), None):
+        task = ReadTask(shares=shares, expected=expected, place=place)
+        (batch,) = task(iter([pa.RecordBatch.from_pydict({"id": [0]})]))
+        (answer,) = json.loads(batch["facts"][0].as_py())["answers"]
+        told.append(answer["facts"])
+    assert [facts["bad_count"] for facts in told] == [1000, 1000]
+    assert len(told[0]["bad"]) < 500
+    assert [record["position"] for record in told[1]["bad"]] == list(range(1, 1001))
