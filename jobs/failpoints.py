@@ -12,9 +12,12 @@ import re
 import signal
 import threading
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
+
+from drainmark.jobs import world
+from drainmark.jobs.world import World
 
 ENVIRONMENT = "DRAINMARK_FAILPOINTS"
 
@@ -120,6 +123,29 @@ class _Armed:
     passings: int
 
 
+class Armed(World):
+    """The plain world, in which armed points act."""
+
+    def reach(self, point: str) -> None:
+        """Act if the point is armed and this is its passing."""
+        action = None
+        with _lock:
+            for armed in _armed.get(str(point), []):
+                armed.passings -= 1
+                if armed.passings == 0:
+                    action = armed.action
+        if action is not None:
+            _act(str(point), action)
+
+    def whole(self) -> AbstractContextManager[object]:
+        """Return a lock: `stop` waits until every thread has left its transaction.
+
+        A process stopped with SQLite's write lock never releases it, and no other process could take over its regions.
+        """
+        return _whole
+
+
+_ARMED = Armed()
 _KINDS: tuple[type[StrEnum], ...] = (FailPoint, StorePoint, FilePoint, ChannelPoint, SourcePoint)
 _armed: dict[str, list[_Armed]] = {}
 _ACTION = re.compile(r"kill|stop|raise|lost_reply|hang(=[0-9]+(\.[0-9]*)?|=\.[0-9]+)?")
@@ -130,16 +156,10 @@ _STOP_SECONDS = 0.05
 """The signal may stop another thread first, and this one a moment later."""
 
 
-def whole() -> AbstractContextManager[object]:
-    """Return the context for a transaction in a shared database: `stop` waits until every thread has left it.
-
-    A process stopped with SQLite's write lock never releases it, and no other process could take over its regions.
-    """
-    return _whole if _armed else nullcontext()
-
-
 def arm(specification: str) -> None:
     """Arm points from a text such as `publish.after_commit:kill:2,drain.before:raise`; an empty text disarms all.
+
+    The process is in the world `Armed` while a point is armed.
 
     Raises:
         ValueError: an item is not POINT:ACTION or POINT:ACTION:PASSING; names the legal values. Nothing is armed then.
@@ -149,6 +169,10 @@ def arm(specification: str) -> None:
         _armed.clear()
         for name, armed in items:
             _armed.setdefault(name, []).append(armed)
+    if items:
+        world.enter(_ARMED)
+    else:
+        world.leave(_ARMED)
 
 
 def _item(text: str) -> tuple[str, _Armed]:
@@ -175,20 +199,6 @@ def unreached() -> tuple[str, ...]:
 def arm_from_environment() -> None:
     """Arm the points that the environment names; called once by an entry point that owns the process."""
     arm(os.environ.get(ENVIRONMENT, ""))
-
-
-def reach(point: str) -> None:
-    """Pass a fail point: act if it is armed and this is its passing, else do nothing."""
-    if not _armed:
-        return
-    with _lock:
-        action = None
-        for armed in _armed.get(str(point), []):
-            armed.passings -= 1
-            if armed.passings == 0:
-                action = armed.action
-    if action is not None:
-        _act(str(point), action)
 
 
 def _act(point: str, action: str) -> None:

@@ -8,8 +8,9 @@ import os
 import re
 import secrets
 import stat
-import uuid
 from pathlib import Path
+
+from drainmark.jobs import world
 
 _NAME = "secret"
 _BYTES = 32
@@ -34,7 +35,7 @@ def home_key(home: Path, purpose: str) -> str:
 def _secret(path: Path) -> str:
     if (found := _told(path)) is not None:
         return found
-    hidden = path.with_name(f".{uuid.uuid4().hex}")
+    hidden = path.with_name(f".{world.token()}")
     hidden.touch(mode=0o600, exist_ok=False)
     try:
         with hidden.open("w", encoding="ascii") as file:

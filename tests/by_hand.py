@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 from harness import LONG_AGO
 
+from drainmark.jobs import world
 from drainmark.jobs.protocol.claimed_code import NO_CODE, Code
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
@@ -107,7 +107,7 @@ class HandFed:
         pending = self.next(count)
         first = registry.progress.take_ids(self.region, self.owner.epoch, len(pending))
         members = tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(pending))
-        group = Group(members=members, epoch=self.owner.epoch, attempt=uuid.uuid4().hex)
+        group = Group(members=members, epoch=self.owner.epoch, attempt=world.token())
         found = [(v, m.sequence_id) for m in members for v in Path(m.trigger.uri).read_text().splitlines()]
         rows = pa.Table.from_pylist([{"value": v, "_sequence_id": n} for v, n in found], schema=_ARROW)
         staged = {}

@@ -6,8 +6,9 @@ import io
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,13 @@ def _said(word: str) -> str:
     return os.fsdecode(re.sub(rb"\\(\d{3})", lambda found: bytes([int(found[1], 8)]), word[2:-1].encode()))
 
 
-def parse(verb: str, words: Sequence[str]) -> None:
-    """Parse a command as the command line does; a wrong value, or a lack of one, is an error of click."""
-    _command(verb).make_context(verb, list(words))
+def parse(verb: str, words: Sequence[str]) -> Mapping[str, Any]:
+    """Return the arguments of a command, by the name that its function has for each, as the command line parses them.
+
+    A wrong value, or a lack of one, is an error of click.
+    """
+    found: Mapping[str, Any] = _command(verb).make_context(verb, list(words)).params
+    return found
 
 
 def chains(text: str) -> list[list[list[str]]]:
@@ -97,6 +102,7 @@ def _run(arguments: Sequence[str]) -> tuple[int, str]:
     return code, said.getvalue()
 
 
+@lru_cache
 def _command(verb: str) -> Any:
     first, *rest = verb.split()
     command: Any = get_command(command_line(first))

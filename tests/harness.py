@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.region_run import GroupReport
+from drainmark.jobs.world import World, entered
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import drive
@@ -20,6 +23,36 @@ from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 LONG_AGO = 1_000_000_000
+
+
+class At(World):
+    """The world at a moment: its clock stands still."""
+
+    def __init__(self, moment: float) -> None:
+        self.moment = moment
+
+    def now(self) -> float:
+        return self.moment
+
+
+class _Passing(World):
+    def __init__(self, reached: Callable[[str], object]) -> None:
+        self.reached = reached
+        self.own = threading.local()
+
+    def reach(self, point: str) -> None:
+        if getattr(self.own, "is_called", False):
+            return
+        self.own.is_called = True
+        try:
+            self.reached(str(point))
+        finally:
+            self.own.is_called = False
+
+
+def passing(reached: Callable[[str], object]) -> AbstractContextManager[None]:
+    """Call a function with each fail point that is passed inside the block, except by the function itself."""
+    return entered(_Passing(reached))
 
 
 def settle(folder: Path) -> None:

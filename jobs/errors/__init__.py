@@ -273,6 +273,15 @@ class Fenced(DrainmarkError):
     exit_code = 4
     retry = Retry.QUIET
 
+    def __init__(
+        self,
+        message: str,
+        *,
+        remedy: str = "another owner goes on, so a run has nothing to do; a command may be repeated",
+        **facts: Any,
+    ) -> None:
+        super().__init__(message, remedy=remedy, **facts)
+
     def after(self, error: Exception) -> Fenced:
         """Return this error with the text of the one that it replaces, which may show a bug of the author's."""
         self.message = f"{self.message}; before that, {type(error).__name__}: {error}"

@@ -30,8 +30,8 @@ class _Turn:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._holder: threading.Thread | None = None
-        self._given_up: WeakSet[threading.Thread] = WeakSet()
+        self._holder: object | None = None
+        self._given_up: WeakSet[object] = WeakSet()
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -50,14 +50,14 @@ class _Turn:
         finally:
             self._end(me)
 
-    def give_up(self, thread: threading.Thread) -> None:
+    def give_up(self, thread: object) -> None:
         """Take the turn from a thread, or make sure that it never gets one."""
         with self._changed:
             self._given_up.add(thread)
             self._changed.notify_all()
         self._end(thread)
 
-    def _end(self, thread: threading.Thread) -> None:
+    def _end(self, thread: object) -> None:
         with self._changed:
             if self._holder is thread:
                 self._holder = None
@@ -67,7 +67,7 @@ class _Turn:
 _turn = _Turn()
 
 
-def give_up_load(thread: threading.Thread) -> None:
+def give_up_load(thread: object) -> None:
     """Let other threads load, though a load by this thread has not ended; its result is no longer used."""
     _turn.give_up(thread)
 

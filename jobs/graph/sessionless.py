@@ -1,9 +1,9 @@
 """Loading of an author's module without a Spark session: for `graph` there never is one, for a run it comes later.
 
-pyspark binds a function to a session when its decorator, such as `@udf` at the top of a module, is called. Here it is
-bound at its first use instead: pyspark's own factory is called then, and makes the function for the session of the run,
-classic or Spark Connect. Code that cannot wait, a Column at the top of a module or a session of the author's own, is
-refused with its line.
+pyspark binds a function to a session when its decorator, such as `@udf` at the top of a module, is called, and reads
+types in DDL with the parser of that session. Here it is bound at its first use instead: pyspark's own factory is called
+then, and makes the function for the session of the run, classic or Spark Connect. Code that cannot wait, a Column at
+the top of a module or a session of the author's own, is refused with its line.
 
 This is the only module that changes pyspark, which has no hook for either; `test_sessionless.py` fails if pyspark
 changes. Loading it loads no Spark: pyspark is changed when an author's module, or a run, imports it.

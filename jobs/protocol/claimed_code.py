@@ -19,6 +19,7 @@ class Code:
         dropped: operators with a state that begins anew with the claim, under the label in `states`.
         stages: by name of a stage, its operators without the starts; empty for a region of one stage.
         channels: the channels between these stages, by name.
+        horizon: number of ids that a rewind can go back; None if it is not known.
     """
 
     operators: Mapping[str, str] = field(default_factory=dict)
@@ -26,6 +27,7 @@ class Code:
     dropped: frozenset[str] = frozenset()
     stages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     channels: Links = field(default_factory=dict)
+    horizon: int | None = None
 
     def to_detail(self) -> dict[str, Any]:
         """Return the fields of the claim's row; an empty field is None."""
@@ -36,6 +38,7 @@ class Code:
             "dropped_states": dropped or None,
             "stages": stages or None,
             "channels": links_to_json(self.channels) or None,
+            "rewind_horizon": self.horizon,
         }
 
 

@@ -56,6 +56,8 @@ def digest_of(history: RegionHistory) -> str:
         "replaced": _replaced_to_json(history.replaced),
         "totals": history.totals.to_json(),
     }
+    if history.horizon is not None:
+        value["horizon"] = history.horizon
     if history.lost_epochs:
         value["lost_epochs"] = list(history.lost_epochs)
     if history.flow.through:
@@ -118,6 +120,7 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
         left=value.get("left", {table.name: INITIAL_ID for table in former}),
         operators=value.get("operators"),  # digests from before 0.4 have none of these three
         code=value.get("code"),
+        horizon=value.get("horizon"),
         generations=state_generations.from_json(value.get("generations", {})),
         retentions=retentions,
         versions=value["versions"],

@@ -72,6 +72,7 @@ class RegionHistory:
             had this field.
         operators: fingerprint by operator of the code that last claimed the region; None if no claim has any.
         code: digest of the files of that code; None if no claim has one.
+        horizon: number of ids that this code lets a rewind go back; None if no claim has it.
         generations: the tables of states that were dropped and begun anew; see `state_generations`.
         retentions: the parts of the past that states keep, by the id from which on they keep it.
         versions: Delta version by table, from the newest published note that names the table.
@@ -102,6 +103,7 @@ class RegionHistory:
     left: Mapping[str, int] = dataclasses.field(default_factory=dict)
     operators: Mapping[str, str] | None = None
     code: str | None = None
+    horizon: int | None = None
     generations: Generations = dataclasses.field(default_factory=dict)
     retentions: Retentions = dataclasses.field(default_factory=dict)
     versions: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -260,6 +262,17 @@ class RegionHistory:
         raise _refusal_of(self, to, oldest)
 
 
+def target_before(history: RegionHistory, sequence_id: int, horizon: int | None = None) -> int:
+    """Return the newest id below an id that a rewind can go to; 0 if that of the last state is out of reach.
+
+    Args:
+        horizon: number of ids; by default that of the code that last claimed the region.
+    """
+    found = history.state_at_most(sequence_id - 1) or INITIAL_ID
+    reach = next((each for each in (horizon, history.horizon) if each is not None), history.committed_id)
+    return found if found >= history.oldest_target(reach) else INITIAL_ID
+
+
 def manifest_of(row: CheckpointRow) -> Manifest | None:
     """Return the manifest that the last row of a group carries."""
     value = row.detail.get("manifest")
@@ -319,6 +332,7 @@ class _Fold:
             known: Generations = self.facts["generations"]
             self.facts["generations"] = begun(known, row.detail["dropped_states"], row.sequence_id)
         self.facts["flow"] = self.facts["flow"].claimed(row.detail, self._committed())
+        self.facts["horizon"] = row.detail.get("rewind_horizon", self.facts["horizon"])
         operators = row.detail.get("operators", self.facts["operators"])
         self.facts.update(last_claim=row, last_outcome=Outcome.CRASHED, operators=operators)
 

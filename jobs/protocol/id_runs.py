@@ -207,13 +207,16 @@ class StateRows:
 
     def _chunk(self, archive: Archive, place: int) -> dict[int, CheckpointRow]:
         with self._lock:  # the threads of stages ask for rows, too
-            if place not in self._chunks:
-                first = place * _CHUNK_IDS
-                self._chunks[place] = self._archived(archive, first, min(first + _CHUNK_IDS - 1, self.archived))
-                if len(self._chunks) > _CHUNKS_KEPT:
-                    self._chunks.popitem(last=False)
+            found = self._chunks.get(place)
+        if found is None:
+            first = place * _CHUNK_IDS
+            found = self._archived(archive, first, min(first + _CHUNK_IDS - 1, self.archived))
+        with self._lock:
+            self._chunks[place] = found
             self._chunks.move_to_end(place)
-            return self._chunks[place]
+            if len(self._chunks) > _CHUNKS_KEPT:
+                self._chunks.popitem(last=False)
+        return found
 
     def _archived(self, archive: Archive, first: int, last: int) -> dict[int, CheckpointRow]:
         rows = {row.sequence_id: row for row in archive.states(first, last)}

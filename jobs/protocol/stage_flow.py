@@ -3,7 +3,8 @@
 A row without stages means that all stages have done everything up to its id, and that the channels are empty. Regions
 of one stage, and aligned states, have such rows. Every state and every sink is a history by id, so each stage is taken
 back to N by removing everything with an id above N. A stage that is below N finds the input that it still needs in the
-channels: batches up to N (inclusive); a batch that straddles N is cut.
+channels: batches up to N (inclusive); a batch that straddles N is cut. The batches that a rewind needs are in flight
+now, so only the last row names batches, and `gc` deletes the channel files of older rows.
 """
 
 from __future__ import annotations

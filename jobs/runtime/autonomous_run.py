@@ -7,12 +7,11 @@ states, and nothing is replayed: the files of a failed batch are lost.
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import InputChanged, InputMissing
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.protocol.history import RegionHistory
@@ -105,7 +104,7 @@ class AutonomousRun:
         self.outside.lease.release(clean=True)
 
     def _batch(self, source: DirectorySource, triggers: Sequence[Trigger]) -> BatchReport:
-        started, taken = time.monotonic(), len(triggers)
+        started, taken = world.monotonic(), len(triggers)
         staged: StagedGroup | None = None
         while triggers and staged is None:
             try:
@@ -125,13 +124,13 @@ class AutonomousRun:
             bytes_in=sum(trigger.size_bytes for trigger in triggers),
             rows_out=rows,
             versions=versions,
-            seconds=time.monotonic() - started,
+            seconds=world.monotonic() - started,
         )
 
     def _group(self, source: DirectorySource, triggers: Sequence[Trigger]) -> Group:
         first = self.numbers(source, len(triggers))
         members = tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(triggers))
-        return Group(members=members, epoch=_NO_EPOCH, attempt=uuid.uuid4().hex)
+        return Group(members=members, epoch=_NO_EPOCH, attempt=world.token())
 
     def _staged(self, group: Group) -> StagedGroup:
         work = GroupWork(
@@ -174,7 +173,7 @@ class AutonomousRun:
         """Return the files of a batch, gathered into few if tasks wrote many; files of a state stay unchanged."""
         if table.role is not TableRole.APPEND:
             return files
-        staging = self.outside.store.staging(table, _NO_EPOCH, uuid.uuid4().hex)
+        staging = self.outside.store.staging(table, _NO_EPOCH, world.token())
         return self._made(table).gathered(files, staging)
 
     def _is_kept(self, table: RegionTable) -> bool:

@@ -6,14 +6,13 @@ checkpoint begins when that has ended. States are taken over in between, when bo
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs import world
+from drainmark.jobs.failpoints import FailPoint
 from drainmark.jobs.graph.annotations import Checkpoints
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.protocol.transitions import Event, State
@@ -81,12 +80,12 @@ class Pipeline:
 
     def stage(self, pending: Sequence[Trigger]) -> None:
         """Assign ids to triggers and begin to stage them as a group; `staged` waits for it."""
-        reach(FailPoint.ASSIGN_BEFORE)
+        world.reach(FailPoint.ASSIGN_BEFORE)
         self.states.begin_group()
         if self.under_way is None:
             self.owner.moved(Event.TRIGGERED)
-        group = Group(members=self._ids.assign(pending), epoch=self.owner.epoch, attempt=uuid.uuid4().hex)
-        reach(FailPoint.ASSIGN_AFTER)
+        group = Group(members=self._ids.assign(pending), epoch=self.owner.epoch, attempt=world.token())
+        world.reach(FailPoint.ASSIGN_AFTER)
         work = self._work = GroupWork(
             blueprint=self.blueprint,
             outside=self.outside,
@@ -127,7 +126,7 @@ class Pipeline:
         Raises:
             DrainTimeout, Interrupted, DrainmarkError: a blocking state could not be written in time, or at all.
         """
-        begun = time.monotonic()
+        begun = world.monotonic()
         life = self.states.ports.life
         freezing = self._bounded(staged.group, self._time.left_of(staged), lambda: self._frozen(staged, life))
         frozen: StagedGroup = freezing.result()

@@ -14,10 +14,11 @@ from drainmark.jobs.errors import (
     SplitBrain,
     StoreUnavailable,
 )
+from drainmark.jobs.errors.environment import FilesLost
 from drainmark.jobs.errors.spark_faults import environment_fault
 from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.failure_policy import FINAL
-from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.history import RegionHistory, target_before
 from drainmark.jobs.protocol.records.triggers import DIGESTS, Trigger, kind_of
 
 PUT_RIGHT = "drainmark doctor --repair --yes"
@@ -64,6 +65,8 @@ def halt_remedies(region: str, history: RegionHistory) -> list[str]:
         return [f"{halt['error']['remedy'].partition(',')[0]} --yes"]
     if (halt.get("error") or {}).get("id") == SplitBrain.id:
         commands = [f"{PUT_RIGHT} && {resume}"]
+    if (halt.get("error") or {}).get("id") == FilesLost.id:
+        commands = [f"{halt['error']['remedy'].partition(',')[0]} --yes && {resume}"]
     if f"{resume} {ACCEPT_LOSS}" in ((halt.get("error") or {}).get("remedy") or ""):
         commands = [f"{resume} {ACCEPT_LOSS} --reason '…'"]
     if halt.get("trigger"):
@@ -88,7 +91,7 @@ def _committed_behind(history: RegionHistory, trigger: str) -> int | None:
         return None
     above = history.states.above(min(flow.through.values())).values()
     number = next((row.sequence_id for row in above if row.trigger_uri == trigger), None)
-    return None if number is None else history.states.ids.at_most(number - 1) or 0
+    return None if number is None else target_before(history, number)
 
 
 def halted_error(region: str, history: RegionHistory) -> Halted:

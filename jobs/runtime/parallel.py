@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
+from functools import partial
+
+from drainmark.jobs import world
 
 
 def side_by_side(actions: Sequence[Callable[[], object]], name: str = "side by side") -> None:
@@ -27,9 +29,7 @@ def side_by_side(actions: Sequence[Callable[[], object]], name: str = "side by s
         except BaseException as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=work, args=(action,), daemon=True, name=name) for action in actions]
-    for thread in threads:
-        thread.start()
+    threads = [world.start(partial(work, action), name) for action in actions]
     for thread in threads:
         thread.join()
     if failed:

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import (
     Fenced,
     Halted,
@@ -78,7 +78,7 @@ class RegionRun:
     report: Report = lambda step, numbers: None
     max_triggers: int | None = None
     while_waiting: Callable[[], None] = lambda: None
-    interrupted: threading.Event = field(default_factory=threading.Event)
+    interrupted: world.Event = field(default_factory=world.event)
     hosted: Hosted = field(default_factory=Hosted)
     owner: RegionOwner = field(init=False)
     grace: Grace = field(init=False)

@@ -7,18 +7,15 @@ with the session that it belongs to, so each run checks again.
 from __future__ import annotations
 
 import json
-import time
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, StoreRefused, StoreUnavailable
 from drainmark.jobs.errors.spark_faults import telling_line
 from drainmark.jobs.protocol.records.manifest import REGISTERED, WITHOUT_NAMES, RegionTable
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.outside import Report
-from drainmark.jobs.runtime.timeout import in_background
 
 AGAIN_SECONDS = 60.0
 """Time between two attempts; a catalogue that hangs delays no group."""
@@ -35,7 +32,7 @@ class TableNames:
     report: Report
     _without: dict[str, RegionTable] | None = None
     _failures: dict[str, str] = field(default_factory=dict)
-    _under_way: Future[dict[str, str]] | None = None
+    _under_way: world.Answer[dict[str, str]] | None = None
     _due_at: float = 0.0
 
     def give(self) -> None:
@@ -46,17 +43,15 @@ class TableNames:
             tables = self.owner.history.tables
             self._without = {table.name: table for table in tables if table.options.get(REGISTERED)}
         self._take()
-        if self._without and self._under_way is None and time.monotonic() >= self._due_at:
+        if self._without and self._under_way is None and world.monotonic() >= self._due_at:
             tables = tuple(self._without.values())
-            self._under_way = in_background(lambda: self._attempt(tables), "table-names")
+            self._under_way = world.Answer(lambda: self._attempt(tables), "table-names")
 
     def settle(self) -> None:
         """Wait for the attempt under way, at most `_END_SECONDS`."""
         if self._under_way is None:
             return
-        with suppress(FutureTimeout):
-            self._under_way.exception(timeout=_END_SECONDS)
-        if self._under_way.done():
+        if self._under_way.wait(_END_SECONDS):
             self._take()
         else:
             late = f"the catalogue did not answer within {_END_SECONDS:g} s; the next run tries again"
@@ -75,10 +70,10 @@ class TableNames:
 
     def _take(self) -> None:
         """Note the result of an attempt that has ended."""
-        if self._under_way is None or not self._under_way.done():
+        if self._under_way is None or not self._under_way.is_there:
             return
-        found, self._under_way = self._under_way.result(), None
-        self._due_at = time.monotonic() + AGAIN_SECONDS
+        found, self._under_way = self._under_way.get(), None
+        self._due_at = world.monotonic() + AGAIN_SECONDS
         self._note(found)
 
     def _note(self, found: dict[str, str]) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from drainmark.jobs import world
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.throttle import Throttle
 
@@ -22,7 +22,7 @@ class Pace:
     """
 
     rows_per_second: float | None
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = world.monotonic
     _free_at: float = 0.0
 
     @classmethod

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, Interrupted, OperatorFailed
 
 INTERRUPT_GRACE_SECONDS = 10.0
@@ -29,8 +28,8 @@ class Grace:
         if not self.is_interrupted():
             return False
         if self._until is None:
-            self._until = time.monotonic() + INTERRUPT_GRACE_SECONDS
-        return time.monotonic() > self._until
+            self._until = world.monotonic() + INTERRUPT_GRACE_SECONDS
+        return world.monotonic() > self._until
 
 
 def in_background(action: Callable[[], Any], name: str) -> Future[Any]:
@@ -71,19 +70,21 @@ class Bounded:
     ) -> None:
         self.cancel = cancel
         self._seconds, self._grace, self._late = seconds, grace, late
-        self._future: Future[Any] = Future()
-        self._deadline = time.monotonic() + seconds
+        self._deadline = world.monotonic() + seconds
 
-        def work() -> None:
+        def work() -> Any:
             try:
-                self._future.set_result(action())
-            except Exception as error:
-                self._future.set_exception(error)
+                return action()
+            except Exception:
+                raise
             except BaseException as error:  # e.g. SystemExit: it must not end the waiting thread as a signal would
-                self._future.set_exception(OperatorFailed(f"{type(error).__name__}: {error}"))
+                raise OperatorFailed(f"{type(error).__name__}: {error}") from error
 
-        self.thread = threading.Thread(target=work, daemon=True, name=name)
-        self.thread.start()
+        self._answer = world.Answer(work, name)
+
+    @property
+    def thread(self) -> world.Thread:
+        return self._answer.thread
 
     def frames(self) -> Iterator[FrameType]:
         """Yield the frames of the thread, the innermost first; none if it has ended."""
@@ -95,7 +96,7 @@ class Bounded:
     @property
     def is_over(self) -> bool:
         """Say whether the action has returned or raised."""
-        return self._future.done()
+        return self._answer.is_there
 
     def result(self, look: Callable[[], None] = lambda: None) -> Any:
         """Return the result of the action, or raise its error.
@@ -106,16 +107,12 @@ class Bounded:
         Raises:
             Interrupted: the grace after a signal is over; costs no attempt.
         """
-        while True:
-            try:
-                return self._future.result(timeout=POLL_SECONDS)
-            except FutureTimeout:
-                if self._future.done():  # it ended just now, or raised a time-out of its own
-                    return self._future.result()
+        while not self._answer.wait(POLL_SECONDS):
             look()
             if self._grace.is_over():
                 self.cancel()
                 raise Interrupted("the group was abandoned", remedy="start it again: no attempt was counted")
-            if time.monotonic() > self._deadline:
+            if world.monotonic() > self._deadline:
                 self.cancel()
                 raise self._late(self._seconds)
+        return self._answer.get()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from drainmark.jobs import world
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.runs import Run
 
@@ -16,7 +15,7 @@ class Merge:
     """One merge; a state has at most one in hand.
 
     A reset abandons a merge: it ends by itself, and its files are garbage. A merge that fails leaves the runs
-    unchanged; it is due again with the next image.
+    unchanged; it is due again with the next image. If a run ends before its merge, the next run begins it again.
 
     Attributes:
         runs: the runs to merge, oldest first; they stay in force until the merge is applied.
@@ -25,33 +24,27 @@ class Merge:
 
     runs: tuple[Run, ...]
     write: Callable[[], tuple[StagedFile, ...]]
-    _written: Future[tuple[StagedFile, ...]] | None = field(default=None, repr=False)
+    _written: world.Answer[tuple[StagedFile, ...]] | None = field(default=None, repr=False)
 
     def begin(self) -> None:
         """Start the merge, unless it was started before."""
         if self._written is None:
-            self._written = Future()
-            threading.Thread(target=self._work, args=[self._written], daemon=True, name="merge").start()
-
-    def _work(self, written: Future[tuple[StagedFile, ...]]) -> None:
-        try:
-            written.set_result(self.write())
-        except BaseException as error:
-            written.set_exception(error)
+            self._written = world.Answer(self.write, "merge")
 
     @property
     def is_over(self) -> bool:
-        return self._written is not None and self._written.done()
+        return self._written is not None and self._written.is_there
 
     def wait(self) -> None:
         """Wait until the merge is over, with or without an error."""
         self.begin()
         if self._written is not None:
-            self._written.exception()
+            self._written.wait()
 
     def applied_to(self, runs: tuple[Run, ...]) -> tuple[Run, ...]:
         """Return runs with the new run in the place of those that were merged; unchanged if the merge failed."""
-        if self._written is None or self._written.exception() is not None:
+        self.wait()
+        if self._written is None or self._written.error is not None:
             return runs
-        new, begin = self._written.result(), runs.index(self.runs[0])
+        new, begin = self._written.get(), runs.index(self.runs[0])
         return (*runs[:begin], *([Run(new)] if new else []), *runs[begin + len(self.runs) :])

@@ -77,7 +77,7 @@ class _Unread(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A part of the slice of one id.
+    """A part of the slice of one id; a slice itself, so that the source's own `read` reads it.
 
     Attributes:
         number: among all shares of a group, from 0.

@@ -26,6 +26,7 @@ from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.runtime.commit.publish.visible_tables import may_bring_up
 from drainmark.jobs.runtime.messages import halt_text
 from drainmark.orchestration.dagster_assets.metadata import TRIGGER_TAG
 from drainmark.orchestration.dagster_jobs.run_monitor import (
@@ -323,8 +324,13 @@ class RegionTicks:
 
 
 def needs_recovery(history: RegionHistory) -> bool:
-    """Say whether a run is needed without pending input: groups are unpublished or in flight, or the owner died."""
-    return bool(history.unpublished or history.flow.channels) or history.last_outcome is Outcome.CRASHED
+    """Say whether a run is needed without pending input: groups are unpublished or in flight, or the owner died.
+
+    Or a table lags that the last run could not bring up, and it is time to try that again.
+    """
+    if history.unpublished or history.flow.channels or history.last_outcome is Outcome.CRASHED:
+        return True
+    return bool(history.lags) and may_bring_up(history)
 
 
 def build_sensor(ticks: RegionTicks, job: Any, name: str) -> dg.SensorDefinition:

@@ -6,11 +6,11 @@ transaction takes them. There are no epochs: files that a replaced reader takes 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from drainmark.jobs import world
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.protocol.records.triggers import Trigger
@@ -80,7 +80,7 @@ class Feeds:
         first_look = not registry.is_known(name)
         scan = source.scan if source.scan.on_change == "reprocess" else replace(source.scan, on_change="ignore")
         location = source_folder(self.workplace, source)
-        record_scan(registry, name, self.workplace.inputs, location, scan, now=time.time())
+        record_scan(registry, name, self.workplace.inputs, location, scan, now=world.now())
         if first_look and self._was_read(reader, source):
             self._pass_over(name)
         return name

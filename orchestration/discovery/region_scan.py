@@ -6,18 +6,18 @@ a periodic region a tick cuts all starts at once, into one trigger.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import InputChanged, RegistryLost, UsageError
-from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.failpoints import FailPoint
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import Source
+from drainmark.jobs.protocol.history import target_before
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
-from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.triggers import PERIOD, NewTrigger, kind_of, slices_of
 from drainmark.jobs.runtime.input.slices import LIMIT, NUMBER, cut_all, cut_period, dropped_ticks, next_limit, positions
 from drainmark.jobs.runtime.scan.found import ScanResult
@@ -43,7 +43,7 @@ class Tick(Enum):
 
 
 def scan_region(
-    workplace: Workplace, region: RegionPlan, *, now: Callable[[], float] = time.time, tick: Tick = Tick.NOW
+    workplace: Workplace, region: RegionPlan, *, now: Callable[[], float] = world.now, tick: Tick = Tick.NOW
 ) -> ScanResult:
     """Scan a region's sources once and add new input to the registry; `on_change` decides about changed files.
 
@@ -102,7 +102,8 @@ def _scan_folder(
         )
     except InputChanged as error:
         if queue == region.name:  # no rewind takes a new file into the slice of a period
-            before = workplace.history(region.name).state_at_most(error.facts["first_id"] - 1) or INITIAL_ID
+            horizon = region.parameters.rewind_horizon
+            before = target_before(workplace.history(region.name), error.facts["first_id"], horizon)
             command = f"drainmark reset {region.name} --to {before} --accept-loss"
             error.remedy = f"{error.remedy}; or take the new one: {command}"
         raise
@@ -129,9 +130,9 @@ def _cut(workplace: Workplace, region: RegionPlan, newest: KnownTrigger | None) 
         found.extend(slices)
     except Exception as error:
         stopped = error  # the slices before the error are complete, and are taken first
-    reach(FailPoint.SLICE_BEFORE)
+    world.reach(FailPoint.SLICE_BEFORE)
     workplace.registry.triggers.add(region.name, found, after=newest.order_index if newest else 0)
-    reach(FailPoint.SLICE_NOTED)
+    world.reach(FailPoint.SLICE_NOTED)
     if stopped is not None and not found:
         raise stopped
     return ScanResult(new=tuple(found), seen=len(found))
@@ -157,7 +158,7 @@ def _tick(
             _note_taken(workplace, region, start, taken)
             seen = _scan_folder(workplace, region, start, _queue(region, start), now=now)
             found = found.with_batch(replace(seen, new=(), beyond=0))
-    reach(FailPoint.SLICE_BEFORE)
+    world.reach(FailPoint.SLICE_BEFORE)
     limit, dropped = pace(workplace, region, history, taken)
     trigger = cut_period(
         starts,
@@ -169,10 +170,10 @@ def _tick(
     )
     if trigger is None:
         return found
-    reach(FailPoint.SLICE_LISTED)
+    world.reach(FailPoint.SLICE_LISTED)
     if not registry.triggers.add(region.name, [trigger], after=newest.order_index if newest else 0):
         return found  # another process has cut a slice: files that this one would take are in the next
-    reach(FailPoint.SLICE_NOTED)
+    world.reach(FailPoint.SLICE_NOTED)
     for start in starts:
         if isinstance(start, DirectorySource):
             _note_taken(workplace, region, start, trigger.identity)

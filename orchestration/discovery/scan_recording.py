@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
+from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.triggers import BACK, NewTrigger, Trigger, TriggerStatus, file_key
 from drainmark.jobs.runtime.scan.folder import identity_key
 from drainmark.jobs.runtime.scan.found import ScanResult
@@ -71,7 +72,9 @@ def _taken_anew(
         elif scan.on_change == "halt" and refusal is None:
             msg = f"{uri} was committed and is another file now"
             first = min(each.sequence_id or 0 for each in committed)
-            remedy = 'restore it; or on_change="reprocess" or "ignore" at the source'
+            own = "move the old file itself back, as a copy has another inode"
+            back = "write the old object again" if is_object(uri) else own
+            remedy = f'{back}; or on_change="reprocess" or "ignore" at the source'
             refusal = InputChanged(msg, remedy=remedy, trigger=uri, first_id=first)
     return changed, refusal
 

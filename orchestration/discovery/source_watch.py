@@ -8,10 +8,10 @@ scans depends on their duration.
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from drainmark.jobs import world
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.workplace.region_sources import has_folder, source_folder, source_of
@@ -68,12 +68,12 @@ class FolderWatch:
         Raises:
             DrainmarkError: as `scan_region`.
         """
-        now = time.monotonic()
+        now = world.monotonic()
         if now < self._next_at or self._is_as_it_was(now):
             return 0
-        stamp, taken_at = self._stamp(), time.time()
+        stamp, taken_at = self._stamp(), world.now()
         found = scan_region(self.workplace, self.region)
-        took = time.monotonic() - now
+        took = world.monotonic() - now
         is_final = stamp is not None and taken_at - stamp / 1e9 > _COARSE_SECONDS
         self._seen = stamp if is_final else None
         self._unsettled = found.unsettled
@@ -107,11 +107,11 @@ class SliceWatch:
     _next_at: float = field(default=float("-inf"))
 
     def look(self) -> int:
-        now = time.monotonic()
+        now = world.monotonic()
         if now < self._next_at:
             return 0
         found = scan_region(self.workplace, self.region, tick=Tick.DUE)
-        took = time.monotonic() - now
+        took = world.monotonic() - now
         self._next_at = now + max(LOOK_SECONDS, took * _SHARE)
         return len(found.new) + len(found.changed)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from drainmark.jobs import world
 from drainmark.orchestration.doctor.findings import Finding, fail, ok, warn
 
 _FRESH_SECONDS = 90.0  # a daemon sends a heartbeat every 30 s
@@ -34,7 +34,7 @@ def _beating(dagster_home: Path) -> set[str]:
 
     with dg.DagsterInstance.from_config(str(dagster_home)) as instance:
         beats = instance.get_daemon_heartbeats().values()
-    return {beat.daemon_id for beat in beats if beat.daemon_id and time.time() - beat.timestamp < _FRESH_SECONDS}
+    return {beat.daemon_id for beat in beats if beat.daemon_id and world.now() - beat.timestamp < _FRESH_SECONDS}
 
 
 def _processes(dagster_home: Path) -> Iterator[int]:

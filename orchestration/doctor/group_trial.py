@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.frames.row_types import arrow_schema
 from drainmark.jobs.frames.tags import SEQUENCE_ID
@@ -30,7 +30,7 @@ def try_group(session: SparkSession, tables: Folder) -> None:
         AccountingError: rows are missing, or differ.
         OSError, StoreUnavailable: a task could not write.
     """
-    name = f"_drainmark_probe-{uuid.uuid4().hex}"
+    name = f"_drainmark_probe-{world.token()}"
     folder = tables / name
     wanted = session.range(0, _ROWS, 1, _TASKS).selectExpr(f"id AS {SEQUENCE_ID}", "CAST(id AS string) AS value")
     try:

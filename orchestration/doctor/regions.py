@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.operators.sources.pushed.replayable_start import ReplayableStart
 from drainmark.jobs.operators.sources.slices import SliceLimit
@@ -100,7 +100,7 @@ def _owner(workplace: Workplace, region: str, history: RegionHistory, registry: 
 def _clock(workplace: Workplace, region: str, registry: Registry | None) -> Finding:
     from drainmark.jobs.runtime.maintenance.garbage_collection import clock_fault
 
-    now = time.time()
+    now = world.now()
     fault = clock_fault(workplace.history(region), here=now, registry=registry.clock() if registry is not None else now)
     if fault is None:
         return ok("clock", f"{region}: no row is in the future")

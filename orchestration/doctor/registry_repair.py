@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import Owned
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
@@ -20,6 +20,7 @@ from drainmark.jobs.protocol.records.triggers import (
 )
 from drainmark.jobs.runtime.commit.claim_checks import read_facts, why_unsettled
 from drainmark.jobs.runtime.messages import scanned_identity
+from drainmark.jobs.world import Seam, crosses
 from drainmark.orchestration.discovery.state_inputs import rebuild_queues
 from drainmark.orchestration.workplace.declaration import load_region, remember
 from drainmark.orchestration.workplace.region_sources import has_folder, source_folder, source_of
@@ -93,10 +94,15 @@ def _set_aside_damaged(workplace: Workplace) -> None:
     if existing_registry(workplace) is not None or not url.startswith(SQLITE):
         return
     file = Path(url.removeprefix(SQLITE))
-    suffix = f".damaged-{int(time.time())}"
+    suffix = f".damaged-{int(world.now())}"
     for part in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
         if part.exists():
-            part.rename(part.with_name(part.name + suffix))
+            _rename(part, part.with_name(part.name + suffix))
+
+
+@crosses(Seam.STORE_WRITE)
+def _rename(path: Path, target: Path) -> None:
+    path.rename(target)
 
 
 def _refuse_owned(workplace: Workplace, region: str) -> None:
@@ -195,6 +201,6 @@ def _unseen(
     in_order = sorted(known, key=lambda trigger: trigger.order_index)
     stand = [trigger for trigger in in_order if trigger.status not in GAVE_WAY]
     seen = {trigger.uri: "" for trigger in in_order} | {t.uri: file_key(t.identity_key) for t in stand}
-    found = workplace.inputs.scan(folder, source.scan, seen, now=time.time())
+    found = workplace.inputs.scan(folder, source.scan, seen, now=world.now())
     after = in_order[-1].order_index if in_order else 0
     return [placed(t, after + place) for place, t in enumerate(found.new, 1)], folder

@@ -14,10 +14,10 @@ import logging
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, Halted
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.runtime.messages import halt_remedies
@@ -116,7 +116,7 @@ def make_up(workplace: Workplace, region: str, history: RegionHistory) -> bool:
     A halt younger than twice the time limit of the command is left to its own process.
     """
     row = history.halt
-    if row is None or not workplace.settings.on_halt or time.time() - row.recorded_at.timestamp() < _LATE_SECONDS:
+    if row is None or not workplace.settings.on_halt or world.now() - row.recorded_at.timestamp() < _LATE_SECONDS:
         return False
     if row.attempt in _told_here or workplace.registry.load_cursor(region, TOLD) == row.attempt:
         return False

@@ -1,5 +1,7 @@
 """The wait of an idle run for the next file, so that the file costs only its group, and no new run.
 
+Dagster needs seconds to start a run. If none waits here, the sensor's tick itself watches the folder.
+
 The run ends when nothing came for `seconds`, when its time is over, when a verb asks for the region, when another run
 waits for its place, or when its code changed on disk. While the thread of a start runs in it, `seconds` do not count.
 """
@@ -7,13 +9,12 @@ waits for its place, or when its code changed on disk. While the thread of a sta
 from __future__ import annotations
 
 import sys
-import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError
 from drainmark.jobs.graph.own_modules import files_of, own_modules
 from drainmark.orchestration.discovery.source_watch import LOOK_SECONDS, SourceWatch
@@ -37,7 +38,7 @@ class Lingering:
 
     Attributes:
         seconds: to wait for the next file.
-        until: `time.monotonic()` at which it stops waiting.
+        until: when it stops waiting, by the monotonic clock.
         interrupted: set when the run must end.
         requests: of verbs that want the region.
         code: the files whose change ends the run.
@@ -53,7 +54,7 @@ class Lingering:
     watch: SourceWatch
     seconds: float
     until: float
-    interrupted: threading.Event
+    interrupted: world.Event
     requests: Requests
     code: CodeFiles
     is_in_the_way: Callable[[], bool] = lambda: False
@@ -68,7 +69,7 @@ class Lingering:
 
         If it returns False, the run is to end, and `why` has the reason.
         """
-        begun, is_at_rest = time.monotonic(), False
+        begun, is_at_rest = world.monotonic(), False
         idle_until = begun + self.seconds
         while True:
             if self.interrupted.is_set() or self.has_failed():
@@ -78,7 +79,7 @@ class Lingering:
             if (why := self._goes()) is not None:
                 self.why = why
                 return False
-            now = time.monotonic()
+            now = world.monotonic()
             if now >= self.until:  # even if more is pending, as with a thread that never pauses: the next run takes it
                 self.why = "its time is over"
                 return False
@@ -101,7 +102,7 @@ class Lingering:
     def _goes(self) -> str | None:
         if self.is_asked():
             return "another process asked for the region"
-        now = time.monotonic()
+        now = world.monotonic()
         if now >= self._seldom_at:
             self._seldom_at = now + _SELDOM_SECONDS
             if (changed := self.code.changed()) is not None:

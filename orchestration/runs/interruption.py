@@ -9,12 +9,12 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import Interrupted
 
 ORPHAN_SECONDS = 20.0
@@ -40,7 +40,7 @@ def ending_gracefully(interrupt: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def watch_parent(interrupt: Callable[[], None], *, seconds: float = ORPHAN_SECONDS) -> threading.Thread | None:
+def watch_parent(interrupt: Callable[[], None], *, seconds: float = ORPHAN_SECONDS) -> world.Thread | None:
     """End this process when its parent has died: `interrupt`, then SIGKILL after `seconds`.
 
     The run worker of Dagster's default launcher lives on after its code server has ended, and then nothing watches it.
@@ -57,19 +57,17 @@ def watch_parent(interrupt: Callable[[], None], *, seconds: float = ORPHAN_SECON
     def watch() -> None:
         parent.join()
         interrupt()
-        time.sleep(seconds)
+        world.sleep(seconds)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    thread = threading.Thread(target=watch, name="parent watch", daemon=True)
-    thread.start()
-    return thread
+    return world.start(watch, "parent watch")
 
 
 class Interruption:
     """SIGINT and SIGTERM as an event that a run checks, so that a group that can commit soon is finished."""
 
     def __init__(self) -> None:
-        self.event = threading.Event()
+        self.event = world.event()
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:

@@ -5,12 +5,12 @@ The command line and Dagster both use them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import Interrupted, UsageError
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.regions.autonomous_parts import as_plan, running_parts
@@ -46,7 +46,7 @@ class PartLoop:
     on_batch: Callable[[BatchReport], None] = lambda report: None
     on_rest: Callable[[], None] = lambda: None
     reports: list[BatchReport] = field(default_factory=list)
-    _started: float = field(default_factory=time.monotonic)
+    _started: float = field(default_factory=world.monotonic)
 
     def run(self, seconds: float = 0.0) -> None:
         """Process the files that wait, and those that come within `seconds`.
@@ -56,7 +56,7 @@ class PartLoop:
         """
         if not seconds and not self.is_work_there():
             return
-        until = time.monotonic() + seconds
+        until = world.monotonic() + seconds
         batches = autonomous_run(self.workplace, self.opened, self.part, run_id=self.run_id)
         try:
             batches.begin()
@@ -66,9 +66,9 @@ class PartLoop:
                     self.on_batch(report)
                     self.pause(0)
                 self.on_rest()
-                if time.monotonic() >= until:
+                if world.monotonic() >= until:
                     return
-                self.pause(min(_SCAN_SECONDS, max(0.0, until - time.monotonic())))
+                self.pause(min(_SCAN_SECONDS, max(0.0, until - world.monotonic())))
         finally:
             batches.end()
 
@@ -92,7 +92,7 @@ class PartLoop:
             "bytes_in": sum(report.bytes_in for report in self.reports),
             "rows_out": rows_out,
             "guarantee": self.part.guarantee.value,
-            "seconds": round(time.monotonic() - self._started, 3),
+            "seconds": round(world.monotonic() - self._started, 3),
             "run_id": self.run_id,
         }
 

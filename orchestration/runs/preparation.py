@@ -6,11 +6,10 @@ that it staged for a trial are garbage. After a signal it may go on for ten seco
 
 from __future__ import annotations
 
-import threading
-import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors.loading import AnalysisTimeout
 from drainmark.orchestration.runs.region_runs import probe_first_use, region_run
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def analysed_run(
-    workplace: Workplace, opened: Opened, region: RegionPlan, *, interrupted: threading.Event, **options: Any
+    workplace: Workplace, opened: Opened, region: RegionPlan, *, interrupted: world.Event, **options: Any
 ) -> RegionRun:
     """Call `region_run` with a time limit; a signal sets `interrupted`, here and in the run.
 
@@ -51,7 +50,7 @@ def tried_first_use(workplace: Workplace, run: RegionRun) -> None:
         Interrupted: the grace after a signal is over.
         NotRowWise: see `probe_first_use`.
     """
-    engine, tag = run.outside.engine, f"drainmark-trial-{uuid.uuid4().hex}"
+    engine, tag = run.outside.engine, f"drainmark-trial-{world.token()}"
 
     def work() -> None:
         with engine.tagged(tag):
@@ -73,7 +72,7 @@ def _in_time(
     *,
     region: RegionPlan,
     seconds: float,
-    interrupted: threading.Event,
+    interrupted: world.Event,
     cancel: Callable[[], None] = lambda: None,
 ) -> Any:
     from drainmark.jobs.runtime.timeout import Bounded, Grace

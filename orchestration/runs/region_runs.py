@@ -5,13 +5,12 @@ The command line and Dagster both start runs with this code.
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.protocol.records.manifest import REGISTERED
 from drainmark.jobs.protocol.records.state_generations import labels_in_force
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, drainmark_version
@@ -64,7 +63,7 @@ def region_run(
     settings = workplace.settings
     outside = region_outside(workplace, region.name, opened.application)
     states = labels_in_force(workplace.history(region.name).generations)
-    states |= {name: uuid.uuid4().hex[:8] for name in drop_states}  # a label that no table has had
+    states |= {name: world.token()[:8] for name in drop_states}  # a label that no table has had
     workplace.engine.require_inputs(folders_read(region, outside, settings.project_root))
     workplace.engine.require_outputs(_folders_of_others(region, workplace.tables))
     if blueprint is None or blueprint.code.states != states:
@@ -79,7 +78,7 @@ def region_run(
         outside=outside,
         identity=Identity(
             region=region.name,
-            run_id=run_id or uuid.uuid4().hex,
+            run_id=run_id or world.token(),
             drainmark_version=drainmark_version(),
             graph_fingerprint=region.fingerprint,
             params_hash=opened.params.digest(),
@@ -141,7 +140,7 @@ def region_owner(
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
     from drainmark.jobs.runtime.commit.row_author import Identity
 
-    run_id, installed = run_id or uuid.uuid4().hex, drainmark_version()
+    run_id, installed = run_id or world.token(), drainmark_version()
     identity = Identity(region=region, run_id=run_id, drainmark_version=installed, code=code)
     outside = region_outside(workplace, region, Application(name=region.partition("/")[0], operators=()))
     return RegionOwner(identity=identity, outside=outside, report=_shown(workplace, outside, report))
@@ -169,7 +168,7 @@ def region_outside(workplace: Workplace, region: str, application: Application) 
         reach=workplace.reach(region),
         registry=workplace.registry,
         lease=LeaseHolder(workplace.registry, workplace.settings),
-        clock=time.time,
+        clock=world.now,
         statement=lambda name: statement_text(application, name, workplace.settings.project_root),
         lookups=LookupTables(workplace.settings, workplace.tables),
         state_store=workplace.state_store(),

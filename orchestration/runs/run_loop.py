@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import Halted, InputChanged, InputMissing, Interrupted, Retry, SparkLost, UsageError
 from drainmark.jobs.protocol.failure_policy import is_lifted
-from drainmark.jobs.protocol.history import UNCLEAN
+from drainmark.jobs.protocol.history import UNCLEAN, RegionHistory
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.runs.failures_before_claim import claim_and_halt, count_failure, count_killed, on_its_way
 from drainmark.orchestration.runs.halt_hook import halt_for_input, make_up
@@ -105,7 +105,7 @@ class RegionLoop:
         Raises:
             Halted, Owned, Fenced, Interrupted, DrainmarkError: the run is over; the region was handed over.
         """
-        self._started = time.monotonic()
+        self._started = world.monotonic()
         while True:
             self._has_owned = False
             try:
@@ -132,7 +132,7 @@ class RegionLoop:
             "epoch": history.epoch,
             "unsettled": self.unsettled,
             "refused": [{"file": uri, "reason": reason} for uri, reason in self.refused],
-            "seconds": round(time.monotonic() - self._started, 3),
+            "seconds": round(world.monotonic() - self._started, 3),
             "run_id": self.run_id,
         }
 
@@ -145,7 +145,8 @@ class RegionLoop:
 
     # --- one pass ----------------------------------------------------------------------------------------------------
 
-    def _process(self) -> None:
+    def _prepared(self) -> RegionRun:
+        """Return a run that may claim: analysed, and its functions tried."""
         with on_its_way(self.workplace, self.region.name, self.run_id):
             run = analysed_run(
                 self.workplace,
@@ -160,6 +161,10 @@ class RegionLoop:
             run.while_waiting = self._look_again
             self.interruption.arm()
             tried_first_use(self.workplace, run)
+        return run
+
+    def _process(self) -> None:
+        run = self._prepared()
         self.interruption.pause(0)
         self._active = run
         self.has_claimed = True
@@ -203,7 +208,11 @@ class RegionLoop:
         self._scan()
         if has_changed or history.unpublished or history.flow.channels or history.last_outcome in UNCLEAN:
             return True
-        return self._pending() > 0 or self._hosts_starts or self._waits_for_more(scanned=True)
+        if history.lags and _may_bring_up(history, self.run_id):  # else its tables would wait for more input
+            return True
+        if self._pending() > 0 or self._hosts_starts or _is_at_odds(self.workplace, self.region.name):
+            return True
+        return self._waits_for_more(scanned=True)
 
     @property
     def _hosts_starts(self) -> bool:
@@ -212,14 +221,14 @@ class RegionLoop:
 
     def _waits_for_more(self, *, scanned: bool = False) -> bool:
         """Scan until a trigger is pending, or until time is over and no file settles; return whether one is pending."""
-        began = time.monotonic()
+        began = world.monotonic()
         settle_until = began + _SETTLE_PATIENCE_SECONDS
         settle = settle_of(self.region)
         while True:
             if not scanned:
                 self._scan()
             scanned = False
-            now = time.monotonic()
+            now = world.monotonic()
             left = self._started + self.options.seconds - now
             if self._pending():
                 return True
@@ -236,13 +245,13 @@ class RegionLoop:
 
     def _look_again(self) -> None:
         """Scan while stages are still at work, so that new input need not wait for the slowest stage."""
-        now = time.monotonic()
+        now = world.monotonic()
         is_due = now - self._scanned_at >= min(_SCAN_SECONDS, self._period() or _SCAN_SECONDS)
         if is_due and now - self._started < self.options.seconds:
             self._scan()
 
     def _scan(self) -> None:
-        self._scanned_at = time.monotonic()
+        self._scanned_at = world.monotonic()
         try:
             found: ScanResult = scan_region(self.workplace, self.region, tick=self._tick())
         except (InputChanged, InputMissing) as error:
@@ -308,6 +317,24 @@ class RegionLoop:
         self.interruption.pause(seconds)
 
 
+def _is_at_odds(workplace: Workplace, region: str) -> bool:
+    """Say whether registry and checkpoint table differ, as after a restore of one of them: then the claim says so.
+
+    A region without new input would lack what it committed, and nobody would be told.
+    """
+    from drainmark.jobs.runtime.commit.claim_checks import read_facts
+
+    return bool(read_facts(workplace.registry, region, lambda: workplace.history(region))[1])
+
+
+def _may_bring_up(history: RegionHistory, run_id: str) -> bool:
+    """Say whether a run may claim a region for tables that lag; if it has tried before, as seldom as a sensor."""
+    from drainmark.jobs.runtime.commit.publish.visible_tables import may_bring_up
+
+    is_tried = history.last_claim is not None and history.last_claim.run_id == run_id
+    return not is_tried or may_bring_up(history)
+
+
 def run_application(
     workplace: Workplace,
     opened: Opened,
@@ -325,7 +352,7 @@ def run_application(
     Raises:
         DrainmarkError: the first failure, after all regions have run; `Interrupted` at once.
     """
-    deadline = time.monotonic() + options.seconds
+    deadline = world.monotonic() + options.seconds
     turns = options if len(regions) == 1 else replace(options, seconds=0.0)
     done: list[RegionLoop] = []
     failed: dict[str, Exception] = {}
@@ -351,9 +378,9 @@ def run_application(
                 failed[region.name] = error
                 if len(regions) > 1:
                     watch.on_note(f"{region.name}: {error}")
-        if turns is options or len(failed) == len(regions) or time.monotonic() >= deadline:
+        if turns is options or len(failed) == len(regions) or world.monotonic() >= deadline:
             break
-        interruption.pause(min(_SCAN_SECONDS, deadline - time.monotonic()))
+        interruption.pause(min(_SCAN_SECONDS, deadline - world.monotonic()))
     if failed:
         raise next(iter(failed.values()))
     return done

@@ -1,7 +1,8 @@
 """`resume --accept-loss`: a region goes on behind lost input, and its history records the loss.
 
 A trigger without rows takes the place of the input that cannot be read. Its slice records the loss, and the next run
-commits it as a state. Slices that were cut behind the loss and are not committed are cut anew from there.
+commits it as a state: so it is listed, rewound and replayed like any other trigger. Slices that were cut behind the
+loss and are not committed are cut anew from there.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.failpoints import SourcePoint, reach
+from drainmark.jobs.failpoints import SourcePoint
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.files.folder_slices import queue_of
 from drainmark.jobs.operators.sources.source import Source
@@ -74,7 +76,7 @@ def accept_loss(workplace: Workplace, region: str, reason: str, planned: NewTrig
         registry.triggers.mark(
             region, owner.epoch, replaced, TriggerStatus.SUPERSEDED, f"cut anew behind {trigger.uri}"
         )
-        reach(SourcePoint.LOSS_PASSED)
+        world.reach(SourcePoint.LOSS_PASSED)
         owner.halts.resume(f"{reason} (accepted as lost: {trigger.uri})")
         registry.progress.clear_halt_request(region, owner.epoch)
         registry.progress.clear_error(region, owner.epoch)
@@ -134,13 +136,13 @@ def _note(workplace: Workplace, region: str, trigger: NewTrigger, after: int) ->
     Raises:
         UsageError: a scan added a trigger in between.
     """
-    reach(SourcePoint.LOSS_BEFORE)
+    world.reach(SourcePoint.LOSS_BEFORE)
     workplace.registry.triggers.add(region, [trigger], after=after)
     last = workplace.registry.triggers.newest(region)
     if last is None or last.identity_key != trigger.identity_key:
         msg = f"a scan of {region!r} came in between, and nothing was changed"
         raise UsageError(msg, remedy="repeat the command")
-    reach(SourcePoint.LOSS_NOTED)
+    world.reach(SourcePoint.LOSS_NOTED)
 
 
 def _to_be_cut_anew(waiting: Sequence[Trigger]) -> list[Mapping[str, Any]]:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import glob
 import os
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import RegistryLost, UsageError
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, is_object, object_uri, prefix_of
 from drainmark.jobs.protocol.records.triggers import AGAIN, GAVE_WAY, NewTrigger, TriggerStatus, file_key
 from drainmark.jobs.runtime.commit.replacement import require_replaceable
-from drainmark.orchestration.workplace.declaration import load_region
+from drainmark.orchestration.workplace.declaration import declared, load_region
 from drainmark.orchestration.workplace.region_sources import source_folder, source_of
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -103,7 +103,9 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
     replaces = [
         {"file": trigger.uri, "sequence_id": newest[trigger.uri]} for trigger in new if AGAIN in trigger.identity
     ]
-    require_replaceable(region, history, [newest[trigger.uri] for trigger in new if AGAIN in trigger.identity])
+    if replaces:
+        horizon = declared(workplace, region).rewind_horizon
+        require_replaceable(region, history, [newest[str(each["file"])] for each in replaces], horizon)
     facts = {
         "region": region,
         "matched": len(matched),
@@ -186,9 +188,9 @@ def _is_within(modified: float, wanted: Wanted) -> bool:
 def _wait_until_settled(paths: list[str], settle: float) -> None:
     """Wait until files that were just written are unchanged for the time that the source demands."""
     newest = max(_modified(paths), default=0.0)
-    age = time.time() - newest
+    age = world.now() - newest
     if 0 <= age < settle:
-        time.sleep(settle - age)
+        world.sleep(settle - age)
 
 
 def _modified(paths: list[str]) -> Iterator[float]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.protocol.records.triggers import NewTrigger, Trigger, TriggerStatus
 from drainmark.jobs.runtime.scan.found import ScanResult
 from drainmark.orchestration.discovery.region_scan import upcoming
@@ -64,7 +64,7 @@ def _found(workplace: Workplace, region: RegionPlan, known: Mapping[str, str]) -
     if not has_folder(region):
         return ScanResult(new=tuple(upcoming(workplace, region)))
     source = source_of(region)
-    return workplace.inputs.scan(source_folder(workplace, source), source.scan, known, now=time.time())
+    return workplace.inputs.scan(source_folder(workplace, source), source.scan, known, now=world.now())
 
 
 def _probe(run: RegionRun, pending: Sequence[Trigger]) -> list[str]:
@@ -77,5 +77,5 @@ def _probe(run: RegionRun, pending: Sequence[Trigger]) -> list[str]:
 def _as_pending(region: str, new: NewTrigger) -> Trigger:
     """Return the pending trigger for a file that no registry knows yet."""
     facts = {field.name: getattr(new, field.name) for field in dataclasses.fields(NewTrigger)}
-    now = dt.datetime.now(dt.UTC)
+    now = dt.datetime.fromtimestamp(world.now(), dt.UTC)
     return Trigger(id=0, region=region, order_index=0, status=TriggerStatus.PENDING, discovered_at=now, **facts)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.runtime.hosting.checkpoint_cleanup import forget, forgotten
 from drainmark.orchestration.runs.region_runs import region_owner
@@ -54,7 +54,7 @@ def collect_region(
 
     with owning(region_owner(workplace, region)) as owner:
         tables = own_tables(workplace.store(region), owner.history)
-        found = clear(workplace.store(region), tables, epoch=owner.epoch, horizon=horizon, now=time.time())
+        found = clear(workplace.store(region), tables, epoch=owner.epoch, horizon=horizon, now=world.now())
         entries = forget(owner.history, store, horizon=horizon, left=left) if store is not None else []
     return _told(region, found, entries, dry_run=False, refused=None)
 
@@ -70,7 +70,7 @@ def collect_outside_regions(workplace: Workplace, *, dry_run: bool = False) -> d
     from drainmark.resources.delta.upkeep.garbage import outside_regions
     from drainmark.resources.storage.urls import tables_folder
 
-    now, registry = time.time(), existing_registry(workplace)
+    now, registry = world.now(), existing_registry(workplace)
     fault = clock_fault(RegionHistory(), here=now, registry=registry.clock() if registry is not None else now)
     tables = tables_folder(workplace.settings)
     found = Collected(tables=tuple(garbage for garbage in outside_regions(tables, now=now) if garbage.files))
@@ -85,7 +85,7 @@ def _find(workplace: Workplace, region: str, history: RegionHistory, below_epoch
 
     tables = own_tables(workplace.store(region), history)
     horizon = declared(workplace, region).rewind_horizon
-    return find_garbage(workplace.store(region), tables, below_epoch=below_epoch, horizon=horizon, now=time.time())
+    return find_garbage(workplace.store(region), tables, below_epoch=below_epoch, horizon=horizon, now=world.now())
 
 
 def _is_owned(workplace: Workplace, region: str) -> bool:
@@ -99,7 +99,7 @@ def _is_owned(workplace: Workplace, region: str) -> bool:
 def _clock_fault(workplace: Workplace, region: str) -> str | None:
     from drainmark.jobs.runtime.maintenance.garbage_collection import clock_fault
 
-    now = time.time()
+    now = world.now()
     registry = existing_registry(workplace)
     history = workplace.history(region)
     return clock_fault(history, here=now, registry=registry.clock() if registry is not None else now)

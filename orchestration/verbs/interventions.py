@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import Owned, RewindRefused, UnknownName, UsageError
 from drainmark.jobs.printable import shell_word
-from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.history import RegionHistory, target_before
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.triggers import FILE, Trigger, TriggerStatus, kind_of
@@ -195,13 +195,14 @@ def resolve_target(history: RegionHistory, target: RewindTarget) -> int:
         later = (n for n, row in history.states.items() if times.get(row.attempt, row.recorded_at) > moment)
         # Nothing that was committed later may stay, even if a host whose clock is behind has taken over since.
         first = next(later, history.next_id)
-        return history.states.ids.at_most(first - 1) or INITIAL_ID
+        return history.state_at_most(first - 1) or INITIAL_ID  # no rewind goes to a skip
     if target.by is not None:
         count = len(history.states)
         if not 0 <= target.by <= count:
             msg = f"cannot go back by {target.by}: {count} states are in force"
             raise RewindRefused(msg, remedy="reset --to-initial goes back to the beginning")
-        return (history.states.ids.from_end(target.by + 1) or INITIAL_ID) if target.by < count else INITIAL_ID
+        found = history.states.ids.from_end(target.by + 1) if target.by < count else None
+        return (history.state_at_most(found) if found is not None else None) or INITIAL_ID  # no rewind goes to a skip
     return INITIAL_ID
 
 
@@ -334,7 +335,7 @@ def halt(
     """
     from drainmark.resources.registry.lease import describe
 
-    deadline = time.monotonic() + patience_seconds
+    deadline = world.monotonic() + patience_seconds
     is_asked = False
     while True:
         if workplace.history(region).halt is not None:
@@ -348,10 +349,10 @@ def halt(
         if not is_asked:
             workplace.registry.progress.request_halt(region, reason)
             is_asked = True
-        if time.monotonic() > deadline:
+        if world.monotonic() > deadline:
             msg = f"region {region!r} is owned by pid {owner.pid} on {owner.host}, which is busy with a group"
             raise Owned(msg, remedy="the halt is asked for and follows after that group; see drainmark status")
-        time.sleep(_POLL_SECONDS)
+        world.sleep(_POLL_SECONDS)
 
 
 def _halt_here(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
@@ -441,7 +442,8 @@ def pending_trigger(workplace: Workplace, region: str, file: str) -> Trigger:
         number = f" as sequence id {last.sequence_id}" if last.sequence_id is not None else ""
         remedy = None
         if last.status is TriggerStatus.COMMITTED and last.sequence_id is not None:
-            before = workplace.history(region).states.ids.at_most(last.sequence_id - 1) or 0
+            horizon = declared(workplace, region).rewind_horizon
+            before = target_before(workplace.history(region), last.sequence_id, horizon)
             remedy = f"drainmark reset {region} --to {before} makes it pending again"
         raise UsageError(f"{last.uri} is not pending: it is {last.status.value}{number}", remedy=remedy)
     msg = f"no trigger of region {region!r} is called {file!r}"

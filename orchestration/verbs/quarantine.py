@@ -11,11 +11,11 @@ from typing import Any
 from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.printable import shell_word
-from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.history import RegionHistory, target_before
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.orchestration.discovery.state_inputs import is_quarantined_whole
 from drainmark.orchestration.verbs.backfill import Queueing, Wanted, plan_queue
+from drainmark.orchestration.workplace.declaration import declared
 from drainmark.orchestration.workplace.workplace import Workplace
 
 _REASONS = 3
@@ -98,7 +98,7 @@ def plan_redrive(workplace: Workplace, region: str, file: str) -> Queueing:
         raise UsageError(msg, remedy=remedy)
     if not is_quarantined_whole(state):
         msg = f"{uri} was read, less {state.detail['rows_quarantined']} of {state.rows_in} rows"
-        before = history.states.ids.at_most(number - 1) or INITIAL_ID
+        before = target_before(history, number, declared(workplace, region).rewind_horizon)
         remedy = (
             f"put the fixed rows into a new file, which the next scan takes; or fix the file, and rewind to before it:"
             f" drainmark reset {region} --to {before}"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import RewindRefused, SplitBrain, UsageError
+from drainmark.jobs.protocol.history import target_before
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.repairs import Repair, SinkRepair, TableRepair
 from drainmark.jobs.regions.formatting import counted, said_of
@@ -21,6 +22,7 @@ from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace
 
 if TYPE_CHECKING:
+    from drainmark.jobs.errors.environment import FilesLost
     from drainmark.jobs.protocol.history import RegionHistory
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
     from drainmark.jobs.runtime.outside import RegionStore
@@ -133,10 +135,9 @@ def plan_region(workplace: Workplace, region: str) -> RegionRepair:
 
 def planned(region: str, history: RegionHistory, repairs: Sequence[Repair]) -> RegionRepair:
     """Return repairs with the id to go back to if some ids are lost."""
-    from drainmark.jobs.runtime.commit.table_damage import target_below
-
     lost = [number for repair in repairs for number in repair.lost]
-    return RegionRepair(region=region, tables=tuple(repairs), target=target_below(history, lost) if lost else None)
+    target = target_before(history, min(lost)) if lost else None
+    return RegionRepair(region=region, tables=tuple(repairs), target=target)
 
 
 def plan(workplace: Workplace) -> list[RegionRepair]:
@@ -160,7 +161,7 @@ def repairs_on_the_way(store: RegionStore, region: str, history: RegionHistory, 
         lost = [number for repair in repairs for number in repair.lost]
         behind = [first_brought(row) for row in history.unpublished]
         if lost and to >= min(lost + behind):
-            nearest = history.state_at_most(min(lost + behind) - 1) or INITIAL_ID
+            nearest = target_before(history, min(lost + behind))
             harmed = next(repair.table for repair in repairs if repair.lost)
             msg = f"cannot rewind to {to}: {harmed} has lost rows of ids from {min(lost)} on, and nothing has them"
             remedy = f"drainmark reset {region} --to {nearest}"
@@ -175,13 +176,26 @@ def claim_to_rewind(owner: RegionOwner, to: int | None) -> Callable[[], Any]:
     Ids lost above the target leave with the rewind, in one commit per table. A bare reset repairs nothing.
     """
 
+    from drainmark.jobs.runtime.commit.table_damage import lost_before_publishing
+
     def repair(owned: RegionOwner) -> bool:
         if owned.history.is_rewinding:
             return True
+        lost = lost_before_publishing(owned.outside.store, owned.history)
+        if lost is not None:  # the rewind withdraws the groups that cannot be published
+            _require_below(owned.region, to or INITIAL_ID, lost)
+            return False
         on_the_way = repairs_on_the_way(owned.outside.store, owned.region, owned.history, to or INITIAL_ID)
         return not on_the_way or repair_under_claim(owned, [])
 
     return lambda: owner.claim(repair=None if to is None else repair)
+
+
+def _require_below(region: str, to: int, lost: FilesLost) -> None:
+    nearest = int(lost.facts["target"])
+    if to > nearest:
+        msg = f"cannot rewind to {to}: {lost.message}"
+        raise RewindRefused(msg, remedy=f"drainmark reset {region} --to {nearest}", nearest=nearest)
 
 
 def is_put_right(workplace: Workplace, region: str) -> bool:

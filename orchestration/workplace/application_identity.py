@@ -28,8 +28,8 @@ PROJECT = "@project"
 logger = logging.getLogger(__name__)
 
 
-def require_own_file(workplace: Workplace, region: RegionPlan) -> None:
-    """Refuse a region that belongs to the application in another file.
+def require_own_file(workplace: Workplace, region: RegionPlan) -> Path | None:
+    """Refuse a region that belongs to the application in another file; return the file that it had before it moved.
 
     Raises:
         UsageError: the region was last run from another file, which still exists; names both files.
@@ -37,6 +37,7 @@ def require_own_file(workplace: Workplace, region: RegionPlan) -> None:
     former = _former(workplace, region)
     if former is not None and former.is_file():
         raise _two_files(region.name, former, Path(region.origin))
+    return former
 
 
 def note_file(workplace: Workplace, region: RegionPlan) -> None:
@@ -45,8 +46,7 @@ def note_file(workplace: Workplace, region: RegionPlan) -> None:
     Raises:
         UsageError: as `require_own_file`.
     """
-    require_own_file(workplace, region)
-    if (former := _former(workplace, region)) is not None:
+    if (former := require_own_file(workplace, region)) is not None:
         logger.warning(f"{region.name}: its application was {former}, which is gone, and is {region.origin} now")
     root = str(workplace.settings.project_root.resolve())
     if workplace.registry.load_cursor(region.name, PROJECT) != root:

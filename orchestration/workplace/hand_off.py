@@ -6,12 +6,11 @@ are cursors of the registry, with names that no operator can have. To lose them 
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced, Owned
 from drainmark.jobs.protocol.history import Outcome
 
@@ -43,19 +42,19 @@ def claim_asking(
         Owned: the owner is no run that lingers, or did not go in time.
     """
     registry: Any = owner.outside.registry
-    deadline = time.monotonic() + patience_seconds
+    deadline = world.monotonic() + patience_seconds
     is_asked = False
     while True:
         try:
             (claim or owner.claim)()
             return
         except Owned as error:
-            if error.facts.get("run_id") != registry.load_cursor(owner.region, LINGERS) or time.monotonic() > deadline:
+            if error.facts.get("run_id") != registry.load_cursor(owner.region, LINGERS) or world.monotonic() > deadline:
                 raise
         if not is_asked:
-            registry.save_cursor(owner.region, ASKED, uuid.uuid4().hex)
+            registry.save_cursor(owner.region, ASKED, world.token())
             is_asked = True
-        time.sleep(_POLL_SECONDS)
+        world.sleep(_POLL_SECONDS)
 
 
 @contextmanager

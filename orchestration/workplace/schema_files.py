@@ -13,14 +13,13 @@ import itertools
 import logging
 import os
 import re
-import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing, StoreUnavailable, UsageError
 from drainmark.jobs.errors.loading import SchemaUnknown
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
@@ -105,7 +104,7 @@ def keep_schemas(files: Sequence[SchemaFile], has_states: Callable[[str], bool] 
         if has_states(file.region):
             msg = f"{file.path}, which holds the columns of {file.stream}, is gone, and {file.region} has states"
             raise UsageError(msg, remedy=f'put it back, or declare the columns: schema="{" ".join(file.ddl.split())}"')
-        part = file.path.with_name(f".{file.path.name}.{uuid.uuid4().hex}")
+        part = file.path.with_name(f".{file.path.name}.{world.token()}")
         try:
             file.path.parent.mkdir(exist_ok=True)
             part.write_text(_text(file), encoding="utf-8")
@@ -196,10 +195,10 @@ def _first_files(inputs: Inputs, folder: str, source: DirectorySource, output: s
     """Return the files that a first scan would put first."""
     if not inputs.is_there(folder):
         return ()
-    found = inputs.scan(folder, source.scan, {}, now=time.time())
+    found = inputs.scan(folder, source.scan, {}, now=world.now())
     if found.unsettled and not found.new and source.scan.settle <= _PATIENCE_SECONDS:
-        time.sleep(source.scan.settle)
-        found = inputs.scan(folder, source.scan, {}, now=time.time())
+        world.sleep(source.scan.settle)
+        found = inputs.scan(folder, source.scan, {}, now=world.now())
     return [trigger for trigger in found.new if trigger.output == output][:SAMPLE_FILES]
 
 

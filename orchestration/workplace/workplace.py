@@ -5,7 +5,7 @@ A verb that only looks at tables needs neither the language nor the runtime: the
 
 from __future__ import annotations
 
-import time
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import RegistryLost, UnknownName
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.state.handlers.data_store import DataStore
@@ -35,6 +36,7 @@ IMPORT_SECONDS = 120.0
 """The longest time for imports, so that a code server is ready within the 180 s that Dagster waits for it."""
 
 
+@functools.cache
 def drainmark_version() -> str:
     """Return the installed version, `0+source` from a bare checkout."""
     with suppress(PackageNotFoundError):
@@ -289,9 +291,9 @@ def opened_in_time(
 
     Each may take half of the time that is left, the last one all of it: one that hangs leaves time to the others.
     """
-    ends = time.monotonic() + min(settings.analysis_timeout_seconds, most_seconds)
+    ends = world.monotonic() + min(settings.analysis_timeout_seconds, most_seconds)
     for later, reference in zip(reversed(range(len(references))), references, strict=True):
-        left = max(0.0, ends - time.monotonic())
+        left = max(0.0, ends - world.monotonic())
         try:
             yield reference, open_in_time(settings, reference, most_seconds=left / 2 if later else left)
         except Exception as error:  # after any error of one author's file, the others are still opened

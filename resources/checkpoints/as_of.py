@@ -287,10 +287,10 @@ def committed_files(store: RegionTables, history: RegionHistory, name: str) -> S
 
     Both are told by one version of the table, since a run may publish a group meanwhile, and compact its files away.
     """
-    folder = store.table(name).folder
-    table = commits.open_table(folder)
-    published = commits.txn_version(table, store.region) or 0
-    files = list(commits.live_files(table, folder))
+    managed = store.table(name)
+    with commits.newest(managed.folder, managed.writer) as table:
+        published = commits.txn_version(table, store.region) or 0
+        files = list(commits.live_files(table, managed.folder))
     for row in history.unpublished:
         manifest = manifest_of(row)
         if manifest and txn_version(row.epoch, row.sequence_id) > published:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.errors import Interrupted
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.resources.checkpoints.checkpoint_archive import LiveFile
 from drainmark.resources.checkpoints.checkpoint_rows import POSITION_COLUMN, arrow_schema, placed_rows
@@ -25,8 +26,7 @@ class CheckpointFiles:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
-        self._view: Any = None
-        self._viewing = threading.Lock()
+        self._free: list[Any] = []  # the table object of the last look, if nobody uses it
 
     def paths(self) -> set[str]:
         """Return the paths of the files that are in the table now.
@@ -34,7 +34,8 @@ class CheckpointFiles:
         Raises:
             SplitBrain: there is no table.
         """
-        return commits.live_paths(self._refresh())
+        with self._newest() as table:
+            return commits.live_paths(table)
 
     def parts(self) -> list[LiveFile]:
         """Return the same files, with the facts in their names."""
@@ -52,14 +53,18 @@ class CheckpointFiles:
         found = self._folder.read(near, arrow_schema(), None, pc.field("sequence_id") >= sequence_id)
         return tuple(row for _, row in placed_rows(found.sort_by(POSITION_COLUMN), str(self._folder)))
 
-    def _refresh(self) -> Any:
-        """Return the view at the newest version; read only new log entries, if they still exist."""
-        with self._viewing:
-            if self._view is not None:
-                try:
-                    self._view.update_incremental()
-                except Exception:  # the log was cleaned up under the view
-                    self._view = None
-            if self._view is None:
-                self._view = commits.open_table(self._folder)
-            return self._view
+    @contextmanager
+    def _newest(self) -> Iterator[Any]:
+        """Yield a table object of the newest version, which nobody else uses inside the block.
+
+        It reads only new log entries, if they still exist.
+        """
+        try:
+            table = self._free.pop()
+            commits.catch_up(self._folder, table)
+        except Interrupted:
+            raise
+        except Exception:  # there is none, or the log was cleaned up under it
+            table = commits.open_table(self._folder)
+        yield table
+        self._free[:] = [table]

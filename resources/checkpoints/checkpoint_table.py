@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from typing import Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.protocol.digest import digest_of, history_from
 from drainmark.jobs.protocol.history import RegionHistory
@@ -36,29 +36,21 @@ from drainmark.resources.checkpoints.checkpoint_rows import (
     POSITION_COLUMN,
     arrow_schema,
     arrow_table,
-    placed_rows,
     schema_json,
 )
 from drainmark.resources.checkpoints.newest_rows import newest_rows
+from drainmark.resources.checkpoints.read_rows import SMALL_ROWS, PlacedRows, read_rows
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
-from drainmark.resources.delta.commits import Act, Faults
+from drainmark.resources.delta.commits import Act
 from drainmark.resources.delta.staging import Staging, verify
 from drainmark.resources.delta.upkeep import log_retention
 from drainmark.resources.storage.folder import Folder, folder_at
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 CHECKPOINTS = "checkpoints"
 """Folder of the checkpoint tables, below the folder of all tables."""
 
 _STATES = {RowKind.STATE, RowKind.SKIP, RowKind.PROGRESS, RowKind.REWIND}
-
-_SMALL_ROWS = 64
-"""Rows of a commit with at most so many rows are kept in memory, once read, until the commit is compacted."""
-
-_Rows = tuple[tuple[int, CheckpointRow], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +78,15 @@ class CheckpointTable:
     Args:
         root: folder of the table; a path is one on this machine.
         region: the region of the table.
-        faults: called around each commit with `claim`, `checkpoint` (states, skips), `progress`, `rewind`, `note` (all
-            else) or `compact` and `.before_commit` or `.after_commit`; its error after a commit counts as a lost reply.
     """
 
-    def __init__(self, root: Path | Folder, region: str, *, faults: Faults | None = None) -> None:
+    def __init__(self, root: Path | Folder, region: str) -> None:
         self.folder = folder_at(root)
         self.region = region
         self.writer = SoleWriter(self.folder, region)
-        self._faults = faults
         self._files = CheckpointFiles(self.folder)
-        self._read: dict[str, _Rows] = {}
-        self._small: dict[str, _Rows] = {}
+        self._read: dict[str, PlacedRows] = {}
+        self._small: dict[str, PlacedRows] = {}
         self._folded: _Folded | None = None
 
     def exists(self) -> bool:
@@ -111,7 +100,7 @@ class CheckpointTable:
             ForeignTable: another table, or other files, are in its place.
             SchemaMismatch: the existing table has other columns, of another format.
         """
-        commits.create_table(self.folder, self.region, schema_json())
+        commits.create_table(self.folder, self.region, schema_json(), writer=self.writer)
 
     def identity(self) -> str | None:
         """Return a text that no other checkpoint table has, even of a region of that name; None without a table."""
@@ -138,11 +127,11 @@ class CheckpointTable:
         unread = sorted(
             part.path for part in parts if part.path not in folded.seen and not 0 < part.last <= folded.through
         )
-        read = dict(zip(unread, map(self._rows_of, self.folder.read_each(unread)), strict=True))
+        live = {part.path for part in parts}
+        read = read_rows(self.folder, unread, live)
         placed = (entry for entries in read.values() for entry in entries if entry[0] > folded.through)
         fresh = sorted(placed, key=lambda entry: entry[0])
-        live = {part.path for part in parts}
-        small = self._small | {path: entries for path, entries in read.items() if len(entries) <= _SMALL_ROWS}
+        small = self._small | {path: entries for path, entries in read.items() if len(entries) <= SMALL_ROWS}
         self._small = {path: entries for path, entries in small.items() if path in live}
         self._folded = _Folded(
             folded.history.with_rows(row for _, row in fresh) if fresh else folded.history,
@@ -166,7 +155,7 @@ class CheckpointTable:
             return self._files.rows_since(since)
         paths = self._files.paths()
         new = sorted(path for path in paths if path not in self._read)
-        known = self._read | dict(zip(new, map(self._rows_of, self.folder.read_each(new)), strict=True))
+        known = self._read | dict(read_rows(self.folder, new, paths))
         self._read = {path: known[path] for path in paths}
         placed = sorted((entry for entries in self._read.values() for entry in entries), key=lambda entry: entry[0])
         return tuple(row for _, row in placed)
@@ -248,7 +237,7 @@ class CheckpointTable:
         history, rows = self.history(), self._files.sorted_rows(small)
         if self._folded is None or self._folded.through != rows.column(POSITION_COLUMN)[-1].as_py():
             return False
-        staging, merged = Staging(self.folder, found[0], uuid4().hex), merges(parts)
+        staging, merged = Staging(self.folder, found[0], world.token()), merges(parts)
         footer = {DIGEST_KEY: digest_of(history)}
         files = list(staging.write(rows, stem_of(1, rows), rows_per_group=ROWS_PER_GROUP, footer=footer))
         for tier, run in merged:
@@ -261,13 +250,12 @@ class CheckpointTable:
             txn_version(*found),
             replaced=[StagedFile(path=path, size=sizes[path], rows=0, first_id=None, last_id=None) for path in paths],
             rewritten=files,
-            faults=self._faults,
             writer=self.writer,
         )
 
     def maintain(self) -> None:
         """Write a checkpoint of Delta's log and delete old log files, as a separate step; see `log_retention`."""
-        log_retention.maintain(self.folder, self.region, faults=self._faults, writer=self.writer)
+        log_retention.maintain(self.folder, self.region, writer=self.writer)
 
     # --- how -------------------------------------------------------------------------------------------------------
 
@@ -277,7 +265,7 @@ class CheckpointTable:
 
     def _fenced(self, epoch: int, found: tuple[int, int]) -> Fenced:
         msg = f"region {self.region} is at epoch {found[0]}, id {found[1]}; this owner has epoch {epoch}"
-        return Fenced(msg, remedy="nothing to do: another run owns the region", epoch=epoch, found=found)
+        return Fenced(msg, epoch=epoch, found=found)
 
     def _commit(self, verb: str, rows: Sequence[CheckpointRow], version: int, check: Any) -> None:
         staging = Staging(self.folder, rows[0].epoch, rows[0].attempt)
@@ -286,7 +274,7 @@ class CheckpointTable:
         def prepare(table: Any) -> Act:
             check(self._newest(table))
             position = (table.version() + 1) << POSITION_BITS
-            files = staging.write(arrow_table(rows, position), f"{verb}-{uuid4().hex}")
+            files = staging.write(arrow_table(rows, position), f"{verb}-{world.token()}")
             verify(self.folder, files)
             sent.append((position, files[0]))
             return lambda: commits.transact(table, self.region, version, adds=files)
@@ -296,7 +284,6 @@ class CheckpointTable:
             verb=verb,
             prepare=prepare,
             landed=lambda table: self._holds(table, rows[0].attempt, *sent[-1]),
-            faults=self._faults,
             writer=self.writer,
         )
 
@@ -324,9 +311,6 @@ class CheckpointTable:
         """Return the live files, except those that were read and have only rows after position `last`."""
         new = {path for path, entries in self._small.items() if all(position > last for position, _ in entries)}
         return [part for part in self._files.parts() if part.path not in new]
-
-    def _rows_of(self, file: pa.Table) -> _Rows:
-        return tuple(placed_rows(file, str(self.folder)))
 
 
 def checkpoint_name(region: str) -> str:

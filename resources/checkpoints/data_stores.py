@@ -9,15 +9,15 @@ import hashlib
 import os
 import re
 import shutil
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing, StoreUnavailable
-from drainmark.jobs.failpoints import StorePoint, reach
+from drainmark.jobs.failpoints import StorePoint
 from drainmark.jobs.state.handlers.data_store import VALUE_LIMIT, DataStore, DataStoreEntry
 from drainmark.jobs.tasks.places import sync_folder
 from drainmark.resources.storage.folder import S3
@@ -50,11 +50,11 @@ class DirectoryDataStore(DataStore):
         self.value_limit = value_limit
 
     def create(self, name: str) -> DataStoreEntry:
-        folder, made = self._folder(name), self.root / f"{_MADE}{uuid.uuid4().hex}"
+        folder, made = self._folder(name), self.root / f"{_MADE}{world.token()}"
         with _disk(f"create {folder}"):
             if not folder.is_dir():
                 made.mkdir(parents=True)
-                _write_file(made / _LIFE, uuid.uuid4().hex.encode())
+                _write_file(made / _LIFE, world.token().encode())
                 sync_folder(made)
                 with suppress(FileExistsError, OSError):  # another was faster: a folder with files stays
                     made.rename(folder)
@@ -70,7 +70,7 @@ class DirectoryDataStore(DataStore):
         with _disk(f"delete {folder}"):
             for left in self.root.glob(f"{_GONE}*"):  # of a delete that was killed
                 shutil.rmtree(left, ignore_errors=True)
-            gone = self.root / f"{_GONE}{uuid.uuid4().hex}"
+            gone = self.root / f"{_GONE}{world.token()}"
             try:
                 folder.rename(gone)
             except FileNotFoundError:
@@ -100,8 +100,8 @@ class _Directory(DataStoreEntry):
         folder = self._folder()
         with _disk(f"write to {folder}"):
             for key, value in pairs.items():
-                reach(StorePoint.PAIR_BEFORE)
-                part = folder / f"{uuid.uuid4().hex}{_PART}"
+                world.reach(StorePoint.PAIR_BEFORE)
+                part = folder / f"{world.token()}{_PART}"
                 _write_file(part, value)
                 part.replace(folder / _key_name(key))
             sync_folder(folder)
@@ -147,7 +147,7 @@ class S3DataStore(DataStore):
         self.value_limit = value_limit
 
     def create(self, name: str) -> DataStoreEntry:
-        life = uuid.uuid4().hex
+        life = world.token()
         try:
             self.store.put(self.bucket, self._marker(name), life.encode(), if_absent=True)
         except ObjectChanged:  # of another process, or of ours, if the reply was lost
@@ -201,7 +201,7 @@ class _Prefix(DataStoreEntry):
                 put.result()
 
     def _put(self, key: bytes, value: bytes) -> None:
-        reach(StorePoint.PAIR_BEFORE)
+        world.reach(StorePoint.PAIR_BEFORE)
         self._of.store.put(self._of.bucket, self._key(key), value)
 
     def get(self, key: bytes) -> bytes:

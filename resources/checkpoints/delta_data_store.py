@@ -6,17 +6,16 @@ One commit has all pairs of a `put_all`. When the files are many, the rows that 
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import CommitOutcomeUnknown, ObjectMissing
-from drainmark.jobs.failpoints import StorePoint, reach
+from drainmark.jobs.failpoints import StorePoint
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.state.handlers.data_store import VALUE_LIMIT, DataStore, DataStoreEntry
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commits import Faults
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.storage.folder import Folder, folder_at
@@ -50,14 +49,12 @@ class DeltaDataStore(DataStore):
     Args:
         root: folder of the table; a path is one on this machine.
         value_limit: bytes.
-        faults: called around each commit, as `ManagedTable` calls it.
     """
 
-    def __init__(self, root: Path | Folder, value_limit: int = VALUE_LIMIT, *, faults: Faults | None = None) -> None:
+    def __init__(self, root: Path | Folder, value_limit: int = VALUE_LIMIT) -> None:
         self.folder = folder_at(root)
         self.value_limit = value_limit
-        self._faults = faults
-        self._table = ManagedTable(self.folder, _OWNER, faults=faults)
+        self._table = ManagedTable(self.folder, _OWNER)
         self._read: tuple[int, dict[str, dict[bytes | None, tuple[int, bytes]]]] = (-1, {})
 
     def create(self, name: str) -> DataStoreEntry:
@@ -100,7 +97,7 @@ class DeltaDataStore(DataStore):
                     SEQUENCE_ID: pa.array([number] * len(listed), pa.int64()),
                 }
             )
-            staged = Staging(self.folder, 0, uuid.uuid4().hex)
+            staged = Staging(self.folder, 0, world.token())
             files = staged.write(rows, "rows")
             self._table.publish(number, files)
             if {file.path for file in files} <= {file.path for file in self._table.files.live()}:
@@ -132,14 +129,13 @@ class DeltaDataStore(DataStore):
             rows = _of(_folded(self._table.files.read([file.path for file in live])))
         except (FileNotFoundError, ObjectMissing):  # another writer does it
             return
-        rewritten = Staging(self.folder, 0, uuid.uuid4().hex).write(rows, "compacted")
+        rewritten = Staging(self.folder, 0, world.token()).write(rows, "compacted")
         is_done = commits.replace(
             self.folder,
             _OWNER,
             version,
             replaced=live,
             rewritten=rewritten,
-            faults=self._faults,
             writer=self._table.writer,
         )
         self.folder.remove([file.path for file in (live if is_done else rewritten)])
@@ -158,7 +154,7 @@ class _Rows(DataStoreEntry):
 
     def _write(self, pairs: Mapping[bytes, bytes]) -> None:
         self._pairs()
-        reach(StorePoint.PAIR_BEFORE)
+        world.reach(StorePoint.PAIR_BEFORE)
         self._of.write(self.name, pairs.items())
 
     def get(self, key: bytes) -> bytes:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.repairs import TableDamage, TableRepair, TableVersions
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
-from drainmark.resources.delta.commits import Faults, Published
+from drainmark.resources.delta.commits import Published
 from drainmark.resources.delta.health.damaged_tables import damage_of, put_right
 from drainmark.resources.delta.health.visible_rows import VisibleRows
 from drainmark.resources.delta.managed_table import ManagedTable
@@ -29,7 +29,6 @@ class ForeignCommits:
         checkpoint: its checkpoint table.
         table: returns a managed table by its name; the same object each time, since it knows the checked commits.
         staging: returns the staging folder of a table; see `RegionTables.staging`.
-        faults: as for `ManagedTable`; called with `repair` and `.before_commit` or `.after_commit`.
     """
 
     def __init__(
@@ -39,15 +38,12 @@ class ForeignCommits:
         checkpoint: CheckpointTable,
         table: Callable[[str], ManagedTable],
         staging: Callable[[RegionTable | str, int, str], Staging],
-        *,
-        faults: Faults,
     ) -> None:
         self._tables = tables
         self._region = region
         self._checkpoint = checkpoint
         self._table = table
         self._staging = staging
-        self._faults = faults
 
     def require_place(self, name: str) -> None:
         """Check that a managed table is this region's, or that its place is free.
@@ -85,8 +81,8 @@ class ForeignCommits:
 
     def versions(self, name: str) -> TableVersions:
         """Return the versions that an existing table has."""
-        table = commits.open_table(self._tables / name)
-        return TableVersions(delta=int(table.version()), txn=commits.txn_version(table, self._region))
+        with commits.newest(self._tables / name, self._writer(name)) as table:
+            return TableVersions(delta=int(table.version()), txn=commits.txn_version(table, self._region))
 
     def trust(self, name: str, version: int) -> None:
         """Take a version of a table as sound: its rows were compared, since its log no longer shows all commits."""
@@ -110,7 +106,7 @@ class ForeignCommits:
         Args:
             table: the record of the table; None for the checkpoint table.
         """
-        staging = self._staging(table or repair.table, epoch, uuid.uuid4().hex)
+        staging = self._staging(table or repair.table, epoch, world.token())
         staging.layout = replace(staging.layout, most_partitions=None)  # a table may have more than a group
         return put_right(
             self._tables / repair.table,
@@ -118,7 +114,6 @@ class ForeignCommits:
             repair,
             version=version,
             rows=rows,
-            faults=self._faults,
             staging=staging,
             writer=self._writer(repair.table),
         )

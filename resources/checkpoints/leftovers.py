@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import time
 from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 
+from drainmark.jobs import world
 from drainmark.jobs.protocol.stage_flow import is_part
 from drainmark.resources.checkpoints.checkpoint_table import CHECKPOINTS, CheckpointTable
 from drainmark.resources.delta.managed_table import ManagedTable
@@ -67,7 +66,7 @@ class Leftovers:
         if not dead:
             return []
         # A reader may still hold a version of the table with files that have left it since.
-        removed = removed_since(folder, time.time() - KEPT_SECONDS)
+        removed = removed_since(folder, world.now() - KEPT_SECONDS)
         shown = {file.path for file in self._table(name).files.live()} | removed
         used = {path.rpartition("/")[0] for path in shown}
         named = self._checkpoint.attempts([_attempt_of(attempt) for attempt in dead])
@@ -103,7 +102,7 @@ class Leftovers:
     def discard_spools(self, spools: Sequence[Path]) -> None:
         """Delete the inboxes that `dead_spools` found."""
         for folder in spools:
-            shutil.rmtree(folder, ignore_errors=True)
+            self._inboxes.delete(folder.name)
 
 
 def _dead(folder: Folder, path: str, below_epoch: int) -> list[str]:

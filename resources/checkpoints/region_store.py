@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import ForeignTable, LayoutChanged, SchemaMismatch, UsageError
-from drainmark.jobs.failpoints import reach
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.runtime.outside import CopyFiles, Engine, External
 from drainmark.jobs.tasks.layout import NO_LAYOUT
@@ -69,34 +68,32 @@ class RegionTables:
         self.home = home
         self.region = region
         self.tables = tables or LocalFolder(home)
-        self.checkpoint = CheckpointTable(self.tables / checkpoint_name(region), region, faults=reach)
+        self.checkpoint = CheckpointTable(self.tables / checkpoint_name(region), region)
         self._tables: dict[str, ManagedTable] = {}
         self._engine = engine or _only_reads
         self._choice = TaskChoice(engine, small_bytes)
         self._externals = externals
         self._seen: dict[str, int] = {}
-        self.foreign_commits = ForeignCommits(
-            self.tables, region, self.checkpoint, self.table, self.staging, faults=reach
-        )
+        self.foreign_commits = ForeignCommits(self.tables, region, self.checkpoint, self.table, self.staging)
         self.leftovers = Leftovers(self.tables, home / "inbox" / region, self.checkpoint, self.table)
 
     def table(self, name: str) -> ManagedTable:
         if name not in self._tables:
-            self._tables[name] = ManagedTable(self.tables / name, self.region, faults=reach)
+            self._tables[name] = ManagedTable(self.tables / name, self.region)
         return self._tables[name]
 
     def adopted(self, name: str) -> AdoptedTable:
-        return AdoptedTable(self.tables / name, self.region, self._engine, faults=reach)
+        return AdoptedTable(self.tables / name, self.region, self._engine)
 
     def overwritten(self, name: str) -> OverwrittenTable:
-        return OverwrittenTable(self.tables / name, self.region, faults=reach, writer=self.table(name).writer)
+        return OverwrittenTable(self.tables / name, self.region, writer=self.table(name).writer)
 
     def external(self, table: RegionTable, epoch: int = 0) -> External:
         """Return a sink outside Delta; an owner opens it with its epoch."""
         if self._externals is None:
             raise UsageError(f"this process has no settings by which it could open {table.name}")
         identity = self.checkpoint.identity
-        return self._externals.open(table, self.region, identity, epoch=epoch, faults=reach, seen=self._seen)
+        return self._externals.open(table, self.region, identity, epoch=epoch, seen=self._seen)
 
     def open(self, table: RegionTable) -> Any:
         """Return the object for a table: a `ManagedTable`, an `AdoptedTable`, or a sink outside Delta."""
@@ -107,7 +104,7 @@ class RegionTables:
         plain = self.table(table.name)
         if table.role is not TableRole.UPSERT:
             return plain
-        return ManagedTable(plain.folder, self.region, faults=reach, writer=plain.writer, layout=layout_of(table))
+        return ManagedTable(plain.folder, self.region, writer=plain.writer, layout=layout_of(table))
 
     def large(
         self, table: RegionTable, epoch: int, changed: Sequence[StagedFile]
@@ -123,14 +120,14 @@ class RegionTables:
         if table.external or (table.adopted and size <= task_choice.MUCH_BYTES):
             return None
         if table.adopted:
-            return LargeAdoptedTable(plain.folder, self.region, self._engine, table.columns, faults=reach)
+            return LargeAdoptedTable(plain.folder, self.region, self._engine, table.columns)
         live = plain.files.live() if self._choice.is_elsewhere else ()  # else its size does not count
         session = self._choice.merging(size, sum(file.size for file in live))
         if session is None:
             return None
-        staging = self.staging(table, epoch, uuid.uuid4().hex)
+        staging = self.staging(table, epoch, world.token())
         staging.layout = replace(staging.layout, has_statistics=True, most_partitions=None)
-        return LargeTable(plain.folder, self.region, session, staging, faults=reach, writer=plain.writer)
+        return LargeTable(plain.folder, self.region, session, staging, writer=plain.writer)
 
     def visible_rows(self, table: RegionTable, files: Sequence[StagedFile], to: int) -> VisibleRows:
         """Return the rows that a visible table must hold at an id.
@@ -163,7 +160,7 @@ class RegionTables:
     def autonomous(self, name: str) -> AutonomousTable:
         """Return a table that is written outside of the region; its application owns it."""
         application = self.region.partition("/")[0]
-        return AutonomousTable(self.tables / name, application, faults=reach, tasks=self._choice.streaming)
+        return AutonomousTable(self.tables / name, application, tasks=self._choice.streaming)
 
     def is_own(self, table: RegionTable) -> bool:
         """Say whether a table exists and is the region's: it was not deleted, and not given to somebody else.

@@ -6,15 +6,15 @@ The commits are the guarded ones of `resources/delta/commits.py`, each read back
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import SchemaMismatch, StoreUnavailable
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commits import Act, Faults
+from drainmark.resources.delta.commits import Act
 from drainmark.resources.delta.keyed_merge import merge_by_key
 from drainmark.resources.delta.large_tables import Rewriting, TaskRewrite, frame_in_columns, merged_by_sort
 from drainmark.resources.delta.managed_table import ManagedTable
@@ -39,16 +39,13 @@ class AutonomousTable(ManagedTable):
     Args:
         root: folder of the table.
         owner: name of the application that owns the table.
-        faults: as for `ManagedTable`; called with `send.before_commit` and `send.after_commit`.
         tasks: as for `Staging`.
     """
 
-    def __init__(
-        self, root: Folder, owner: str, *, faults: Faults | None = None, tasks: Tasks = lambda size: None
-    ) -> None:
-        super().__init__(root, owner, faults=faults)
+    def __init__(self, root: Folder, owner: str, *, tasks: Tasks = lambda size: None) -> None:
+        super().__init__(root, owner)
         self.writer = None  # commits here have no transaction, so their author is unknown
-        self.upkeep = Upkeep(self.folder, owner, faults=faults, writer=None)
+        self.upkeep = Upkeep(self.folder, owner, writer=None)
         self._tasks = tasks
         self._is_made: set[str] = set()
 
@@ -163,7 +160,7 @@ class AutonomousTable(ManagedTable):
         return version
 
     def _staging(self) -> Staging:
-        return Staging(self.folder, 0, uuid.uuid4().hex, tasks=self._tasks)
+        return Staging(self.folder, 0, world.token(), tasks=self._tasks)
 
     def _forget(self, paths: Sequence[str]) -> None:
         """Delete files after their rows were written to other files; if this fails, `gc` deletes them later."""
@@ -172,9 +169,7 @@ class AutonomousTable(ManagedTable):
 
     def _sent(self, prepare: Callable[[Any], Act | None], landed: Callable[[Any], bool]) -> int:
         with Turn(self.folder) as turn:
-            done = commits.commit(
-                self.folder, verb="send", prepare=prepare, landed=landed, faults=self._faults, writer=None, turn=turn
-            )
+            done = commits.commit(self.folder, verb="send", prepare=prepare, landed=landed, writer=None, turn=turn)
         if not done.done_before and done.delta_version % _EVERY_COMMITS == 0:
             self.upkeep.maintain()
         return done.delta_version

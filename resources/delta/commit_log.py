@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import ObjectMissing, SplitBrain
 from drainmark.jobs.protocol.records.ids import app_id
+from drainmark.jobs.world import Seam
 from drainmark.resources.storage.folder import Folder
 
 LOG = "_delta_log"
@@ -72,9 +74,12 @@ def lines_of(folder: Folder, path: str) -> list[str]:
     Raises:
         FileNotFoundError: there is no such file.
     """
-    source = folder.source(path)
+    return world.across(Seam.STORE_READ, lambda: _content(folder.source(path)), folder / path).decode().split("\n")
+
+
+def _content(source: Any) -> bytes:
     content: bytes = Path(source).read_bytes() if isinstance(source, str) else source.read()
-    return content.decode().split("\n")
+    return content
 
 
 def commits_back(folder: Folder, region: str, newest: int) -> Iterator[LogCommit]:

@@ -5,18 +5,22 @@ Check and commit use one `DeltaTable` object that is never refreshed in between:
 load, Delta refuses ours. An error of a commit does not tell its outcome, so the outcome is always read back. The object
 of a table with a sole writer is kept from commit to commit: opening one replays the log, and loads a client's
 certificates if the table is in a bucket.
+
+`deltalake` commits, and delta-spark only reads: on a local disk its commits may overwrite a commit that was
+acknowledged, and it reports success for a transaction id that it skips because it has seen it, even after a restore.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import (
     CommitOutcomeUnknown,
     ForeignTable,
@@ -30,6 +34,7 @@ from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.layout import partition_text
+from drainmark.jobs.world import Seam
 from drainmark.resources.delta.commit_log import LOG, LOG_ENTRY, SoleWriter, entry_path
 from drainmark.resources.delta.staging import (
     STAGING_FOLDER,
@@ -60,9 +65,6 @@ CONFIGURATION = {
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
 
-Faults = Callable[[str], None]
-"""Called with `<verb>.before_commit` and `<verb>.after_commit` around each Delta commit (fail points)."""
-
 Act = Callable[[], None]
 """Makes the commit, on the table object that was checked."""
 
@@ -86,7 +88,6 @@ def commit(
     verb: str,
     prepare: Callable[[Any], Act | None],
     landed: Callable[[Any], bool],
-    faults: Faults | None,
     writer: SoleWriter | None,
     turn: Turn | None = None,
 ) -> Published:
@@ -94,11 +95,11 @@ def commit(
 
     Args:
         folder: of the table.
-        verb: names the fail points.
+        verb: names the fail points before and after the commit; an error at the first is passed on, one at the second
+            counts as a lost reply.
         prepare: gets a table object of the newest version and makes all checks on it; returns the commit to make on
             that same object, or None when it is done already; raises to refuse (`Fenced`).
         landed: gets a table object as the store has it after the commit, and says whether this very commit is in it.
-        faults: see `Faults`; its errors before the commit are passed on, its errors after it count as a lost reply.
         writer: for a table that only one region may change: checks the authors of new commits. None if others may.
         turn: for a table that others write, too: tries that were lost to them do not count for `CONTENDED_SECONDS`.
 
@@ -107,17 +108,16 @@ def commit(
         SplitBrain: there is no table, or somebody else changed its rows.
         StoreUnavailable: the store does not answer; if a commit was sent, a later try finds out whether it landed.
     """
-    pass_point = faults or (lambda _: None)
     cause: BaseException | None = None
-    until, version, tries = time.monotonic() + CONTENDED_SECONDS, -1, 0
+    until, version, tries = world.monotonic() + CONTENDED_SECONDS, -1, 0
     for attempt in itertools.count():
         if turn is not None:
             turn.take(attempt)
         elif attempt:
-            time.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
+            world.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
         table = _taken(folder, writer)
         seen, version = version, int(table.version())
-        is_lost_to_others = turn is not None and -1 < seen < version and time.monotonic() < until
+        is_lost_to_others = turn is not None and -1 < seen < version and world.monotonic() < until
         tries += not is_lost_to_others
         if tries > COMMIT_TRIES:
             break
@@ -127,8 +127,10 @@ def commit(
         if act is None:
             _keep(writer, table)
             return Published(delta_version=version, done_before=cause is None)
-        pass_point(f"{verb}.before_commit")
-        cause = _reply(act, lambda: pass_point(f"{verb}.after_commit"))
+        world.reach(f"{verb}.before_commit")
+        cause = _reply(
+            functools.partial(world.across, Seam.DELTA_COMMIT, act, folder), lambda: world.reach(f"{verb}.after_commit")
+        )
         found = _read_back(folder, landed, table if writer is not None and cause is None else None)
         if found is not None:
             if writer is not None and cause is None:
@@ -148,7 +150,6 @@ def replace(
     *,
     replaced: Sequence[StagedFile],
     rewritten: Sequence[StagedFile],
-    faults: Faults | None,
     writer: SoleWriter | None,
 ) -> bool:
     """Replace live files by staged ones with the same rows, or by none, at the version that the table has.
@@ -171,7 +172,7 @@ def replace(
         live = live_paths(table)
         return new <= live and not old & live
 
-    commit(folder, verb="compact", prepare=prepare, landed=landed, faults=faults, writer=writer)
+    commit(folder, verb="compact", prepare=prepare, landed=landed, writer=writer)
     return not given_up
 
 
@@ -194,11 +195,11 @@ def _read_back(folder: Folder, landed: Callable[[Any], bool], used: Any | None) 
         used: the table object of the commit, to be brought up to date; None to open another one.
     """
     error: Exception | None = None
-    until = time.monotonic() + _READ_BACK_SECONDS
+    until = world.monotonic() + _READ_BACK_SECONDS
     for attempt in range(COMMIT_TRIES):
         if attempt:
-            time.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
-        if attempt and time.monotonic() > until:
+            world.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
+        if attempt and world.monotonic() > until:
             break
         try:
             table = open_table(folder) if used is None or attempt else _up_to_date(folder, used)
@@ -244,13 +245,18 @@ def _keep(writer: SoleWriter | None, table: Any) -> None:
 def _up_to_date(folder: Folder, table: Any) -> Any:
     """Let a table object read the new entries of the log; return another one if that fails."""
     try:
-        table.update_incremental()
+        catch_up(folder, table)
         folder.size(entry_path(int(table.version())))  # it does not notice that the table was deleted
     except Interrupted:
         raise
     except Exception:
         return open_table(folder)
     return table
+
+
+def catch_up(folder: Folder, table: Any) -> None:
+    """Let a table object read the new entries of its log; any error leaves it unfit."""
+    world.across(Seam.DELTA_OPEN, table.update_incremental, folder)
 
 
 def is_table(folder: Folder) -> bool:
@@ -269,12 +275,12 @@ def open_table(folder: Folder) -> Any:
     from deltalake.exceptions import TableNotFoundError
 
     try:
-        return DeltaTable(folder.uri, storage_options=folder.storage_options())
+        options = folder.storage_options()
+        return world.across(Seam.DELTA_OPEN, lambda: DeltaTable(folder.uri, storage_options=options), folder)
     except TableNotFoundError as error:
         msg = f"the table {folder} is gone"
-        raise SplitBrain(
-            msg, remedy="restore it from a backup, or rewind with `drainmark reset`", table=folder.uri
-        ) from error
+        remedy = "restore it from a backup; or see how far to rewind: drainmark doctor"
+        raise SplitBrain(msg, remedy=remedy, table=folder.uri) from error
     except Exception as error:
         if not folder.is_failure(error):
             raise
@@ -289,6 +295,7 @@ def create_table(
     compare: Callable[[str, str, str], object] | None = None,
     partition_by: Sequence[str] = (),
     properties: Mapping[str, str] = OF_IDS,
+    writer: SoleWriter | None = None,
 ) -> None:
     """Create an empty table with the mark of the region, or check that the existing one has it and fits.
 
@@ -297,6 +304,7 @@ def create_table(
             messages; by default the schemas must be the same.
         partition_by: columns by which the table is partitioned.
         properties: of the table, beside `CONFIGURATION`; an existing table keeps its own.
+        writer: keeps the table object for the checks and commits that follow.
 
     Raises:
         ForeignTable: the table or the files at `folder` were not made by this region.
@@ -312,28 +320,30 @@ def create_table(
     if not is_table(folder):
         refuse_foreign_files(folder)
         folder.require_put_if_absent()
+        create = functools.partial(
+            DeltaTable.create,
+            folder.uri,
+            Schema.from_json(schema),
+            mode="error",
+            description=app_id(region),
+            partition_by=list(partition_by) or None,
+            configuration={**CONFIGURATION, **properties},
+            # With retries the loser of a race commits its metadata as version 1, in any mode.
+            commit_properties=CommitProperties(max_commit_retries=0),
+            storage_options=folder.storage_options(),
+        )
         try:
-            DeltaTable.create(
-                folder.uri,
-                Schema.from_json(schema),
-                mode="error",
-                description=app_id(region),
-                partition_by=list(partition_by) or None,
-                configuration={**CONFIGURATION, **properties},
-                # With retries the loser of a race commits its metadata as version 1, in any mode.
-                commit_properties=CommitProperties(max_commit_retries=0),
-                storage_options=folder.storage_options(),
-            )
+            world.across(Seam.DELTA_COMMIT, create, folder)
         except Exception as error:  # another process was faster, or the answer was lost: the table decides
             if not is_table(folder):
                 if not folder.is_failure(error):
                     raise
                 raise folder.failure("create the table", error) from None
-    table = open_table(folder)
-    require_own(table, folder, region)
     judge = compare or (lambda found, wanted, where: compare_schemas(found, wanted, where=where))
-    judge(table.schema().to_json(), schema, f"the table {folder}")
-    _require_partitions(table, folder, partition_by, region)
+    with newest(folder, writer) as table:
+        require_own(table, folder, region)
+        judge(table.schema().to_json(), schema, f"the table {folder}")
+        _require_partitions(table, folder, partition_by, region)
 
 
 def _require_partitions(table: Any, folder: Folder, wanted: Sequence[str], region: str) -> None:
@@ -434,7 +444,7 @@ def transact(
     """
     from deltalake.transaction import AddAction, RemoveAction
 
-    now = time.time_ns() // 1_000_000
+    now = int(world.now() * 1000)
     actions: list[AddAction | RemoveAction] = [
         RemoveAction(file.path, data_change, now, file.size, _values(file)) for file in removes
     ]
@@ -513,7 +523,8 @@ def _live_file(action: dict[str, Any], folder: Folder, by: Sequence[str]) -> Sta
 
 def footer(folder: Folder, path: str, size: int, partition_by: Sequence[str] = ()) -> StagedFile:
     """Return the facts of a file of a table, live or not, from its footer."""
-    return facts(folder.source(path), path, size, partition_by)
+    read = functools.partial(facts, path=path, size=size, partition_by=partition_by)
+    return world.across(Seam.STORE_READ, lambda: read(folder.source(path)), folder / path)
 
 
 def _statistics(file: StagedFile) -> str:

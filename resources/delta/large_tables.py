@@ -22,7 +22,7 @@ from drainmark.jobs.tasks.file_shares import FILE
 from drainmark.jobs.tasks.parquet_files import frame_of_files, frame_of_shares, own_shares
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
-from drainmark.resources.delta.commits import Act, Faults, Published
+from drainmark.resources.delta.commits import Act, Published
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging, verify
 from drainmark.resources.delta.upkeep.compaction import SMALL_FILE_BYTES
@@ -47,7 +47,7 @@ class LargeTable(ManagedTable):
     """A visible table of an upsert sink, for one publish or rewind.
 
     Args:
-        root, region, faults, writer: as for `ManagedTable`.
+        root, region, writer: as for `ManagedTable`.
         session: its tasks read and write the files.
         staging: where new files go.
     """
@@ -59,10 +59,9 @@ class LargeTable(ManagedTable):
         session: SparkSession,
         staging: Staging,
         *,
-        faults: Faults | None,
         writer: SoleWriter | None,
     ) -> None:
-        super().__init__(root, region, faults=faults, writer=writer)
+        super().__init__(root, region, writer=writer)
         self._session = session
         self._staging = staging
 

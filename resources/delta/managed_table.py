@@ -18,7 +18,7 @@ from drainmark.jobs.runtime.outside import RowsOf
 from drainmark.jobs.tasks.layout import Layout
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
-from drainmark.resources.delta.commits import Act, Faults, Published
+from drainmark.resources.delta.commits import Act, Published
 from drainmark.resources.delta.keyed_rewrite import KeyedRewrite
 from drainmark.resources.delta.merge import (
     arrow_schema,
@@ -48,8 +48,6 @@ class ManagedTable:
     Args:
         root: folder of the table; a path is one on this machine.
         region: the region that commits; part of the mark and of `txnAppId`.
-        faults: called around each commit with `publish`, `rewind_table`, `compact` or `claim` and `.before_commit` or
-            `.after_commit`; an error that it raises after a commit counts as a lost reply.
         writer: the checks of the table's commits, if another object of this process has them; a new object by default.
         layout: of the files that merges write; only statistics by default.
 
@@ -63,7 +61,6 @@ class ManagedTable:
         root: Path | Folder,
         region: str,
         *,
-        faults: Faults | None = None,
         writer: SoleWriter | None = None,
         layout: Layout | None = None,
     ) -> None:
@@ -71,8 +68,7 @@ class ManagedTable:
         self.region = region
         self.writer: SoleWriter | None = writer or SoleWriter(self.folder, region)
         self.files = TableFiles(self.folder, self.writer)
-        self.upkeep = Upkeep(self.folder, region, faults=faults, writer=self.writer)
-        self._faults = faults
+        self.upkeep = Upkeep(self.folder, region, writer=self.writer)
         self._layout = layout
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -135,12 +131,18 @@ class ManagedTable:
         """
         compare = (lambda found, wanted, where: added_columns(found, wanted, where=where)) if evolves else None
         commits.create_table(
-            self.folder, self.region, schema_json, compare=compare, partition_by=partition_by, properties=properties
+            self.folder,
+            self.region,
+            schema_json,
+            compare=compare,
+            partition_by=partition_by,
+            properties=properties,
+            writer=self.writer,
         )
 
     def widen(self, schema_json: str) -> None:
         """Add the columns that the table lacks; see `schema_evolution.widen`."""
-        widen(self.folder, self.region, schema_json, faults=self._faults, writer=self.writer)
+        widen(self.folder, self.region, schema_json, writer=self.writer)
 
     def publish(self, version: int, files: Sequence[StagedFile]) -> Published:
         """Make staged files visible in one commit; an empty commit for no files.
@@ -275,7 +277,6 @@ class ManagedTable:
             verb=verb,
             prepare=lambda table: None if is_done(table) else prepare(table),
             landed=is_done,
-            faults=self._faults,
             writer=self.writer,
         )
 

@@ -12,7 +12,7 @@ from typing import Any
 from drainmark.jobs.errors import SchemaMismatch
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
-from drainmark.resources.delta.commits import Act, Faults
+from drainmark.resources.delta.commits import Act
 from drainmark.resources.delta.staging import all_nullable
 from drainmark.resources.storage.folder import Folder
 
@@ -40,7 +40,7 @@ def added_columns(found_json: str, wanted_json: str, *, where: str) -> list[dict
     return [field for name, field in wanted.items() if name not in found]
 
 
-def widen(folder: Folder, region: str, schema_json: str, *, faults: Faults | None, writer: SoleWriter | None) -> None:
+def widen(folder: Folder, region: str, schema_json: str, *, writer: SoleWriter | None) -> None:
     """Add the columns that a managed table lacks, in one commit; do nothing if it lacks none.
 
     This is part of a claim, and uses its fail points. The commit keeps the version that the table has, since committed
@@ -68,7 +68,6 @@ def widen(folder: Folder, region: str, schema_json: str, *, faults: Faults | Non
         verb="claim",
         prepare=prepare,
         landed=lambda opened: not lacking(opened),
-        faults=faults,
         writer=writer,
     )
 

@@ -7,12 +7,12 @@ a checkpoint row come from its own footer, never from the group that it belongs 
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import AccountingError, SchemaMismatch, StoreUnavailable
 from drainmark.jobs.errors.environment import FilesLost
 from drainmark.jobs.frames.tags import SEQUENCE_ID
@@ -31,6 +31,7 @@ from drainmark.jobs.tasks.parquet_files import (
 )
 from drainmark.jobs.tasks.rewritten_files import RewriteTask
 from drainmark.jobs.tasks.sorted_runs import RunWriter
+from drainmark.jobs.world import Seam
 from drainmark.resources.storage.folder import Folder, LocalFolder, folder_at
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Staging:
     def beside_log(cls, table: Folder, layout: Layout) -> Staging:
         """Return the place for files of a merge, the same as `deltalake` uses; `gc` knows unused ones by their age."""
         staging = cls(table, 0, "", replace(layout, most_partitions=None))
-        staging._prefix = f"part-{uuid.uuid4().hex}-"
+        staging._prefix = f"part-{world.token()}-"
         return staging
 
     def write(
@@ -328,7 +329,7 @@ def verify(table: Path | Folder, files: Iterable[StagedFile], *, schema_json: st
             msg = f"the unpublished file {file.path} of {folder} is not the file that was written"
             raise FilesLost(msg, remedy=_HANDS_OFF, path=file.path)
         if schema_json is not None:
-            compare_schemas(schema_of_file(folder.source(file.path)), schema_json, where=f"{file.path} of {folder}")
+            compare_schemas(_schema_in(folder, file.path), schema_json, where=f"{file.path} of {folder}")
 
 
 # --- schemas, as Spark and Delta write them -----------------------------------------------------------------------
@@ -344,6 +345,10 @@ def all_nullable(schema_json: str) -> str:
     for column in schema["fields"]:
         _refuse(column["name"], column["type"], column.get("metadata") or {})
     return json.dumps(_nullable(schema))
+
+
+def _schema_in(folder: Folder, path: str) -> str:
+    return world.across(Seam.STORE_READ, lambda: schema_of_file(folder.source(path)), folder / path)
 
 
 def schema_of_file(source: Any) -> str:

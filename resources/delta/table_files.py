@@ -51,7 +51,9 @@ class TableFiles:
 
     def read(self, paths: Sequence[str], where: pa.compute.Expression | None = None) -> pa.Table:
         """Return the rows of files below the table's folder, visible or not, in the table's columns."""
-        return self._folder.read(paths, arrow_schema(commits.open_table(self._folder)), None, where)
+        with commits.newest(self._folder, self._writer) as table:
+            schema = arrow_schema(table)
+        return self._folder.read(paths, schema, None, where)
 
     def read_each(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the rows of each file, visible or not, in the order given and in the columns of the file."""

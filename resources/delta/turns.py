@@ -7,12 +7,10 @@ a run of one group lives only a little longer.
 
 from __future__ import annotations
 
-import random
-import time
-import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import StoreUnavailable
 from drainmark.resources.storage.folder import Folder
 
@@ -31,7 +29,7 @@ class Turn:
     """
 
     folder: Folder
-    _name: str = field(default_factory=lambda: f"{time.time_ns():020d}-{uuid.uuid4().hex}")
+    _name: str = field(default_factory=lambda: f"{int(world.now() * 1e9):020d}-{world.token()}")
     _is_asked: bool = False
 
     def __enter__(self) -> Turn:
@@ -58,9 +56,9 @@ class Turn:
             self.folder.write(f"{TURNS}/{self._name}", pa.py_buffer(b"waiting"))
 
     def _wait(self) -> None:
-        until, pause = time.monotonic() + WAIT_SECONDS, _FIRST_PAUSE_SECONDS
-        while (first := self._first()) and time.monotonic() < until:
-            if time.time_ns() - int(first.partition("-")[0]) > TURN_SECONDS * 1e9:
+        until, pause = world.monotonic() + WAIT_SECONDS, _FIRST_PAUSE_SECONDS
+        while (first := self._first()) and world.monotonic() < until:
+            if world.now() - int(first.partition("-")[0]) / 1e9 > TURN_SECONDS:
                 self.folder.remove([f"{TURNS}/{first}"])
                 continue
             _pause(pause)
@@ -74,4 +72,4 @@ class Turn:
 
 def _pause(seconds: float) -> None:
     """Wait for a random part of the time, at least half, so that waiting commits do not come back together."""
-    time.sleep(random.uniform(seconds / 2, seconds))  # noqa: S311 - no secret
+    world.sleep(world.between(seconds / 2, seconds))

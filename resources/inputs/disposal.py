@@ -10,14 +10,14 @@ import filecmp
 import itertools
 import os
 import shutil
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing, StoreUnavailable
-from drainmark.jobs.failpoints import FilePoint, reach
+from drainmark.jobs.failpoints import FilePoint
 from drainmark.jobs.protocol.records.addresses import address_of, is_object, prefix_of
 from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts, identity_of_object
 from drainmark.jobs.runtime.scan.folder import identity_of, path_of
@@ -118,7 +118,7 @@ class _LocalFile:
         return True
 
     def _copy(self, target: Path) -> bool:
-        part = target.with_name(f".{uuid.uuid4().hex}{PART}")
+        part = target.with_name(f".{world.token()}{PART}")
         try:
             shutil.copy2(self.path, part)
             with part.open("rb") as copied:
@@ -129,7 +129,7 @@ class _LocalFile:
         finally:
             part.unlink(missing_ok=True)
         sync_folder(target.parent)
-        reach(FilePoint.COPIED)
+        world.reach(FilePoint.COPIED)
         return self.delete()
 
 
@@ -158,7 +158,7 @@ class _Object:
             to_key = self._free(to_bucket, prefix + key.removeprefix(prefix_of(location)[1]), facts)
             if to_key is not None:
                 self.objects.copy(bucket, key, to_bucket, to_key, etag=facts.etag)
-                reach(FilePoint.COPIED)
+                world.reach(FilePoint.COPIED)
         except (ObjectMissing, ObjectChanged):
             return False
         return self.delete()

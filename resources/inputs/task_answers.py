@@ -13,12 +13,12 @@ import socketserver
 import stat
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.errors.environment import EnvironmentFailed
 
@@ -95,7 +95,7 @@ def _remove_abandoned(place: Path) -> None:
     for folder in place.glob(f"{_PREFIX}*"):
         try:
             found = folder.lstat()
-            is_old = found.st_uid == os.getuid() and time.time() - found.st_mtime > _YOUNG_SECONDS
+            is_old = found.st_uid == os.getuid() and world.now() - found.st_mtime > _YOUNG_SECONDS
             if stat.S_ISDIR(found.st_mode) and is_old and not _answers(str(folder / "run")):
                 shutil.rmtree(folder, ignore_errors=True)
         except OSError:
@@ -142,12 +142,12 @@ def asked(address: str, kind: str, name: str) -> Any:
 
 def _connect(asking: socket.socket, path: str) -> None:
     """Connect; if the queue of the socket is full, the system refuses instead of waiting, so retry."""
-    until = time.monotonic() + _ANSWER_SECONDS
+    until = world.monotonic() + _ANSWER_SECONDS
     while True:
         try:
             asking.connect(path)
             return
         except (BlockingIOError, ConnectionRefusedError):
-            if time.monotonic() > until:
+            if world.monotonic() > until:
                 raise
-            time.sleep(_FULL_SECONDS)
+            world.sleep(_FULL_SECONDS)

@@ -1,7 +1,8 @@
 """Access of tasks to the databases and topics of sources: a task is sent names, and finds the addresses itself.
 
 On executors of a cluster, the addresses come from the environment there. Spark's workers on this machine, which belong
-to this user, ask the run that waits for them. So no plan, no function that is sent, and no log of Spark has a password.
+to this user and whose environment may be older than the run's, ask the run that waits for them. So no plan, no function
+that is sent, and no log of Spark has a password.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Each process has one client for each cluster, which asks for offsets; a consumer lives as long as a read. It reads given
 offsets and is not a member of a group, so nothing rebalances. This module does not store the position of a region.
+
+Spark's connector is not used: a tick needs offsets without a JVM, so this client is there in any case; and the
+connector knows no topic ids: from a topic that was deleted and made again it reads the old offsets, without an error.
 """
 
 from __future__ import annotations

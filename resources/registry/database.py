@@ -8,8 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced
-from drainmark.jobs.failpoints import whole
+from drainmark.jobs.world import Seam
 from drainmark.resources.registry.engines import answering
 from drainmark.resources.registry.statements import statement
 
@@ -28,13 +29,14 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Open a transaction that holds SQLite's write lock from its start."""
-        with whole(), answering(self.engine), self.engine.begin() as connection:
+        seam = world.transaction(Seam.REGISTRY_WRITE)
+        with world.whole(), answering(self.engine), seam, self.engine.begin() as connection:
             yield connection
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Open a transaction that reads one snapshot and waits for no writer."""
-        with answering(self.engine), self.engine.connect() as connection:
+        with answering(self.engine), world.transaction(Seam.REGISTRY_READ), self.engine.connect() as connection:
             connection.execution_options(drainmark_reads=True)
             with connection.begin():
                 yield connection
@@ -64,4 +66,6 @@ class Database:
 
     def now(self, connection: Connection) -> float:
         """Return the database's time, seconds since 1970 UTC."""
-        return float(connection.execute(statement(f"registry/clock.{self.dialect}")).scalar_one())
+        if self.dialect == "sqlite":  # it has no other clock than this machine
+            return world.now()
+        return float(connection.execute(statement("registry/clock")).scalar_one())

@@ -7,6 +7,7 @@ left at once. The outcome of an interrupted transaction is unknown, so every wri
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -109,7 +110,11 @@ def _sqlite_engine(url: URL, file: Path) -> Engine:
 
     def begin(connection: Connection) -> None:
         reads = connection.get_execution_options().get("drainmark_reads", False)
-        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+        text = "BEGIN" if reads else "BEGIN IMMEDIATE"
+        try:  # by the driver: as a statement of SQLAlchemy it takes as long as a small query
+            connection.connection.execute(text)
+        except sqlite3.Error as error:
+            raise DBAPIError.instance(text, None, error, sqlite3.Error) from error
 
     event.listen(engine, "connect", configure)
     event.listen(engine, "begin", begin)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import threading
-import uuid
 from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Row
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, Owned, StoreUnavailable
 from drainmark.resources.processes import boot_id, process_started
 from drainmark.resources.registry.owners import LEASE_SECONDS, Owner, describe, is_alive
@@ -49,10 +48,9 @@ class Lease:
         self._registry = registry
         self._key = {"region": region, "token": token}
         self._heartbeat_seconds = heartbeat_seconds
-        self._stop = threading.Event()
-        self._lost = threading.Event()
-        self._thread = threading.Thread(target=self._keep_alive, name=f"lease {region}", daemon=True)
-        self._thread.start()
+        self._stop = world.event()
+        self._lost = world.event()
+        self._thread = world.start(self._keep_alive, f"lease {region}")
 
     @classmethod
     def acquire(
@@ -69,7 +67,7 @@ class Lease:
         Raises:
             Owned: another process holds it (exit 4).
         """
-        token = uuid.uuid4().hex
+        token = world.token()
         for _ in range(_TRIES):
             row, now = _look(registry, region)
             is_held = row.token is not None and row.token not in _given_up

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import StoreUnavailable
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
 from drainmark.resources.registry.statements import text_of
@@ -82,14 +83,9 @@ class Looks(ABC):
     def _ask(self, name: str, **values: Any) -> list[Mapping[Any, Any]]:
         """Return the rows that `sql/NAME.sql` finds, by column; a parameter may be a list of values."""
 
-    @property
     @abstractmethod
-    def clock_statement(self) -> str:
-        """Return the name of the statement that asks for the database's time."""
-
     def clock(self) -> float:
-        """Return the database's time, seconds since 1970 UTC."""
-        return float(self._ask(self.clock_statement)[0]["now"])
+        """Return the database's time, seconds since 1970 UTC; SQLite's is that of this machine."""
 
     def regions(self) -> list[str]:
         """Return the names of all regions, sorted; not those of queues of periodic starts, `REGION#START`."""
@@ -129,10 +125,6 @@ class SqliteLooks(Looks):
         StoreUnavailable: no answer (any method may raise it).
     """
 
-    @property
-    def clock_statement(self) -> str:
-        return "registry/clock.sqlite"
-
     def __init__(self, file: Path) -> None:
         self._uri = f"file:{quote(os.fsencode(file))}?mode=rw"  # with mode=ro SQLite cannot create its -wal and -shm
 
@@ -142,6 +134,9 @@ class SqliteLooks(Looks):
             return [row["version_num"] for row in self._rows("registry/revision", {})] == [REVISIONS[-1]]
         except sqlite3.Error:
             return False
+
+    def clock(self) -> float:
+        return world.now()
 
     def _ask(self, name: str, **values: Any) -> list[Mapping[Any, Any]]:
         try:

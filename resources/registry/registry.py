@@ -60,9 +60,9 @@ class Registry(Looks):
         """Close all connections."""
         self.database.engine.dispose()
 
-    @property
-    def clock_statement(self) -> str:
-        return f"registry/clock.{self.database.dialect}"
+    def clock(self) -> float:
+        with self.database.reading() as connection:
+            return self.database.now(connection)
 
     def is_known(self, region: str) -> bool:
         """Say whether a scan or a run of the region has ever written here."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import ForeignTable, SplitBrain
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 from drainmark.resources.sinks.database_target import DatabaseTarget
@@ -143,4 +144,4 @@ def create_applied(connection: sa.Connection) -> None:
 
 
 def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC).replace(tzinfo=None)
+    return dt.datetime.fromtimestamp(world.now(), dt.UTC).replace(tzinfo=None)

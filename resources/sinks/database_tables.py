@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, Interrupted, TableRefused
 from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.frames.tags import SEQUENCE_ID
@@ -20,7 +21,7 @@ from drainmark.jobs.protocol.records.ids import split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.runtime.outside import Breach
 from drainmark.jobs.state.keyed_parts import parts_of
-from drainmark.resources.delta.commits import Faults, Published
+from drainmark.resources.delta.commits import Published
 from drainmark.resources.delta.merge import KEEP_COLUMN, require_unique, rows_to_restore
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks import database_writes
@@ -44,7 +45,6 @@ class DatabaseTable(DatabaseReader):
         table: names the database, the table and the columns.
         region: the region whose rows it holds.
         identity: returns the unique id of the region's checkpoint table, None before that table exists.
-        faults: as for `ManagedTable`.
         seen: as for `Externals.open`.
 
     Raises:
@@ -60,14 +60,12 @@ class DatabaseTable(DatabaseReader):
         region: str,
         identity: Callable[[], str | None],
         *,
-        faults: Faults | None = None,
         seen: dict[str, int] | None = None,
     ) -> None:
         self._described = table
         self._seen = SeenVersion(table.name, seen)
         super().__init__(DatabaseTarget(settings, table))
         self._applied = AppliedVersion(self._target, region, table.operator, identity)
-        self._pass = faults or (lambda _: None)
 
     def exists(self) -> bool:
         """Say whether the table exists and belongs to this sink."""
@@ -120,7 +118,7 @@ class DatabaseTable(DatabaseReader):
         with self._target.reading() as connection:
             if self._target.is_there(connection) and self._applied.row(connection) is not None:
                 return
-        with self._target.answering(), self._target.engine.begin() as connection:
+        with self._target.writing() as connection:
             create_applied(connection)
             if not self._target.is_there(connection):
                 self._target.make(connection)
@@ -143,10 +141,10 @@ class DatabaseTable(DatabaseReader):
             asks, numbered = target.has_terms(connection), target.numbered_column(connection)
         given = up_to_unfit(rows, dialect, unfit, numbered=numbered)
         if asks:
-            with target.answering(), target.engine.connect() as connection, connection.begin() as transaction:
+            with target.writing() as connection:
                 database_writes.withdraw(connection, target.table, replaced)
                 refused = database_writes.first_refused(connection, target.table, given, self._described.keys)
-                transaction.rollback()
+                connection.rollback()
         if may_be_unfit(target.schema, dialect):
             deque(given, maxlen=0)  # looks at the tables that were not read so far
         if refused is None and unfit:
@@ -269,9 +267,9 @@ class DatabaseTable(DatabaseReader):
         done = Published(delta_version=split_txn_version(version)[1], done_before=True)
         if self._applied.is_reached(version):
             return done
-        self._pass(f"{verb}.before_commit")
+        world.reach(f"{verb}.before_commit")
         try:
-            with self._target.answering(), self._target.engine.begin() as connection:
+            with self._target.writing() as connection:
                 found = self._applied.locked(connection)
                 if found >= version:
                     return done
@@ -279,7 +277,7 @@ class DatabaseTable(DatabaseReader):
                 act(connection)
                 self._applied.note(connection, version)
             self._seen.note(version)
-            self._pass(f"{verb}.after_commit")
+            world.reach(f"{verb}.after_commit")
         except (DrainmarkError, InjectedFailure) as error:  # the outcome is unknown until it is read back
             if isinstance(error, Interrupted) or not self._applied.is_reached(version):
                 raise

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from drainmark.jobs import world
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.world import Seam
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks import database_writes
 from drainmark.resources.sinks.database_columns import (
@@ -64,8 +66,14 @@ class DatabaseTarget:
     @contextlib.contextmanager
     def reading(self) -> Any:
         """Yield a connection for statements that change nothing."""
-        with self.answering(), self.engine.connect() as connection:
+        with self.answering(), world.transaction(Seam.SINK_DATABASE), self.engine.connect() as connection:
             yield connection.execution_options(drainmark_reads=True)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """Open a transaction, which holds SQLite's write lock from its start."""
+        with self.answering(), world.transaction(Seam.SINK_DATABASE), self.engine.begin() as connection:
+            yield connection
 
     def is_there(self, connection: sa.Connection) -> bool:
         """Say whether the database has a table of that name."""

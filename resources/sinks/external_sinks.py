@@ -30,7 +30,6 @@ class Externals:
         identity: Callable[[], str | None],
         *,
         epoch: int,
-        faults: Callable[[str], None],
         seen: dict[str, int],
     ) -> External:
         """Return the adapter of a sink.
@@ -38,7 +37,6 @@ class Externals:
         Args:
             identity: returns the unique id of the region's checkpoint table, None before that table exists.
             epoch: of the owner, 0 for a caller that only reads.
-            faults: called before and after each commit with the name of the step.
             seen: version by sink that it had reached when the caller last saw it; see `SeenVersion`.
 
         Raises:
@@ -47,9 +45,9 @@ class Externals:
         if table.external == "database":
             from drainmark.resources.sinks.database_tables import DatabaseTable
 
-            return DatabaseTable(self._settings, table, region, identity, faults=faults, seen=seen)
+            return DatabaseTable(self._settings, table, region, identity, seen=seen)
         if table.external == "file":
             from drainmark.resources.sinks.file_tables import FileTable
 
-            return FileTable(self._settings, table, region, identity, epoch=epoch, faults=faults, seen=seen)
+            return FileTable(self._settings, table, region, identity, epoch=epoch, seen=seen)
         raise UsageError(f"{table.name} needs an adapter {table.external!r}", remedy="install a newer Drainmark")

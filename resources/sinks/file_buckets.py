@@ -14,11 +14,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import uuid
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced, ObjectChanged, ObjectMissing, StoreUnavailable
 from drainmark.jobs.tasks import places
 from drainmark.resources.storage.object_store import ObjectStore
@@ -80,7 +80,7 @@ class BucketPlace:
     def writing(self, epoch: int) -> Iterator[BucketWriting]:
         """Yield the puts and deletes of an owner, after the leftovers of earlier owners are deleted."""
         self.put(f"{CONTROL}/epochs/{epoch:010d}", b"")
-        writing = BucketWriting(at=self, epoch=epoch, staged=f"{CONTROL}/{STAGED}/{epoch}-{uuid.uuid4().hex}")
+        writing = BucketWriting(at=self, epoch=epoch, staged=f"{CONTROL}/{STAGED}/{epoch}-{world.token()}")
         writing.require_last()
         self.sweep(epoch)
         try:
@@ -192,7 +192,7 @@ class BucketWriting:
 
     def set_aside(self, names: Collection[str]) -> None:
         self.require_last()
-        at, aside = self.at, f"{CONTROL}/{ASIDE}/{uuid.uuid4().hex[:8]}"
+        at, aside = self.at, f"{CONTROL}/{ASIDE}/{world.token()[:8]}"
         for key in at.keys(names):
             at.store.copy(at.bucket, key, at.bucket, at.key(f"{aside}/{key.removeprefix(at.key(''))}"))
         at.delete(names)

@@ -15,15 +15,16 @@ import contextlib
 import json
 import os
 import shutil
-import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced, ForeignTable
 from drainmark.jobs.errors.machine_faults import machine_fault
 from drainmark.jobs.tasks.places import LocalPlace, sync_folder
+from drainmark.jobs.world import Seam, crosses
 
 CONTROL = "_drainmark"
 STAGED = "staged"
@@ -43,72 +44,67 @@ class FolderPlace:
     def names(self) -> Iterator[str]:
         if self.folder.exists() and not self.folder.is_dir():
             raise ForeignTable(f"{self.folder} is a file, expected a folder", remedy="choose another path")
-        return iter(os.listdir(self.folder) if self.folder.is_dir() else [])
+        return iter(_names(self.folder))
 
     def get(self, name: str) -> bytes:
-        return (self.folder / name).read_bytes()
+        return _read(self.folder / name)
 
     def note(self) -> dict[str, Any] | None:
         try:
-            found: dict[str, Any] = json.loads((self._control / _APPLIED).read_bytes())
+            found: dict[str, Any] = json.loads(_read(self._control / _APPLIED))
         except (FileNotFoundError, NotADirectoryError):
             return None
         return found
 
     def begin(self, note: dict[str, Any]) -> None:
         with _storing():
-            self._control.mkdir(parents=True, exist_ok=True)
-            first = self._control / f"first-{uuid.uuid4().hex}"
-            write(first, json.dumps(note).encode())
+            _make_all(self._control)
+            first = self._control / f"first-{world.token()}"
+            _write(first, json.dumps(note).encode())
             with contextlib.suppress(FileExistsError):  # another process was faster: its note counts
-                os.link(first, self._control / _APPLIED)
-            first.unlink()
-            sync_folder(self._control)
+                _link(first, self._control / _APPLIED)
+            _unlink(first)
+            _sync(self._control)
 
     def withdrawn(self) -> Callable[[str], bool]:
         return lambda name: False
 
     def newest_epoch(self) -> int:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return max(map(int, os.listdir(self._control / _EPOCHS)), default=0)
-        return 0
+        return max(map(int, _names(self._control / _EPOCHS)), default=0)
 
     @contextlib.contextmanager
     def writing(self, epoch: int) -> Iterator[FolderWriting]:
         """Yield the renames from the work folder of this owner; a later owner removes that folder."""
         place = self._control / "work"
-        mine = place / f"{epoch}-{uuid.uuid4().hex}"
+        mine = place / f"{epoch}-{world.token()}"
         staged = self._control / STAGED / mine.name
         with _storing():
-            mine.mkdir(parents=True)
+            _make_all(mine)
             try:
                 self._keep_out_earlier(epoch, place)
                 yield FolderWriting(folder=self.folder, work=mine, staged=staged)
             except FileNotFoundError as error:
-                if mine.exists():
+                if _is_there(mine):
                     raise
                 raise self._fenced() from error
             finally:
-                shutil.rmtree(mine, ignore_errors=True)
-                shutil.rmtree(staged, ignore_errors=True)
+                _delete(mine)
+                _delete(staged)
 
     def _keep_out_earlier(self, epoch: int, place: Path) -> None:
         marks = self._control / _EPOCHS
-        marks.mkdir(exist_ok=True)
-        (marks / str(epoch)).touch()
-        sync_folder(marks)
-        epochs = sorted(int(name) for name in os.listdir(marks))
+        _mark(marks / str(epoch))
+        epochs = sorted(int(name) for name in _names(marks))
         if epochs[-1] > epoch:
             raise self._fenced(epochs[-1])
-        for name in os.listdir(place):
+        for name in _names(place):
             if name.startswith("dead-") or int(name.partition("-")[0]) < epoch:
                 _kill(place / name)
-        with contextlib.suppress(FileNotFoundError):
-            for name in os.listdir(self._control / STAGED):
-                if int(name.partition("-")[0]) < epoch:
-                    shutil.rmtree(self._control / STAGED / name, ignore_errors=True)
+        for name in _names(self._control / STAGED):
+            if int(name.partition("-")[0]) < epoch:
+                _delete(self._control / STAGED / name)
         for earlier in epochs[:-1]:
-            (marks / str(earlier)).unlink(missing_ok=True)
+            _unlink(marks / str(earlier))
 
     def _fenced(self, epoch: int | None = None) -> Fenced:
         later = "a later owner" if epoch is None else f"an owner of epoch {epoch}"
@@ -134,26 +130,26 @@ class FolderWriting:
     def bring(self, staged: str, name: str, inside: str | None) -> None:
         aside, target = self.work / name, self.folder / name
         if inside is not None:
-            if target.exists():  # it has the same rows: an id is never used twice
+            if _is_there(target):  # it has the same rows: an id is never used twice
                 return
-            aside.mkdir()
-            os.rename(self.staged / staged, aside / inside)
-            sync_folder(aside)
+            _make(aside)
+            _rename(self.staged / staged, aside / inside)
+            _sync(aside)
         else:
-            os.rename(self.staged / staged, aside)
-        os.rename(aside, target)
+            _rename(self.staged / staged, aside)
+        _rename(aside, target)
 
     def put(self, name: str, inside: str | None, data: bytes) -> None:
         aside, target = self.work / name, self.folder / name
         if inside is not None:
-            if target.exists():  # it has the same rows: an id is never used twice
+            if _is_there(target):  # it has the same rows: an id is never used twice
                 return
-            aside.mkdir()
-            write(aside / inside, data)
-            sync_folder(aside)
+            _make(aside)
+            _write(aside / inside, data)
+            _sync(aside)
         else:
-            write(aside, data)
-        os.rename(aside, target)
+            _write(aside, data)
+        _rename(aside, target)
 
     def withdraw(self, first: int, last: int, find: Callable[[], Collection[str]]) -> None:
         for name in find():
@@ -163,24 +159,89 @@ class FolderWriting:
         """Do nothing: a rewind leaves no note of withdrawn ids here."""
 
     def set_aside(self, names: Collection[str]) -> None:
-        aside = self.folder / CONTROL / ASIDE / uuid.uuid4().hex[:8]
+        aside = self.folder / CONTROL / ASIDE / world.token()[:8]
         if names:
-            aside.mkdir(parents=True)
+            _make_all(aside)
         for name in names:
             with contextlib.suppress(FileNotFoundError):  # moved before a crash
-                os.rename(self.folder / name, aside / name)
+                _rename(self.folder / name, aside / name)
         if names:
-            sync_folder(aside)
+            _sync(aside)
 
     def finish(self, note: dict[str, Any]) -> None:
-        sync_folder(self.folder)
+        _sync(self.folder)
         control = self.folder / CONTROL
-        write(self.work / _APPLIED, json.dumps(note).encode())
-        os.rename(self.work / _APPLIED, control / _APPLIED)
-        sync_folder(control)
+        _write(self.work / _APPLIED, json.dumps(note).encode())
+        _rename(self.work / _APPLIED, control / _APPLIED)
+        _sync(control)
 
 
-def write(path: Path, data: bytes) -> None:
+@crosses(Seam.SINK_FILE)
+def _names(folder: Path) -> Sequence[str]:
+    """Return the names in a folder, none if there is no such folder."""
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+
+
+@crosses(Seam.SINK_FILE)
+def _read(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+@crosses(Seam.SINK_FILE)
+def _is_there(path: Path) -> bool:
+    return path.exists()
+
+
+@crosses(Seam.SINK_FILE)
+def _make(folder: Path) -> None:
+    """Make a folder in one that exists: a work folder that is gone must not come again."""
+    folder.mkdir(exist_ok=True)
+
+
+@crosses(Seam.SINK_FILE)
+def _make_all(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+@crosses(Seam.SINK_FILE)
+def _mark(path: Path) -> None:
+    """Write an empty file, which is durable when this returns."""
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    sync_folder(path.parent)
+
+
+@crosses(Seam.SINK_FILE)
+def _sync(folder: Path) -> None:
+    sync_folder(folder)
+
+
+@crosses(Seam.SINK_FILE)
+def _rename(path: Path, target: Path) -> None:
+    os.rename(path, target)
+
+
+@crosses(Seam.SINK_FILE)
+def _link(path: Path, target: Path) -> None:
+    os.link(path, target)
+
+
+@crosses(Seam.SINK_FILE)
+def _unlink(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _delete(folder: Path) -> None:
+    """Delete a folder as far as it can be; a later owner deletes the rest."""
+    with contextlib.suppress(OSError):
+        world.across(Seam.SINK_FILE, lambda: shutil.rmtree(folder, ignore_errors=True), folder)
+
+
+@crosses(Seam.SINK_FILE)
+def _write(path: Path, data: bytes) -> None:
     """Write a new file that is durable when this returns."""
     with path.open("xb") as file:
         file.write(data)
@@ -190,21 +251,21 @@ def write(path: Path, data: bytes) -> None:
 
 def _kill(folder: Path) -> None:
     """Make a folder of a dead owner unusable at once, then delete it."""
-    dead = folder if folder.name.startswith("dead-") else folder.with_name(f"dead-{uuid.uuid4().hex}")
+    dead = folder if folder.name.startswith("dead-") else folder.with_name(f"dead-{world.token()}")
     with contextlib.suppress(FileNotFoundError):
-        os.rename(folder, dead)
-    shutil.rmtree(dead, ignore_errors=True)
+        _rename(folder, dead)
+    _delete(dead)
 
 
 def _remove(path: Path) -> None:
     """Delete a file or a folder; readers see a folder whole or not at all."""
     if not path.is_dir():
-        path.unlink(missing_ok=True)
+        _unlink(path)
         return
-    aside = path.parent / CONTROL / "work" / f"dead-{uuid.uuid4().hex}"
+    aside = path.parent / CONTROL / "work" / f"dead-{world.token()}"
     with contextlib.suppress(FileNotFoundError):
-        os.rename(path, aside)
-    shutil.rmtree(aside, ignore_errors=True)
+        _rename(path, aside)
+    _delete(aside)
 
 
 @contextlib.contextmanager

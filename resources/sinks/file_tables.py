@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, Fenced, ForeignTable, Interrupted
 from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.protocol.records.ids import split_txn_version
@@ -18,7 +19,7 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.runtime.outside import Breach
 from drainmark.jobs.tasks.judged_rows import unheld
 from drainmark.jobs.tasks.places import Place
-from drainmark.resources.delta.commits import Faults, Published
+from drainmark.resources.delta.commits import Published
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks.file_folders import FolderPlace
 from drainmark.resources.sinks.file_formats import require_format
@@ -41,7 +42,6 @@ class FileTable(FileReader):
         region: the region whose rows they hold.
         identity: returns the unique id of the region's checkpoint table, None before that table exists.
         epoch: of the owner; 0 for a caller that only reads.
-        faults: as for `ManagedTable`.
         seen: as for `Externals.open`.
     """
 
@@ -55,14 +55,12 @@ class FileTable(FileReader):
         identity: Callable[[], str | None],
         *,
         epoch: int = 0,
-        faults: Faults | None = None,
         seen: dict[str, int] | None = None,
     ) -> None:
         self._seen = SeenVersion(table.name, seen)
         super().__init__(SinkFiles(settings, table))
         self._note = VersionNote(self._place, region, table.operator, identity)
         self._epoch = epoch
-        self._pass = faults or (lambda _: None)
 
     @property
     def folder(self) -> Path | None:
@@ -223,7 +221,7 @@ class FileTable(FileReader):
             return done
         try:
             with self._place.writing(self._epoch) as writing:
-                self._pass(f"{verb}.before_commit")
+                world.reach(f"{verb}.before_commit")
                 found = self._note.version()
                 if found >= version:
                     return done
@@ -231,7 +229,7 @@ class FileTable(FileReader):
                 act(writing)
                 writing.finish(self._note.text_of(version))
                 self._seen.note(version)
-                self._pass(f"{verb}.after_commit")
+                world.reach(f"{verb}.after_commit")
         except (DrainmarkError, InjectedFailure) as error:  # the outcome is unknown until it is read back
             if isinstance(error, Interrupted | Fenced) or not self._note.is_reached(version):
                 raise

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, StoreUnavailable
 from drainmark.jobs.errors.machine_faults import machine_fault
-from drainmark.jobs.failpoints import FilePoint, reach
+from drainmark.jobs.failpoints import FilePoint
 from drainmark.jobs.tasks.places import MARK_BYTES, LocalPlace, Place, mark_of, stamp_of, sync_folder
+from drainmark.jobs.world import Seam, crosses
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -214,25 +215,20 @@ class LocalFolder(Folder):
 
     def write(self, path: str, data: pa.Buffer) -> str:
         target = self.path / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f".{uuid.uuid4().hex}{PART}")
+        part = target.with_name(f".{world.token()}{PART}")
         try:
-            with part.open("xb") as sink:
-                sink.write(data)
-                sink.flush()
-                os.fsync(sink.fileno())
-            reach(FilePoint.WRITTEN)
-            os.link(part, target)  # a rename would overwrite the file of another writer
+            _write(part, data)
+            world.reach(FilePoint.WRITTEN)
+            _link(part, target)
         finally:
-            part.unlink(missing_ok=True)
-        sync_folder(target.parent)
+            _unlink(part)
         return mark_of(data.slice(max(0, data.size - MARK_BYTES)))
 
     def size(self, path: str) -> int:
-        return (self.path / path).stat().st_size
+        return _size(self.path / path)
 
     def stamp(self, path: str) -> tuple[int, str]:
-        return stamp_of(self.path / path)
+        return _stamp(self.path / path)
 
     def source(self, path: str) -> Any:
         return str(self.path / path)
@@ -249,45 +245,128 @@ class LocalFolder(Folder):
         if not paths:
             return nothing(schema, columns)
         files = [str(self.path / path) for path in paths]
-        dataset = ds.dataset(files, schema=schema, format="parquet", partitioning=None)
-        return dataset.to_table(columns=list(columns) if columns is not None else None, filter=where)
+
+        def rows() -> pa.Table:
+            dataset = ds.dataset(files, schema=schema, format="parquet", partitioning=None)
+            return dataset.to_table(columns=list(columns) if columns is not None else None, filter=where)
+
+        return world.across(Seam.STORE_READ, rows, self.path)
 
     def read_each(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        import pyarrow.parquet as pq
-
         for path in paths:
-            with pq.ParquetFile(self.path / path) as file:
-                is_large = file.metadata.num_rows > _FEW_ROWS
-                yield file.read(columns=list(columns) if columns is not None else None, use_threads=is_large)
+            yield _rows_of(self.path / path, columns)
 
     def names(self, path: str = "") -> Iterator[str]:
-        folder = self.path / path
-        return iter(sorted(os.listdir(folder)) if folder.is_dir() else ())
+        return iter(_names(self.path / path))
 
     def modified(self, path: str) -> Mapping[str, float]:
-        folder = self.path / path
-        if not folder.is_dir():
-            return {}
-        with os.scandir(folder) as entries:
-            return {entry.name: entry.stat().st_mtime for entry in entries if entry.is_file()}
+        return _modified(self.path / path)
 
     def delete(self, path: str) -> None:
-        shutil.rmtree(self.path / path, ignore_errors=True)
+        _delete(self.path / path)
 
     def everything(self, path: str) -> Iterator[FileEntry]:
-        for folder, _, names in os.walk(self.path / path):
-            for place in (Path(folder, name) for name in names):
-                with suppress(FileNotFoundError):
-                    facts = place.lstat()
-                    yield FileEntry(place.relative_to(self.path).as_posix(), facts.st_size, facts.st_mtime)
+        return iter(_everything(self.path / path, self.path))
 
     def remove(self, paths: Sequence[str]) -> None:
         for path in paths:
-            (self.path / path).unlink(missing_ok=True)
+            _unlink(self.path / path)
         parents = {parent.as_posix() for path in paths for parent in Path(path).parents}
         for parent in sorted(parents - {"."}, reverse=True):
-            with suppress(OSError):  # not empty
-                (self.path / parent).rmdir()
+            _rmdir(self.path / parent)
+
+
+@crosses(Seam.STORE_WRITE)
+def _write(path: Path, data: pa.Buffer) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as sink:
+        sink.write(data)
+        sink.flush()
+        os.fsync(sink.fileno())
+
+
+@crosses(Seam.STORE_WRITE)
+def _link(path: Path, target: Path) -> None:
+    """Give a file its name; a rename would overwrite the file of another writer."""
+    os.link(path, target)
+    sync_folder(target.parent)
+
+
+@crosses(Seam.STORE_READ)
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+@crosses(Seam.STORE_READ)
+def _stamp(path: Path) -> tuple[int, str]:
+    return stamp_of(path)
+
+
+@crosses(Seam.STORE_READ)
+def _rows_of(path: Path, columns: Sequence[str] | None) -> pa.Table:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        is_large = file.metadata.num_rows > _FEW_ROWS
+        return file.read(columns=list(columns) if columns is not None else None, use_threads=is_large)
+
+
+@crosses(Seam.STORE_READ)
+def _traits(folder: Path, paths: Sequence[str]) -> Mapping[str, object]:
+    found: dict[str, object] = {}
+    for path in paths:
+        with suppress(OSError):  # whoever reads it is told
+            facts = os.stat(f"{folder}/{path}")
+            found[path] = facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+    return found
+
+
+@crosses(Seam.STORE_LIST)
+def _names(folder: Path) -> Sequence[str]:
+    return sorted(os.listdir(folder)) if folder.is_dir() else ()
+
+
+@crosses(Seam.STORE_LIST)
+def _modified(folder: Path) -> Mapping[str, float]:
+    if not folder.is_dir():
+        return {}
+    with os.scandir(folder) as entries:
+        return {entry.name: entry.stat().st_mtime for entry in entries if entry.is_file()}
+
+
+@crosses(Seam.STORE_LIST)
+def _everything(folder: Path, root: Path) -> Sequence[FileEntry]:
+    found = []
+    for below, _, names in os.walk(folder):
+        for place in (Path(below, name) for name in names):
+            with suppress(FileNotFoundError):
+                facts = place.lstat()
+                found.append(FileEntry(place.relative_to(root).as_posix(), facts.st_size, facts.st_mtime))
+    return found
+
+
+def _delete(folder: Path) -> None:
+    """Delete a folder as far as it can be."""
+    with suppress(OSError):
+        world.across(Seam.STORE_REMOVE, lambda: shutil.rmtree(folder, ignore_errors=True), folder)
+
+
+@crosses(Seam.STORE_REMOVE)
+def _unlink(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _rmdir(folder: Path) -> None:
+    with suppress(OSError):  # not empty
+        world.across(Seam.STORE_REMOVE, folder.rmdir, folder)
+
+
+def traits(folder: Folder, paths: Sequence[str]) -> Mapping[str, object]:
+    """Return, of each file that is there, what another file at its path would not have, at less cost than reading.
+
+    Files of which only a request to a store tells it are left out: a small file costs no more than a request.
+    """
+    return _traits(folder.path, paths) if isinstance(folder, LocalFolder) else {}
 
 
 def folder_at(place: Path | Folder) -> Folder:

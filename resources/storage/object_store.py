@@ -8,12 +8,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import random
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import ObjectChanged, StoreRefused, StoreUnavailable
 from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts, may_be_altered
 from drainmark.jobs.tasks.buckets import CONNECT_SECONDS, Bucket, etag_of
@@ -246,7 +245,7 @@ class ObjectStore:
             except StoreUnavailable:
                 if attempt == self.connection.attempts:
                     raise
-            time.sleep(_BACK_OFF_SECONDS * 2**attempt * random.random())  # noqa: S311 jitter is no secret
+            world.sleep(world.between(0.0, _BACK_OFF_SECONDS * 2**attempt))
         raise AssertionError("unreachable")
 
 

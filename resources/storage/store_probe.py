@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
-import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import ObjectChanged, StoreRefused, StoreUnavailable
 from drainmark.jobs.tasks.buckets import can_be_named
 from drainmark.resources.storage.object_errors import AGAIN
@@ -36,7 +35,7 @@ def require_one_winner(store: ObjectStore, bucket: str, folder: str) -> None:
         StoreRefused: two writers succeeded for one object, or one succeeded and another's content is there.
         StoreUnavailable: the store does not answer.
     """
-    race = _Race(store, bucket, [f"{folder}put-if-absent-{uuid.uuid4().hex}" for _ in range(_RACES)])
+    race = _Race(store, bucket, [f"{folder}put-if-absent-{world.token()}" for _ in range(_RACES)])
     try:
         if race.has_one_winner_each():
             return
@@ -53,12 +52,12 @@ class _Race:
     keys: Sequence[str]
 
     def has_one_winner_each(self) -> bool:
-        until = time.monotonic() + _SECONDS
+        until = world.monotonic() + _SECONDS
         writers = [self.by_us, self.by_tasks] if can_be_named(self.keys[0]) else [self.by_us]  # pushes need no tasks
         first = [b"first"] if writers[-1](self.keys[0], b"first") else []  # this race is lost before it begins
         with ThreadPoolExecutor(_WRITERS, thread_name_prefix="race") as pool:
             for number, key in enumerate(self.keys):
-                if time.monotonic() > until:
+                if world.monotonic() > until:
                     break
                 together = threading.Barrier(_WRITERS)
                 put = [pool.submit(_put, writers[each % len(writers)], key, each, together) for each in range(_WRITERS)]
@@ -97,7 +96,7 @@ def habits(store: ObjectStore, bucket: str, folder: str) -> list[Habit]:
     Raises:
         StoreRefused, StoreUnavailable: the store does not answer.
     """
-    key, found = f"{folder}habits-{uuid.uuid4().hex}", []
+    key, found = f"{folder}habits-{world.token()}", []
     odd = f"{key}-\x0b"
     client, translating = store.connection.client, store.connection.translating
     try:

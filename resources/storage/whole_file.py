@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import uuid
 from pathlib import Path
+
+from drainmark.jobs import world
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -14,7 +15,7 @@ def write_whole(path: Path, text: str) -> None:
         OSError: the file was not changed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = path.with_name(f".{uuid.uuid4().hex}")
+    hidden = path.with_name(f".{world.token()}")
     try:
         hidden.write_text(text, encoding="utf-8")
         os.replace(hidden, path)

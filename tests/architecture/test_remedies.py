@@ -38,6 +38,9 @@ CASES: dict[str, dict[str, str]] = {
     "jobs/runtime/commit/replacement.py": {
         "reset --to": "test_a_file_that_cannot_be_replaced_is_read_again_behind_a_rewind",
     },
+    "jobs/runtime/commit/table_damage.py": {
+        "reset --to": "test_a_group_whose_files_are_lost_before_it_is_published_comes_again_behind_a_rewind",
+    },
     "jobs/runtime/commit/publish/outer_sinks.py": {
         "doctor --repair": "test_a_sink_ahead_of_a_restored_home_halts_until_it_is_repaired",
         "doctor --repair --yes": "test_an_owner_that_goes_on_meanwhile_is_ended_and_the_repair_repeated",

@@ -61,7 +61,7 @@ class Publisher(ABC):
         self.folder = folder
 
     @abstractmethod
-    def table(self, name: str, *, faults: Faults | None = None) -> Table:
+    def table(self, name: str) -> Table:
         """Return a table of `ORDERS`, made at first use."""
 
     @abstractmethod
@@ -78,8 +78,8 @@ class Publisher(ABC):
 class Deltalake(Publisher):
     """Managed tables, on a disk or in a bucket."""
 
-    def table(self, name: str, *, faults: Faults | None = None) -> ManagedTable:
-        table = ManagedTable(self.folder / "lake" / name, REGION, faults=faults)
+    def table(self, name: str) -> ManagedTable:
+        table = ManagedTable(self.folder / "lake" / name, REGION)
         table.create(ORDERS)
         return table
 
@@ -107,11 +107,11 @@ class DeltaSpark(Publisher):
         self.engine = engine
         self.template = template
 
-    def table(self, name: str, *, faults: Faults | None = None) -> AdoptedTable:
+    def table(self, name: str) -> AdoptedTable:
         root = self.folder / "lake" / name
         if not root.exists():
             shutil.copytree(self.template, root)
-        return AdoptedTable(root, REGION, lambda: self.engine, faults=faults)
+        return AdoptedTable(root, REGION, lambda: self.engine)
 
     def table_of(self, name: str, columns: list[str]) -> AdoptedTable:
         root = self.folder / "lake" / name

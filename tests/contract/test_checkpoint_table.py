@@ -5,15 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from deltalake import QueryBuilder
+from harness import passing
 from places import ON_A_DISK, remove
+from pyarrow import ArrowInvalid
 
 from drainmark.jobs.errors import CommitOutcomeUnknown, Fenced, ForeignTable, FormatTooNew, SplitBrain
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
+from drainmark.resources.checkpoints import read_rows
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import open_table
@@ -106,11 +110,46 @@ def test_rows_come_in_commit_order_and_only_new_files_are_read(
 
     CheckpointTable(root, REGION).claim(claim(2, 3))
     read: list[str] = []
-    original = CheckpointTable._rows_of
-    monkeypatch.setattr(CheckpointTable, "_rows_of", lambda self, path: read.append(path) or original(self, path))
+    reading = type(root).read_each
+    monkeypatch.setattr(type(root), "read_each", lambda self, paths: read.extend(paths) or reading(self, paths))
     assert shown(table)[-1] == ("claim", 2, 3)
     assert len(table.rows()) == 5
     assert len(read) == 1
+
+
+@ON_A_DISK
+def test_a_process_reads_a_commit_once_as_long_as_the_same_file_lies_at_its_path(
+    table: CheckpointTable, root: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.claim(claim(1))
+    before = CheckpointTable(root, REGION).rows()
+    read: list[str] = []
+    reading = type(root).read_each
+    monkeypatch.setattr(type(root), "read_each", lambda self, paths: read.extend(paths) or reading(self, paths))
+    assert CheckpointTable(root, REGION).rows() == before
+    assert CheckpointTable(root, REGION).history().epoch == 1
+    assert read == []
+
+    (file,) = (Path(root.uri) / path for path in commits.live_paths(open_table(root)))
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(b"x" * file.stat().st_size)
+    damaged.replace(file)
+    with pytest.raises(ArrowInvalid):
+        CheckpointTable(root, REGION).rows()
+    file.unlink()
+    with pytest.raises(FileNotFoundError):
+        CheckpointTable(root, REGION).history()
+
+
+@ON_A_DISK
+def test_a_process_lets_go_of_the_rows_of_commits_that_were_compacted(table: CheckpointTable, root: Folder) -> None:
+    table.claim(claim(1))
+    for number in range(1, 5):
+        table.append([state(1, number)], sequence_id=number)
+        table.history()
+    assert table.compact(files_at_least=4)
+    table.history()
+    assert set(read_rows._kept[root.uri]) <= commits.live_paths(open_table(root))
 
 
 def test_users_of_delta_can_query_it(table: CheckpointTable) -> None:
@@ -217,12 +256,13 @@ def failing(ending: str) -> Callable[[str], None]:
 
 @pytest.mark.seed("H10")
 def test_a_lost_reply_is_found_out(root: Folder) -> None:
-    table = CheckpointTable(root, REGION, faults=failing(".after_commit"))
-    table.claim(claim(1))
-    table.append([state(1, 1)], sequence_id=1)
-    table.append([row(RowKind.HALT, 1, 1)], sequence_id=1)
-    table.append([row(RowKind.REWIND, 1, 2, detail={"to": 0})], sequence_id=2)
-    assert table.compact(files_at_least=2)
+    table = CheckpointTable(root, REGION)
+    with passing(failing(".after_commit")):
+        table.claim(claim(1))
+        table.append([state(1, 1)], sequence_id=1)
+        table.append([row(RowKind.HALT, 1, 1)], sequence_id=1)
+        table.append([row(RowKind.REWIND, 1, 2, detail={"to": 0})], sequence_id=2)
+        assert table.compact(files_at_least=2)
     assert shown(table) == [("claim", 1, 1), ("state", 1, 1), ("halt", 1, 1), ("rewind", 1, 2)]
 
 
@@ -234,16 +274,17 @@ def test_a_lost_reply_is_found_out_even_behind_a_compaction(root: Folder) -> Non
             assert CheckpointTable(root, REGION).compact(files_at_least=2)
             raise LostReplyError(point)
 
-    table = CheckpointTable(root, REGION, faults=compacted_meanwhile)
-    table.claim(claim(1))
-    table.append([state(1, 1)], sequence_id=1)
+    table = CheckpointTable(root, REGION)
+    with passing(compacted_meanwhile):
+        table.claim(claim(1))
+        table.append([state(1, 1)], sequence_id=1)
     assert shown(table) == [("claim", 1, 1), ("state", 1, 1)]
 
 
 @pytest.mark.seed("H10")
 def test_a_failure_before_the_commit_leaves_nothing(root: Folder) -> None:
-    table = CheckpointTable(root, REGION, faults=failing(".before_commit"))
-    with pytest.raises(LostReplyError):
+    table = CheckpointTable(root, REGION)
+    with passing(failing(".before_commit")), pytest.raises(LostReplyError):
         table.claim(claim(1))
     assert table.rows() == ()
     assert table.txn() == (0, 0)
@@ -252,12 +293,14 @@ def test_a_failure_before_the_commit_leaves_nothing(root: Folder) -> None:
 @ON_A_DISK
 def test_each_kind_of_commit_has_its_fail_points(root: Folder) -> None:
     passed: list[str] = []
-    table = CheckpointTable(root, REGION, faults=passed.append)
-    table.claim(claim(1))
-    for kind, sequence_id in ((RowKind.STATE, 1), (RowKind.SKIP, 2), (RowKind.REWIND, 3), (RowKind.HALT, 3)):
-        table.append([row(kind, 1, sequence_id)], sequence_id=sequence_id)
+    table = CheckpointTable(root, REGION)
+    with passing(passed.append):
+        table.claim(claim(1))
+        for kind, sequence_id in ((RowKind.STATE, 1), (RowKind.SKIP, 2), (RowKind.REWIND, 3), (RowKind.HALT, 3)):
+            table.append([row(kind, 1, sequence_id)], sequence_id=sequence_id)
     steps = ["claim", "checkpoint", "checkpoint", "rewind", "note"]
-    assert passed == [f"{step}.{when}_commit" for step in steps for when in ("before", "after")]
+    commits = [point for point in passed if point.endswith("_commit")]
+    assert commits == [f"{step}.{when}_commit" for step in steps for when in ("before", "after")]
 
 
 @pytest.mark.seed("H1")
@@ -269,10 +312,10 @@ def test_the_same_attempt_may_commit_twice_and_each_commit_is_found_by_itself(ro
         if point == "note.before_commit":
             commits.transact(commits.open_table(root), "nobody", 1)
 
-    table = CheckpointTable(root, REGION, faults=refused)
+    table = CheckpointTable(root, REGION)
     table.claim(claim(1))
     table.append([state(1, 1, attempt="mine")], sequence_id=1)
-    with pytest.raises(CommitOutcomeUnknown):
+    with passing(refused), pytest.raises(CommitOutcomeUnknown):
         table.append([row(RowKind.HALT, 1, 1, attempt="mine")], sequence_id=1)
     assert shown(table) == [("claim", 1, 1), ("state", 1, 1)]
 
@@ -313,7 +356,8 @@ def test_a_compaction_that_meets_a_claim_is_given_up(root: Folder) -> None:
         if point == "compact.before_commit":
             owner.claim(claim(2, 2))
 
-    assert not CheckpointTable(root, REGION, faults=taken_over).compact(files_at_least=2)
+    with passing(taken_over):
+        assert not CheckpointTable(root, REGION).compact(files_at_least=2)
     assert owner.txn() == (2, 0)
     assert shown(owner) == [("claim", 1, 1), ("state", 1, 1), ("claim", 2, 2)]
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import sqlalchemy as sa
+from harness import passing
 
 from drainmark.jobs.errors import (
     AccountingError,
@@ -732,7 +733,7 @@ class _Fault(RuntimeError):
     pass
 
 
-def faults_at(step: str, error: Exception) -> Callable[[str], None]:
+def failing_at(step: str, error: Exception) -> Callable[[str], None]:
     def reach(point: str) -> None:
         if point == step:
             raise error
@@ -745,12 +746,12 @@ def test_a_lost_reply_is_found_out(database: Database) -> None:
     from drainmark.jobs.failpoints import InjectedFailure
 
     database.made(described("orders"))
-    lost = database.sink(described("orders"), faults=faults_at("publish.after_commit", InjectedFailure()))
-    assert not lost.copy(txn_version(1, 1), [1], [rows((1, "ann", 1, 5))]).done_before
+    sink = database.sink(described("orders"))
+    with passing(failing_at("publish.after_commit", InjectedFailure())):
+        assert not sink.copy(txn_version(1, 1), [1], [rows((1, "ann", 1, 5))]).done_before
     assert len(database.orders()) == 1
-    failed = database.sink(described("orders"), faults=faults_at("publish.before_commit", InjectedFailure()))
-    with pytest.raises(InjectedFailure):
-        failed.copy(txn_version(1, 2), [2], [rows((2, "ann", 1, 5))])
+    with passing(failing_at("publish.before_commit", InjectedFailure())), pytest.raises(InjectedFailure):
+        sink.copy(txn_version(1, 2), [2], [rows((2, "ann", 1, 5))])
     assert len(database.orders()) == 1
 
 
@@ -799,11 +800,9 @@ def test_a_publisher_held_up_in_its_transaction_excludes_the_rewind_until_it_end
 def test_a_publisher_that_wakes_after_the_rewind_finds_it_done(database: Database) -> None:
     """The publisher is stopped between its look and its transaction; the row that it then locks shows the rewind."""
     later = database.made(described("orders"))
-    stopped = database.sink(
-        described("orders"),
-        faults=lambda point: point == "publish.before_commit" and later.rewind_rows(txn_version(2, 2), 0),
-    )
-    assert stopped.copy(txn_version(1, 1), [1], [rows((1, "ann", 1, 5))]).done_before
+    stopped = database.sink(described("orders"))
+    with passing(lambda point: point == "publish.before_commit" and later.rewind_rows(txn_version(2, 2), 0)):
+        assert stopped.copy(txn_version(1, 1), [1], [rows((1, "ann", 1, 5))]).done_before
     assert database.orders() == []
 
 

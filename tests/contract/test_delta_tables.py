@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from harness import passing
 from places import CREDENTIALS, ON_A_DISK, text_of
 
 from drainmark.jobs.errors import AccountingError, CommitOutcomeUnknown, ForeignTable, SchemaMismatch, SplitBrain
@@ -445,11 +446,12 @@ def test_a_drop_that_did_not_land_is_not_taken_for_done(place: Folder) -> None:
             met.append(point)  # a commit without changes makes the first commit of the drop fail
             commits.transact(commits.open_table(other.folder), REGION, txn_version(1, 3))
 
-    table = new_table(place / "t", faults=meet)
+    table = new_table(place / "t")
     other = ManagedTable(table.folder, REGION)
     publish_many(other, range(1, 4))
     assert not table.upkeep.drop(txn_version(1, 2), 2), "another version"
-    assert table.upkeep.drop(txn_version(1, 3), 2)
+    with passing(meet):
+        assert table.upkeep.drop(txn_version(1, 3), 2)
     assert [file.first_id for file in table.files.live()] == [3]
     assert not table.upkeep.drop(txn_version(1, 3), 2), "nothing is left to drop"
 
@@ -457,14 +459,16 @@ def test_a_drop_that_did_not_land_is_not_taken_for_done(place: Folder) -> None:
 @ON_A_DISK
 @pytest.mark.seed("H7")
 def test_a_compaction_that_meets_a_publish_is_given_up(place: Folder) -> None:
-    zombie = new_table(place / "t", faults=lambda point: meanwhile() if point == "compact.before_commit" else None)
+    zombie = new_table(place / "t")
     owner = ManagedTable(zombie.folder, REGION)
     publish_many(owner, range(1, 4))
 
-    def meanwhile() -> None:
-        owner.rewind_rows(txn_version(2, 4), 1, Staging(owner.folder, 2, "r"))
+    def meanwhile(point: str) -> None:
+        if point == "compact.before_commit":
+            owner.rewind_rows(txn_version(2, 4), 1, Staging(owner.folder, 2, "r"))
 
-    assert not zombie.upkeep.compact(txn_version(1, 3), Staging(zombie.folder, 1, "c"), files_at_least=2)
+    with passing(meanwhile):
+        assert not zombie.upkeep.compact(txn_version(1, 3), Staging(zombie.folder, 1, "c"), files_at_least=2)
     assert content(owner) == [("c1", 1, 1, 1)]
     assert owner.txn_version() == txn_version(2, 4)
 
@@ -558,9 +562,9 @@ VERBS: dict[str, Verb] = {
 START: tuple[Row, ...] = (("a", 1, 1, 1), ("b", 1, 2, 2), ("c", 1, 3, 3))
 
 
-def started(root: Folder, **more: Any) -> ManagedTable:
+def started(root: Folder) -> ManagedTable:
     new_table(root)
-    table = ManagedTable(root, REGION, **more)
+    table = ManagedTable(root, REGION)
     for row in START:
         ManagedTable(root, REGION).publish(txn_version(1, row[3]), staged(table, row, stem=f"g{row[3]}"))
     return table
@@ -572,10 +576,11 @@ def started(root: Folder, **more: Any) -> ManagedTable:
 def test_a_lost_reply_is_found_out_and_nothing_is_done_twice(place: Folder, verb: str) -> None:
     history, calm = started(place / "history"), started(place / "calm")
     VERBS[verb](calm, history)
-    table = started(place / "table", faults=lose_replies)
+    table = started(place / "table")
     before = table.delta_version()
 
-    VERBS[verb](table, history)
+    with passing(lose_replies):
+        VERBS[verb](table, history)
 
     assert table.delta_version() == before + 1
     assert content(table) == content(calm)
@@ -585,8 +590,8 @@ def test_a_lost_reply_is_found_out_and_nothing_is_done_twice(place: Folder, verb
 @pytest.mark.seed("H10")
 @pytest.mark.parametrize("verb", ["compact"])
 def test_a_failure_before_the_commit_is_passed_on_and_leaves_the_table(wide_place: Folder, verb: str) -> None:
-    history, table = started(wide_place / "history"), started(wide_place / "table", faults=fail_before)
-    with pytest.raises(LostReplyError):
+    history, table = started(wide_place / "history"), started(wide_place / "table")
+    with passing(fail_before), pytest.raises(LostReplyError):
         VERBS[verb](table, history)
     assert content(table) == sorted(START, key=repr)
     assert table.txn_version() == txn_version(1, 3)
@@ -610,8 +615,9 @@ def test_a_refused_commit_is_checked_and_made_anew(wide_place: Folder, verb: str
     history, calm = started(wide_place / "history"), started(wide_place / "calm")
     VERBS[verb](calm, history)
     root = wide_place / "table"
-    table = started(root, faults=other_commits(root, 2))
-    VERBS[verb](table, history)
+    table = started(root)
+    with passing(other_commits(root, 2)):
+        VERBS[verb](table, history)
     assert content(table) == content(calm)
     assert table.txn_version() == calm.txn_version()
 
@@ -619,8 +625,8 @@ def test_a_refused_commit_is_checked_and_made_anew(wide_place: Folder, verb: str
 @pytest.mark.seed("H10")
 def test_a_commit_that_never_lands_is_given_up_as_unknown(wide_place: Folder) -> None:
     root = wide_place / "table"
-    table = started(root, faults=other_commits(root, 1000))
-    with pytest.raises(CommitOutcomeUnknown) as unknown:
+    table = started(root)
+    with passing(other_commits(root, 1000)), pytest.raises(CommitOutcomeUnknown) as unknown:
         table.publish(txn_version(1, 4), ())
     assert unknown.value.__cause__ is not None
     assert table.txn_version() == txn_version(1, 3)

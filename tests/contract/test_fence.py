@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from harness import passing
 from places import CREDENTIALS, ON_A_DISK, folders, place_at, remove
 
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
@@ -76,8 +77,13 @@ def zombie(verb: str, home: Folder) -> str:
             pending.clear()
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    checkpoint = CheckpointTable(home / "checkpoint", REGION, faults=stop)
-    table, history = ManagedTable(home / "table", REGION, faults=stop), ManagedTable(home / "history", REGION)
+    with passing(stop):
+        return _done(verb, home)
+
+
+def _done(verb: str, home: Folder) -> str:
+    checkpoint = CheckpointTable(home / "checkpoint", REGION)
+    table, history = ManagedTable(home / "table", REGION), ManagedTable(home / "history", REGION)
     if verb == "claim":
         checkpoint.claim(checkpoint_row(RowKind.CLAIM, 2, 3, "zombie"))
     elif verb in ("state", "halt", "rewind"):

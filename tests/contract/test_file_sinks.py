@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from harness import passing
 from stopped_publishers import Publisher, stopped_everywhere
 
 from drainmark.jobs.errors import Fenced, ForeignTable, SchemaMismatch, SplitBrain, StoreUnavailable
@@ -201,11 +202,11 @@ def failing() -> None:
 @pytest.mark.seed("H10")
 def test_a_lost_reply_is_found_out(folder: Folder) -> None:
     folder.made()
-    lost = folder.sink(faults=at("publish.after_commit", failing))
-    assert not lost.copy(txn_version(1, 1), [1], [folder.rows((1, "a", 1))]).done_before
-    failed = folder.sink(faults=at("publish.before_commit", failing))
-    with pytest.raises(InjectedFailure):
-        failed.copy(txn_version(1, 2), [2], [folder.rows((2, "a", 1))])
+    sink = folder.sink()
+    with passing(at("publish.after_commit", failing)):
+        assert not sink.copy(txn_version(1, 1), [1], [folder.rows((1, "a", 1))]).done_before
+    with passing(at("publish.before_commit", failing)), pytest.raises(InjectedFailure):
+        sink.copy(txn_version(1, 2), [2], [folder.rows((2, "a", 1))])
     assert folder.names() == ["p-0001.csv"]
     assert folder.left() == []
 
@@ -293,8 +294,8 @@ def test_a_rewind_that_comes_late_deletes_nothing_of_later_owners(folder: Folder
         folder.sink(3).rewind_rows(txn_version(2, 3), 1)
         folder.sink(3).copy(txn_version(3, 4), [4], [folder.rows((4, "c", 3))])
 
-    late = folder.sink(2, faults=at("rewind_table.before_commit", meanwhile))
-    assert late.rewind_rows(txn_version(2, 3), 1).done_before
+    with passing(at("rewind_table.before_commit", meanwhile)):
+        assert folder.sink(2).rewind_rows(txn_version(2, 3), 1).done_before
     assert folder.names() == ["p-0001.csv", "p-0004.csv"]
 
 

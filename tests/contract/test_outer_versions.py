@@ -390,6 +390,17 @@ def test_a_rewind_reaches_its_target_in_a_sink_that_differs(
     assert_goes_on(fed)
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "folder"])
+def test_a_rewind_needs_no_files_of_the_group_that_it_withdraws(make: Callable[[str], Beside], kind: str) -> None:
+    """They lay in the folder of the history, which is gone."""
+    fed = make(kind)
+    fed.take("a")
+    crash_before_publish(fed, "b")
+    shutil.rmtree(fed.workplace.home / fed.sink()[0].name)
+    reset(fed.workplace, plan_reset(fed.workplace, fed.region, RewindTarget(to=0)))
+    assert_goes_on(fed)
+
+
 @pytest.mark.parametrize("kind", FEW)
 @pytest.mark.parametrize("point", ["rewind.after_commit", "rewind_table.before_commit", "rewind_table.after_commit"])
 def test_a_rewind_that_was_killed_ends_right_in_a_sink_of_another_time(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DatabaseError
 
 from drainmark.jobs.errors import Fenced, RegistryLost, StoreUnavailable, UsageError
 from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, TriggerStatus
@@ -508,6 +511,17 @@ def test_a_damaged_file_names_the_repair(tmp_path: Path) -> None:
     with pytest.raises(RegistryLost) as caught:
         Registry(f"sqlite:///{tmp_path}/registry.db")
     assert "doctor --repair" in (caught.value.remedy or "")
+
+
+def test_damage_of_an_open_registry_is_the_same_error_for_a_writer_and_a_reader(tmp_path: Path) -> None:
+    registry = Registry(f"sqlite:///{tmp_path}/registry.db")
+    with closing(sqlite3.connect(tmp_path / "registry.db")) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # else the log would hide the damage
+    (tmp_path / "registry.db").write_bytes(b"this was a registry once" * 1000)
+    for use in (lambda: registry.triggers.add(REGION, [found(1)]), lambda: registry.region_info(REGION)):
+        with pytest.raises(DatabaseError):
+            use()
+    registry.close()
 
 
 def test_importing_the_registry_loads_no_framework_and_no_models() -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from harness import At
 from postgres import PostgresServer, why_not
 from sqlalchemy import make_url, text
 
 from drainmark.jobs.errors import Owned, Retry, StoreUnavailable
 from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, TriggerStatus
+from drainmark.jobs.world import entered
 from drainmark.resources.registry.lease import Lease, describe
 from drainmark.resources.registry.registry import Registry
 
@@ -245,10 +246,9 @@ def test_an_epoch_whose_answer_was_lost_is_left_for_a_higher_one(
 
 
 @pytest.mark.seed("FM-C4")
-def test_a_lease_expires_by_the_database_clock_alone(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_expires_by_the_database_clock_alone(registry: Registry) -> None:
     """A host with a clock that is ahead takes no lease from others, and its own lease does not last longer."""
-    with Lease.acquire(registry, REGION, "run"):
-        monkeypatch.setattr(time, "time", lambda: 4_000_000_000.0)
+    with Lease.acquire(registry, REGION, "run"), entered(At(4_000_000_000.0)):
         owner = describe(registry, REGION)
         assert owner
         assert owner.heartbeat_age_seconds < 15

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from harness import passing
 from publishers import KEYS, REGION, SCHEMA, DeltaSpark, content, make, rows, staged
 
 from drainmark.jobs.errors import AccountingError, SplitBrain
@@ -57,8 +59,7 @@ def test_a_skip_that_nothing_explains_is_no_success(table: AdoptedTable, engine:
             transaction = {"txnAppId": app_id(REGION), "txnVersion": str(txn_version(9, 9))}
             rows_.write.format("delta").mode("append").options(**transaction).save(table.folder.uri)
 
-    table._writer._faults = meanwhile
-    with pytest.raises(SplitBrain, match="no owner"):
+    with passing(meanwhile), pytest.raises(SplitBrain, match="no owner"):
         table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1)))
 
 
@@ -114,8 +115,9 @@ def test_an_append_of_many_rows_goes_by_spark(table: AdoptedTable, monkeypatch: 
 # --- files that executors wrote elsewhere -------------------------------------------------------------------------
 
 
-def losing(table: AdoptedTable, damage: Callable[[Path], None]) -> list[Path]:
-    """Damage the files that an append commits, as if an executor wrote to its own disk; return these files."""
+@contextmanager
+def losing(table: AdoptedTable, damage: Callable[[Path], None]) -> Iterator[list[Path]]:
+    """Damage the files that an append commits, as if an executor wrote to its own disk; yield these files."""
     root, hit = Path(table.folder.uri), list[Path]()
 
     def damaging(point: str) -> None:
@@ -125,8 +127,8 @@ def losing(table: AdoptedTable, damage: Callable[[Path], None]) -> list[Path]:
                 damage(path)
 
     before = set(root.rglob("*.parquet"))
-    table._writer._faults = damaging
-    return hit
+    with passing(damaging):
+        yield hit
 
 
 def hide(path: Path) -> None:
@@ -144,13 +146,13 @@ def test_what_is_committed_and_not_here_keeps_its_staged_files_until_it_is(
     table: AdoptedTable, damage: Callable[[Path], None]
 ) -> None:
     """A second publish finds the commit done; but it fails again, and does not delete the only rows that are here."""
-    lost = losing(table, damage)
     files = staged(table, ("a", 1, 1, 1), ("b", 1, 2, 1))
-    for _ in range(2):
-        with pytest.raises(AccountingError) as refused:
-            table.publish(txn_version(1, 1), files)
-        assert refused.value.facts["path"] in str(lost[0])
-        assert (Path(table.folder.uri) / files[0].path).exists()
+    with losing(table, damage) as lost:
+        for _ in range(2):
+            with pytest.raises(AccountingError) as refused:
+                table.publish(txn_version(1, 1), files)
+            assert refused.value.facts["path"] in str(lost[0])
+            assert (Path(table.folder.uri) / files[0].path).exists()
     for path in lost:
         path.with_suffix(".elsewhere").rename(path)
     assert table.publish(txn_version(1, 1), files).done_before
@@ -164,9 +166,8 @@ def test_what_is_lost_is_appended_by_hand(table: AdoptedTable, engine: Any) -> N
     """The error tells how. A table that was only restored is refused, too: delta-spark would skip the rows."""
     session, name = engine.session, f"delta.`{table.folder.uri}`"
     before = table.delta_version()
-    losing(table, Path.unlink)
     files = staged(table, ("a", 1, 1, 1), ("b", 1, 2, 1))
-    with pytest.raises(AccountingError):
+    with losing(table, Path.unlink), pytest.raises(AccountingError):
         table.publish(txn_version(1, 1), files)
     session.sql(f"RESTORE TABLE {name} TO VERSION AS OF {before}")
     with pytest.raises(AccountingError) as refused:
@@ -234,11 +235,11 @@ def test_executors_are_asked_before_an_operators_verb_commits(
 @pytest.mark.slow
 @pytest.mark.seed("DX1")
 def test_what_a_merge_committed_is_here(table: AdoptedTable) -> None:
-    lost = losing(table, hide)
-    for _ in range(2):
-        with pytest.raises(AccountingError) as refused:
-            table.merge(txn_version(1, 1), rows(("a", 1, 1, 1)), KEYS)
-        assert refused.value.facts["path"] in str(lost[0])
+    with losing(table, hide) as lost:
+        for _ in range(2):
+            with pytest.raises(AccountingError) as refused:
+                table.merge(txn_version(1, 1), rows(("a", 1, 1, 1)), KEYS)
+            assert refused.value.facts["path"] in str(lost[0])
 
 
 # --- rows and columns of others -----------------------------------------------------------------------------------

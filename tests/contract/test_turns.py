@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from harness import passing
 
 from drainmark.jobs.errors import CommitOutcomeUnknown
 from drainmark.jobs.runtime.autonomous import output
@@ -136,11 +137,10 @@ def test_tries_that_others_do_not_disturb_are_few(tmp_path: Path, monkeypatch: p
         if point == "send.before_commit":
             tries.append(commits.transact(commits.open_table(other.folder), "app", None) or 1)
 
-    table._faults = overtaken
-    with pytest.raises(CommitOutcomeUnknown):
+    with passing(overtaken), pytest.raises(CommitOutcomeUnknown):
         table.append(rows(1, 1), SCHEMA_JSON)
     assert len(tries) == commits.COMMIT_TRIES
     monkeypatch.setattr(commits, "CONTENDED_SECONDS", 600.0)
-    table._faults = lambda point: overtaken(point) if len(tries) < 3 * commits.COMMIT_TRIES else None
-    table.append(rows(1, 1), SCHEMA_JSON)
+    with passing(lambda point: overtaken(point) if len(tries) < 3 * commits.COMMIT_TRIES else None):
+        table.append(rows(1, 1), SCHEMA_JSON)
     assert table.row_count() == 2

@@ -12,8 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from by_hand import SCHEMA_JSON, HandFed
+from harness import At
 
 from drainmark.jobs.failpoints import InjectedFailure, arm
+from drainmark.jobs.world import entered
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.verbs.garbage import OUTSIDE, collect_outside_regions
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -99,18 +101,16 @@ def test_what_was_staged_for_a_merge_alone_goes_though_there_is_no_table(fed: Ha
     assert (fed.workplace.home / "state" / "by_hand" / "counted" / mine[0].path).exists(), "a region's own"
 
 
-def test_what_merges_replaced_goes_after_a_day(fed: HandFed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_merges_replaced_goes_after_a_day(fed: HandFed) -> None:
     table = autonomous(fed, "newest")
     for number in range(1, 4):
         table.upsert(rows(number, "x", "y"), ["value"], SCHEMA_JSON)
     assert collect_outside_regions(fed.workplace)["files"] == 0, "a reader may hold the version before"
     shown = values(table)
-    later = time.time() + DAYS
-    monkeypatch.setattr(time, "time", lambda: later)
-    monkeypatch.setattr(type(fed.workplace.registry), "clock", lambda _: later)
-    assert collect_outside_regions(fed.workplace)["files"] == 2
-    assert values(table) == shown
-    assert collect_outside_regions(fed.workplace)["files"] == 0
+    with entered(At(time.time() + DAYS)):
+        assert collect_outside_regions(fed.workplace)["files"] == 2
+        assert values(table) == shown
+        assert collect_outside_regions(fed.workplace)["files"] == 0
 
 
 def test_the_verb_names_them_apart(fed: HandFed, capsys: Any) -> None:

@@ -7,20 +7,20 @@ import itertools
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from damages import DAMAGES, Damage
-from harness import settle
+from harness import passing, settle
 from staged_app import FILES, Gate, staged
 
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.errors import AccountingError, DrainmarkError
-from drainmark.jobs.failpoints import FailPoint, arm, reach
-from drainmark.jobs.runtime.commit import background_checkpoint
+from drainmark.jobs.failpoints import FailPoint, arm
 from drainmark.jobs.state import keyed_state
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import drive, scan
@@ -112,26 +112,25 @@ def place(
     workplace.registry.close()
 
 
-def damaging(monkeypatch: pytest.MonkeyPatch, damage: Callable[[], bool]) -> None:
+def damaging(damage: Callable[[], bool]) -> AbstractContextManager[None]:
     """Call `damage` when a group is staged completely and nothing is committed, until it returns True."""
     is_done = False
 
     def reached(point: str) -> None:
         nonlocal is_done
-        reach(point)
         if point == FailPoint.CHECKPOINT_PENDING_WRITTEN and not is_done:
             is_done = damage()
 
-    monkeypatch.setattr(background_checkpoint, "reach", reached)
+    return passing(reached)
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=slow)])
 def test_a_damaged_file_is_not_committed_and_the_next_run_is_right(
-    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: bool
+    place: Workplace, tmp_path: Path, every: bool
 ) -> None:
     """All files that the row would name are damaged: of both sinks, the quarantine, a history, a state, its image."""
     choose, text = _in_every_way if every else _some, "a,1\nb,2\na,3\nc,-1\n"
-    kinds = _refused(place, declared, tmp_path / "inbox", text, monkeypatch=monkeypatch, choose=choose)
+    kinds = _refused(place, declared, tmp_path / "inbox", text, choose=choose)
     assert {each.split()[0] for each in kinds} >= {"lake/events", "lake/damaged_quarantine"}, kinds
     assert any(each.endswith("image") for each in kinds), kinds
     store = place.store("damaged/events")
@@ -141,12 +140,10 @@ def test_a_damaged_file_is_not_committed_and_the_next_run_is_right(
 
 
 @slow
-def test_nor_is_one_of_what_is_shown_elsewhere_or_of_a_join(
-    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nor_is_one_of_what_is_shown_elsewhere_or_of_a_join(place: Workplace, tmp_path: Path) -> None:
     """It damages histories of an overwritten table, a database table and files, and the rows of both join sides."""
     text = "".join(f"{key},{n},2026-01-01 00:0{n}:00\n" for key, n in (("a", 1), ("b", 2), ("a", 3)))
-    kinds = _refused(place, joined, tmp_path / "inbox", text, monkeypatch=monkeypatch, choose=_each_once)
+    kinds = _refused(place, joined, tmp_path / "inbox", text, choose=_each_once)
     operators = {each.split()[0].rpartition("/")[2] for each in kinds}
     assert operators >= {"newest_sink", "shop_rows_sink", "files"}, kinds
     assert len([each for each in operators if each.startswith("pairs-")]) >= 2, kinds
@@ -164,7 +161,6 @@ def _refused(
     inbox: Path,
     text: str,
     *,
-    monkeypatch: pytest.MonkeyPatch,
     choose: Callable[[list[str]], Iterable[tuple[str, str]]],
 ) -> list[str]:
     """Run an application on one file once for each chosen damage to its staged files; then run it without damage.
@@ -190,8 +186,7 @@ def _refused(
         run()
     kinds = sorted(staged_files(place.home))
     for kind, name in choose(kinds):
-        damaging(monkeypatch, partial(_damage, place.home, kind, DAMAGES[name]))
-        with pytest.raises(AccountingError) as refused:
+        with damaging(partial(_damage, place.home, kind, DAMAGES[name])), pytest.raises(AccountingError) as refused:
             run()
         assert refused.value.facts["path"].startswith("_staged/"), (kind, name)
         assert place.history("damaged/events").committed_id == 0, (kind, name)
@@ -217,9 +212,7 @@ def _damage(home: Path, kind: str, damage: Damage) -> bool:
 
 
 @pytest.mark.parametrize("damage", [pytest.param(each, marks=() if each == "cut" else slow) for each in DAMAGES])
-def test_what_is_in_flight_between_stages_is_what_was_written(
-    run_app: RunApp, monkeypatch: pytest.MonkeyPatch, damage: str
-) -> None:
+def test_what_is_in_flight_between_stages_is_what_was_written(run_app: RunApp, damage: str) -> None:
     gate = Gate(held_from=2)
     result = run_app(staged(gate, alignment="unaligned", max_consecutive_reset_attempts=100)).add(FILES)
     scan(result.workplace, result.opened, result.region)
@@ -231,8 +224,7 @@ def test_what_is_in_flight_between_stages_is_what_was_written(
             DAMAGES[damage](path)
         return bool(hit)
 
-    damaging(monkeypatch, once)
-    with pytest.raises(AccountingError) as refused:
+    with damaging(once), pytest.raises(AccountingError) as refused:
         drive(region_run(result.workplace, result.opened, result.region, max_group=1))
     assert hit
     assert refused.value.facts["path"] in str(hit[0])

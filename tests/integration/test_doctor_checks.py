@@ -11,13 +11,13 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from harness import opened, run_once, settle
+from harness import At, opened, run_once, settle
 
 from drainmark.jobs.errors import Halted
 from drainmark.jobs.tasks.places import LocalPlace
+from drainmark.jobs.world import entered
 from drainmark.orchestration import doctor
 from drainmark.orchestration.cli.main import invoke
-from drainmark.orchestration.doctor import regions
 from drainmark.orchestration.doctor.engine import engine
 from drainmark.orchestration.doctor.findings import Severity
 from drainmark.orchestration.runs.region_runs import region_run
@@ -165,11 +165,11 @@ def test_a_registry_that_is_ahead_and_an_owner_that_was_passed_are_told(place: W
 
 
 @pytest.mark.seed("FM-T1")
-def test_a_clock_behind_the_last_row_is_told(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_behind_the_last_row_is_told(place: Workplace) -> None:
     rows = place.store(REGION).checkpoint.rows()
     newest = max(row.recorded_at for row in rows)
-    monkeypatch.setattr(regions.time, "time", (newest - dt.timedelta(hours=1)).timestamp)
-    assert "clock:fail" in found(place)
+    with entered(At((newest - dt.timedelta(hours=1)).timestamp())):
+        assert "clock:fail" in found(place)
 
 
 def test_one_broken_region_keeps_no_check_from_its_turn(place: Workplace) -> None:

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
+import json
 import os
+import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from by_hand import Counting, HandFed, Shown
 from deltalake import DeltaTable, write_deltalake
-from followed import follow
+from followed import chains, follow, parse
 
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import (
+    Fenced,
     Halted,
     LayoutChanged,
     RegistryLost,
     ReplaceRefused,
+    RewindRefused,
     SplitBrain,
     UnknownName,
     UsageError,
 )
+from drainmark.jobs.failpoints import InjectedFailure
+from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.runtime.scan.folder import uri_of
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_jobs.sensors import RegionTicks
@@ -35,10 +43,11 @@ from drainmark.orchestration.doctor import machine
 from drainmark.orchestration.doctor import regions as doctor_regions
 from drainmark.orchestration.doctor.regions import examine_region
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs import interventions, orders
+from drainmark.orchestration.verbs import interventions, orders, table_repair
 from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.orchestration.verbs.trace import Tracer
 from drainmark.orchestration.views.status import status_of
+from drainmark.orchestration.workplace.application_identity import NOTE
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.checkpoints.as_of import read_at
 from drainmark.resources.settings import Settings
@@ -201,10 +210,45 @@ def test_a_repair_of_tables_keeps_the_files_that_wait(fed: Counting) -> None:
     require_right(fed)
 
 
+def test_lost_rows_beyond_the_horizon_come_back_by_a_rewind_to_the_beginning(fed: Counting) -> None:
+    fed.workplace.registry.save_cursor(fed.region, NOTE, json.dumps({"rewind_horizon": 1}))
+    fed.code = Code(operators={"any": "1"}, horizon=1)
+    fed.drain()
+    DeltaTable(table := fed.workplace.home / "lake" / fed.names[0]).delete()
+    for path in table.rglob("*.parquet"):
+        if pq.read_table(path).column("_sequence_id").to_pylist() == [2]:
+            path.unlink()
+    found = table_repair.mend(fed.workplace, fed.region)
+    assert found.target == 0, "1 is beyond the horizon"
+    follow(found.remedy, "reset", fed.workplace.home)
+    require_right(fed)
+
+
+def test_going_back_by_states_never_ends_at_a_skip(fed: Counting) -> None:
+    fed.write("d", ["poison"])
+    fed.add("d")
+    orders.skip(fed.workplace, fed.region, "d", "nonsense").act()
+    fed.write("e", ["x"])
+    fed.add("e")
+    fed.drain()
+    orders.reset(fed.workplace, fed.region, interventions.RewindTarget(by=1)).act()
+    assert fed.history().committed_id == 3, "4 is the skip"
+    require_right(fed)
+
+
 # --- files that are to be read again -------------------------------------------------------------------------------
 
 
 def test_a_file_that_cannot_be_replaced_is_read_again_behind_a_rewind(fed: Counting) -> None:
+    fed.write("b", ["mended"])
+    with pytest.raises(ReplaceRefused) as refused:
+        orders.backfill(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / "b"), again=True))
+    follow(str(refused.value), "reset", fed.workplace.home)
+    require_right(fed)
+
+
+def test_a_file_beyond_the_horizon_is_read_again_behind_a_rewind_to_the_beginning(fed: Counting) -> None:
+    fed.workplace.registry.save_cursor(fed.region, NOTE, json.dumps({"reference": "gone.py", "rewind_horizon": 1}))
     fed.write("b", ["mended"])
     with pytest.raises(ReplaceRefused) as refused:
         orders.backfill(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / "b"), again=True))
@@ -218,6 +262,23 @@ def test_a_committed_file_is_skipped_behind_a_rewind(fed: Counting) -> None:
     follow(str(refused.value), "reset", fed.workplace.home)
     orders.skip(fed.workplace, fed.region, "b", "nonsense").act()
     require_right(fed, "b")
+
+
+def test_a_file_beyond_the_horizon_is_skipped_behind_a_rewind_to_the_beginning(fed: Counting) -> None:
+    fed.workplace.registry.save_cursor(fed.region, NOTE, json.dumps({"rewind_horizon": 1}))
+    with pytest.raises(UsageError) as refused:
+        orders.skip(fed.workplace, fed.region, "b", "nonsense")
+    follow(str(refused.value), "reset", fed.workplace.home)
+    orders.skip(fed.workplace, fed.region, "b", "nonsense").act()
+    require_right(fed, "b")
+
+
+def test_a_rewind_to_a_time_behind_a_skip_goes_to_the_state_before_it(fed: Counting) -> None:
+    fed.write("d", ["d"])
+    fed.add("d")
+    orders.skip(fed.workplace, fed.region, "d", "nonsense").act()
+    target = interventions.RewindTarget(to_time=dt.datetime.now(dt.UTC) + dt.timedelta(hours=1))
+    assert orders.reset(fed.workplace, fed.region, target).facts["to"] == 3
 
 
 # --- sinks outside Delta --------------------------------------------------------------------------------------------
@@ -253,6 +314,14 @@ def test_a_table_of_other_partitions_is_given_up_for_one_with_all_input(place: W
     follow(str(refused.value), "reset", place.home)
     fed.names = ("kept_by_value",)
     require_right(fed)
+
+
+def test_a_table_that_is_gone_is_named_with_whole_commands(fed: Counting) -> None:
+    shutil.rmtree(fed.workplace.home / "lake" / fed.names[0])
+    with pytest.raises(Halted) as halted:
+        fed.drain()
+    commands = [command for chain in chains(str(halted.value)) for command in chain]
+    assert [verb for verb, *words in commands if parse(verb, words)] == ["doctor", "doctor", "resume"]
 
 
 @pytest.mark.parametrize("of_region", [True, False], ids=["of a region", "of all"])
@@ -396,3 +465,49 @@ def test_a_region_that_never_ran_is_run(
     follow(ask(place.home), "run", place.home)
     found = read_at("shop", "kept", home=str(place.home)).to_pylist()
     assert sorted(row["value"] for row in found) == ["x", "y"]
+
+
+@pytest.mark.parametrize("known", [(), ("a", "b")], ids=["first group", "later group"])
+@pytest.mark.parametrize("ask", [str, ask_status])
+def test_a_group_whose_files_are_lost_before_it_is_published_comes_again_behind_a_rewind(
+    place: Workplace, tmp_path: Path, known: Sequence[str], ask: Callable[[Any], str]
+) -> None:
+    fed = Counting(place, tmp_path / "inbox")
+    for name, values in FILES.items():
+        fed.write(name, values)
+    fed.add(*known)
+    fed.drain()
+    fed.add(*FILES)
+    failpoints.arm("publish.before_commit:raise")
+    with pytest.raises(InjectedFailure):
+        fed.drain()
+    failpoints.arm("")
+    newest = max((place.home / "lake").glob("*/_staged/*"), key=lambda path: path.stat().st_mtime_ns)
+    shutil.rmtree(newest)
+    with pytest.raises(Halted) as halted:
+        fed.drain()
+    with pytest.raises(RewindRefused, match="cannot rewind"):
+        orders.reset(place, fed.region, interventions.RewindTarget(to=fed.history().committed_id)).act()
+    follow(ask(halted.value if ask is str else fed), "reset", place.home)
+    require_right(reopened(fed))
+
+
+def test_a_table_that_is_gone_before_a_group_is_published_comes_back_behind_a_rewind(fed: Counting) -> None:
+    fed.write("d", ["y"])
+    fed.add("d")
+    failpoints.arm("publish.before_commit:raise")
+    with pytest.raises(InjectedFailure):
+        fed.drain()
+    failpoints.arm("")
+    shutil.rmtree(fed.workplace.home / "lake" / fed.names[0])
+    with pytest.raises(Halted, match="is gone"):
+        fed.drain()
+    follow(table_repair.mend(fed.workplace, fed.region).remedy, "reset", fed.workplace.home)
+    require_right(reopened(fed))
+
+
+def test_a_command_that_another_owner_cut_off_says_what_to_do(fed: Counting) -> None:
+    over = fed.history().epoch - 1
+    with pytest.raises(Fenced) as cut:
+        fed.workplace.registry.progress.take_ids(fed.region, over, 1)
+    assert cut.value.remedy

@@ -13,15 +13,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from harness import LONG_AGO, run_once
+from harness import LONG_AGO, At, run_once
 
 from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.runtime.maintenance import housekeeping
 from drainmark.jobs.runtime.maintenance.garbage_collection import clear, clock_fault, discard, find_garbage
 from drainmark.jobs.state import keyed_state
+from drainmark.jobs.world import entered
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs import garbage
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.checkpoints.as_of import RegionReader, read_at
@@ -236,21 +236,18 @@ def interrupt(point: str, action: str) -> None:
 
 
 @pytest.mark.seed("FM-T1")
-def test_a_doubtful_clock_deletes_nothing(
-    ran: Workplace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_doubtful_clock_deletes_nothing(ran: Workplace, capsys: pytest.CaptureFixture[str]) -> None:
     orphans = leave_orphans(ran)
     behind = time.time() - 86_400
-    monkeypatch.setattr(garbage.time, "time", lambda: behind)
-    assert invoke(["gc", REGION, "--home", str(ran.home), "--json"]) == 1
+    with entered(At(behind)):
+        assert invoke(["gc", REGION, "--home", str(ran.home), "--json"]) == 1
     captured = capsys.readouterr()
-    assert "differ" in json.loads(captured.out)[0]["refused"]
+    assert "in the future" in json.loads(captured.out)[0]["refused"]
     assert set(orphans) <= set(data_files(ran))
-    monkeypatch.undo()
 
     history = ran.history(REGION)
     assert clock_fault(history, here=time.time(), registry=time.time()) is None
-    assert "in the future" in (clock_fault(history, here=behind, registry=behind) or "")
+    assert "differ" in (clock_fault(history, here=behind, registry=time.time()) or "")
 
 
 @pytest.mark.seed("H25")

@@ -99,6 +99,19 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     made.registry.close()
 
 
+def test_a_changed_file_counts_as_restored_if_the_old_file_itself_comes_back(scene: Scene) -> None:
+    kept = scene.write("a.txt")
+    scene.scan()
+    scene.commit("a.txt")
+    kept.rename(aside := scene.folder.parent / "aside")
+    shutil.copy2(aside, kept)
+    with pytest.raises(InputChanged) as changed:
+        scene.scan(on_change="halt")
+    assert "move the old file itself back, as a copy has another inode" in (changed.value.remedy or "")
+    aside.rename(kept)
+    assert scene.scan(on_change="halt").new == ()
+
+
 @pytest.fixture
 def large(scene: Scene) -> Scene:
     """Return a scanned folder of thirty files in three directories."""

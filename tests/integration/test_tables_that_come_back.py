@@ -146,6 +146,21 @@ def test_a_state_that_lacks_what_was_made_without_its_operator_is_refused(fed: C
     assert [Path(row.trigger_uri or "").name for row in fed.history().states.values()] == ["1", "2", "3", "4"]
 
 
+def test_a_state_that_is_back_is_offered_no_rewind_beyond_the_horizon(fed: Changing) -> None:
+    gone = (TABLE, STATE)
+    fed.code = replace(fed.code, horizon=1)
+    feed(fed, "kl")
+    feed(fed, without=gone)
+    feed(fed, "m", "n", without=gone)
+    with pytest.raises(StateIncompatible) as refused:
+        feed(fed, "o")
+    assert f"reset {fed.region} --to 0" in str(refused.value.remedy)
+    follow(str(refused.value), "reset", fed.workplace.home)
+    fed.before = []
+    fed.drain()
+    assert fed.values("last") == read(fed) == last_ids(fed)
+
+
 @pytest.mark.seed("N27")
 def test_a_state_comes_back_where_nothing_was_made_without_it(fed: Changing) -> None:
     gone = (TABLE, STATE)

@@ -10,16 +10,15 @@ from typing import Any
 
 import pytest
 from followed import follow
-from harness import LONG_AGO, run_once, verbs
+from harness import LONG_AGO, verbs
 
 import drainmark as dm
 from drainmark.jobs.errors import Interrupted
 from drainmark.jobs.runtime.commit.publish import visible_tables
 from drainmark.orchestration.dagster_assets.checks import judgements
 from drainmark.orchestration.discovery.region_scan import scan_region
-from drainmark.orchestration.runs.region_runs import region_owner, region_run
+from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.workplace.declaration import remember
-from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.checkpoints.as_of import RegionReader, read_at
 
@@ -109,43 +108,6 @@ def test_a_table_lags_for_its_longest_at_most(
         assert visible(workplace) == committed(workplace, 3)
         assert lags(workplace) == {}
         run.hand_over()
-
-
-@pytest.mark.seed("H29", "H7")
-@pytest.mark.parametrize(
-    "groups", [pytest.param(0, id="it does nothing", marks=pytest.mark.slow), pytest.param(2, id="it goes on")]
-)
-def test_who_comes_after_a_crash_brings_it_up(workplace: Workplace, application: Opened, groups: int) -> None:
-    with at_work(workplace, application, 3) as run:
-        run.hand_over(KeyboardInterrupt())
-    assert lags(workplace) == {f"lake/{TABLE}": 1}
-    if groups:
-        run_once(workplace, application, region=REGION, max_group=1)
-        assert visible(workplace) == committed(workplace, FILES)
-    else:
-        with owning(region_owner(workplace, REGION)) as owner:
-            assert owner.visible.bring_up_all() == 1
-        assert visible(workplace) == committed(workplace, 3)
-    assert lags(workplace) == {}
-
-
-@pytest.mark.seed("H29", "V32")
-@pytest.mark.slow  # in the default run, `test_visible_lag_by_hand` does the same with fewer rows
-@pytest.mark.parametrize("to", [1, 0, 2, 3])
-def test_a_rewind_goes_by_the_lag(workplace: Workplace, application: Opened, to: int) -> None:
-    """The rewind goes to an id before the one that the table shows, to that id, or to a later one."""
-    with at_work(workplace, application, 2) as run:
-        run.hand_over()
-    with at_work(workplace, application, 2) as run:  # the table shows 2, and 4 is committed
-        run.hand_over(KeyboardInterrupt())
-    assert lags(workplace) == {f"lake/{TABLE}": 2}
-    expected = committed(workplace, to) if to else []
-    with owning(region_owner(workplace, REGION)) as owner:
-        owner.rewind(to, 100)
-    assert visible(workplace) == expected
-    assert lags(workplace) == {}
-    run_once(workplace, application, region=REGION, max_group=FILES)
-    assert visible(workplace) == committed(workplace)
 
 
 @pytest.mark.seed("H29")

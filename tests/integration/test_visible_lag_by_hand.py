@@ -1,28 +1,34 @@
-"""Lagging tables, through crashes, rewinds, repairs and code that drops the table: commits by hand, without Spark."""
+"""Lagging tables, through repairs, cut logs, full disks and code that drops the table, without Spark."""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
+import errno
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from by_hand import Counting
 from deltalake import DeltaTable
+from harness import At
+from simulation.scene import Scene
+from simulation.setup import Setup
+from simulation.verbs import Act, run
 
-from drainmark.jobs import failpoints
+from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.runtime.commit.publish import visible_tables
-from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables
 from drainmark.jobs.runtime.commit.staged_group import StagedTable
-from drainmark.jobs.runtime.maintenance.compaction import maintain_region
+from drainmark.jobs.world import Seam, World, entered
+from drainmark.orchestration.dagster_jobs.sensors import needs_recovery
 from drainmark.orchestration.verbs import table_repair
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.checkpoints.as_of import RegionReader
 from drainmark.resources.settings import Settings
 
+T = TypeVar("T")
 STATE = "state/by_hand/last"
 TABLE = "lake/last"
 
@@ -46,7 +52,6 @@ class WithoutTable(Counting):
 def place(tmp_path: Path) -> Iterator[Workplace]:
     found = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
     yield found
-    failpoints.arm("")
     found.registry.close()
 
 
@@ -91,14 +96,14 @@ def test_a_table_that_left_the_code_gets_no_rows_of_ids_after_it(place: Workplac
 
 
 @pytest.mark.seed("H29", "H7")
-def test_a_repair_goes_by_what_is_committed(place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repair_goes_by_what_is_committed(place: Workplace, tmp_path: Path) -> None:
     """The owner died before it recorded that the table was brought up to date."""
     fed: Any = Counting(place, tmp_path / "inbox")
     feed(fed, 1, "kl", "km", "ln", "ko")
     with suppress(Crash), fed.owning():
         for _ in range(3):
             fed.process(1)
-        monkeypatch.setattr(visible_tables, "_WORK_PER_SECOND", 0.0)
+        fed.owner.visible.work_per_second = 0.0
         fed.process(1)
         raise Crash
     assert (fed.history().lags, fed.values("last")) == ({TABLE: 1}, expected(fed))
@@ -161,58 +166,54 @@ def test_where_stages_bring_rows_late_no_table_lags(place: Workplace, tmp_path: 
     assert fed.values("last") == expected(fed)
 
 
-@pytest.mark.seed("H29", "H7")
-@pytest.mark.parametrize(
-    ("seed", "rounds"), [(7, 5), *(pytest.param(seed, 12, marks=pytest.mark.slow) for seed in range(8))]
-)
-def test_any_history_of_lags_comes_to_the_plain_table(
-    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int
-) -> None:
-    """Runs, crashes, rewinds and maintenance come in any order; a table lags or not, at random."""
-    chance, original = random.Random(seed), VisibleTables.may_wait
+class FullDisk(World):
+    """A world in which a table cannot be written."""
 
-    def may_wait(self: VisibleTables, table: Any, row: Any, manifest: Any) -> bool:
-        monkeypatch.setattr(visible_tables, "_WORK_PER_SECOND", 1e9 if chance.random() < 0.7 else 0.0)
-        return original(self, table, row, manifest)
-
-    monkeypatch.setattr(VisibleTables, "may_wait", may_wait)
-    fed: Any = Counting(place, tmp_path / "inbox")
-    number, done = 0, []
-    for _ in range(rounds):
-        for _ in range(chance.randrange(4)):
-            number += 1
-            feed(fed, number, [chance.choice("abcdefgh") for _ in range(chance.randrange(4))])
-        done.append(chance.choice(["run", "run", "crash", "rewind", "publish", "maintain", "fail"]))
-        act(fed, done[-1], chance)
-        rows = RegionReader(place.settings, fed.region).as_of("last").to_pylist()
-        assert sorted((row["_sequence_id"], row["value"]) for row in rows) == expected(fed), done
-    with fed.owning() as owner:
-        owner.visible.bring_up_all()
-    assert fed.values("last") == expected(fed), done
+    def across(self, seam: Seam, deed: Callable[[], T], on: object = None) -> T:
+        if seam is Seam.DELTA_COMMIT and str(getattr(on, "uri", on)).endswith("lake/last0"):
+            raise OSError(errno.ENOSPC, "no space left")
+        return deed()
 
 
-def act(fed: Any, what: str, chance: random.Random) -> None:
-    """Own the region once, and do one action."""
-    try:
-        with fed.owning() as owner:
-            if what == "rewind":
-                oldest = owner.history.oldest_target(99)
-                owner.rewind(chance.choice([0, *(each for each in owner.history.states if each >= oldest)]), 99)
-            elif what == "publish":
-                owner.visible.bring_up_all()
-            elif what == "maintain":
-                maintain_region(owner, horizon=chance.randrange(5))
-            elif what == "fail":
-                point = chance.choice(["publish.before_commit", "publish.after_commit"])
-                failpoints.arm(f"{point}:raise:{chance.randrange(1, 5)}")
-            registry, drains = fed.workplace.registry, what in ("run", "fail")
-            while registry.pending_count(fed.region) and (drains or chance.random() < 0.6):
-                fed.process(chance.randrange(1, 3))
-            if what == "crash":
-                raise Crash
-    except (Crash, failpoints.InjectedFailure):
-        pass
-    failpoints.arm("")
-    if what == "fail":
-        with fed.owning():
-            pass  # the next owner rolls forward
+def runs_started_in_a_day(behind: RegionHistory) -> int:
+    """Return how many runs a sensor with a tick each half minute starts, if none can bring up the table."""
+    claim, started = behind.last_claim, 0
+    assert claim is not None
+    for seconds in range(0, 86_400, 30):
+        tick = claim.recorded_at + dt.timedelta(seconds=seconds)
+        with entered(At(tick.timestamp())):
+            if needs_recovery(behind):
+                started += 1
+                behind = dataclasses.replace(behind, last_claim=dataclasses.replace(claim, recorded_at=tick))
+    return started
+
+
+def test_a_table_that_a_run_could_not_bring_up_does_not_wait_for_more_input(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Setup(sinks=("upsert",), lag=1e9), seed=1)
+    act = Act(scene=scene, fed=scene.fresh("sim/r0"), draw=random.Random(1))
+    scene.put("sim/r0", ["k"])
+    run(act)
+    scene.put("sim/r0", ["l"])
+    with entered(FullDisk()):
+        run(act)
+    behind = act.fed.history()
+    run(act)
+    assert (behind.lags, act.fed.history().lags) == ({"lake/last0": 1}, {})
+    assert not needs_recovery(behind), "a sensor does not start one run after the other"
+    assert runs_started_in_a_day(behind) in range(25, 35), "a minute later, two, four, and then once an hour"
+    scene.close()
+
+
+def test_a_run_whose_regions_take_turns_does_not_claim_one_each_turn_for_such_a_table(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Setup(sinks=("upsert",), lag=1e9), seed=1)
+    fed = scene.fresh("sim/r0")
+    turn = fed.loop(1)
+    scene.put("sim/r0", ["k"])
+    turn.run()
+    scene.put("sim/r0", ["l"])
+    with entered(FullDisk()):
+        turn.run()
+        lagging = fed.history()
+        turn.run()
+    assert (lagging.lags, fed.history().epoch) == ({"lake/last0": 1}, lagging.epoch)
+    scene.close()

@@ -20,7 +20,7 @@ import pytest
 from typer import Exit
 from typer.main import get_command
 
-from drainmark.jobs import errors, failpoints
+from drainmark.jobs import errors, failpoints, world
 from drainmark.orchestration.cli import main
 from drainmark.orchestration.cli import project as project_verbs
 from drainmark.orchestration.cli.main import invoke
@@ -282,7 +282,7 @@ def test_a_fail_point_that_is_none_is_refused_before_anything_is_done(tmp_path: 
 def test_a_wrong_fail_point_arms_nothing_and_says_what_is_legal(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         failpoints.arm(f"drain.before:raise,{text}")
-    failpoints.reach(failpoints.FailPoint.DRAIN)
+    world.reach(failpoints.FailPoint.DRAIN)
 
 
 PUSHED = """import drainmark as dm

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 from by_hand import HandFed
+from harness import At
 
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.runtime.messages import halted_error
+from drainmark.jobs.world import entered
 from drainmark.orchestration.runs import halt_hook
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions, orders
@@ -181,9 +183,7 @@ def test_each_halt_is_told(place: Workplace, told: Path) -> None:
     assert [event["reason"] for event in events(told)] == ["one", "two"]
 
 
-def test_a_death_after_the_commit_is_made_up_for_once(
-    place: Workplace, told: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_death_after_the_commit_is_made_up_for_once(place: Workplace, told: Path) -> None:
     """At least once: a sensor tick or `run` that finds a halt without its command's run runs the command."""
 
     def die(history: RegionHistory) -> None:
@@ -199,10 +199,9 @@ def test_a_death_after_the_commit_is_made_up_for_once(
     assert history.halt is not None
     assert halt_hook.make_up(place, REGION, history) is False, "it may be under way"
 
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 2 * halt_hook.LIMIT_SECONDS + 1)
-    assert halt_hook.make_up(place, REGION, history) is True
-    assert halt_hook.make_up(place, REGION, history) is False
+    with entered(At(time.time() + 2 * halt_hook.LIMIT_SECONDS + 1)):
+        assert halt_hook.make_up(place, REGION, history) is True
+        assert halt_hook.make_up(place, REGION, history) is False
     assert [event["reason"] for event in events(told)] == ["disk"]
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.failpoints import SourcePoint
-from drainmark.jobs.failpoints import reach as pass_point
 from drainmark.jobs.formats.byte_records import wrong_options
 from drainmark.jobs.formats.records import Records
 from drainmark.jobs.operators.sources import kafka_losses
@@ -277,9 +277,9 @@ class KafkaSource(RowSlices):
         if beyond_horizon or not self.group_id:
             return
         *_, last = read
-        pass_point(SourcePoint.GROUP_BEFORE)
+        world.reach(SourcePoint.GROUP_BEFORE)
         self._topic(reach).commit(self.group_id, offsets_of(last.end))
-        pass_point(SourcePoint.GROUP_AFTER)
+        world.reach(SourcePoint.GROUP_AFTER)
 
     def past_loss(self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None) -> Slice | None:
         try:

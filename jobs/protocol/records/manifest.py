@@ -143,6 +143,8 @@ class RegionTable:
 class Image:
     """A whole keyed state at id `at`: for each key, the rows with the largest ids in its files count.
 
+    Only rows of the checkpoint table name it, so a rewind withdraws it with its row.
+
     Attributes:
         table: name of the CHANGES table whose state it is.
         at: the sequence id of the state.

@@ -201,6 +201,7 @@ def _code_of(
     stages = region.stages if region.channels else ()
     return Code(
         operators=region.fingerprints,
+        horizon=region.parameters.rewind_horizon,
         states=states,
         dropped=frozenset(dropped),
         stages={

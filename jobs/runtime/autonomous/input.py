@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, InputChanged, InputMissing, Interrupted
-from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.failpoints import FailPoint
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.blame import summary_of
@@ -93,9 +94,9 @@ class Feeding:
         with self.ports.permit() as granted:
             if granted.resets != self.life:  # this attempt was abandoned: files that it takes would be lost
                 raise Interrupted("the group was abandoned", operator=source.name)
-            reach(FailPoint.FEED_BEFORE)
+            world.reach(FailPoint.FEED_BEFORE)
             triggers = self.outside.take_feed(self.region, source, self.group.first_id)
-            reach(FailPoint.FEED_AFTER)
+            world.reach(FailPoint.FEED_AFTER)
         if not triggers:
             return {}
         self.taken[source.name] = FeedTaken(files=len(triggers))

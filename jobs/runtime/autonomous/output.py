@@ -9,13 +9,13 @@ written later, in order, while the run lasts; rows that are not computed in time
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.frames.arrow import arrow_of
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.graph.context import OperatorContext
@@ -56,7 +56,7 @@ class Sending:
     outlets: Outlets
     attempt: int
     small: bool
-    _began: float = field(default_factory=time.monotonic)
+    _began: float = field(default_factory=world.monotonic)
     _computing: set[str] = field(default_factory=set)
     _writing: dict[str, Future[Sent]] = field(default_factory=dict)
     _sent: dict[str, Sent] = field(default_factory=dict)
@@ -84,11 +84,11 @@ class Sending:
 
     def wait(self) -> dict[str, Sent]:
         """Return the sent rows by table, once all tables are written; wait for none longer than its patience."""
-        now, is_late = time.monotonic(), False
+        now, is_late = world.monotonic(), False
         patience = max(PATIENCE_SECONDS, now - self._began)
         for name, writing in self._writing.items():
             try:
-                self._sent[name] = writing.result(timeout=max(0.0, now + patience - time.monotonic()))
+                self._sent[name] = writing.result(timeout=max(0.0, now + patience - world.monotonic()))
             except FutureTimeout:
                 is_late = True
                 self._sent[name] = Sent(error=f"not written within {patience:.0f} s; it may be later")

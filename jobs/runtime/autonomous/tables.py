@@ -7,12 +7,12 @@ no order: there is no fence outside of a region.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from drainmark.jobs import world
 from drainmark.jobs.protocol.records.manifest import Sent
 from drainmark.jobs.runtime.autonomous.input import sentence_of
 
@@ -53,7 +53,7 @@ class Outlets:
     def close(self, seconds: float) -> None:
         """Wait at most so many seconds until all rows are written, drop the waiting ones, and take no more."""
         self.begin()
-        until = time.monotonic() + seconds
+        until = world.monotonic() + seconds
         for outlet in self._tables.values():
             outlet.close(until)
 
@@ -80,7 +80,7 @@ class _Outlet:
 
     def close(self, until: float) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: not self._is_busy, max(0.0, until - time.monotonic()))
+            self._changed.wait_for(lambda: not self._is_busy, max(0.0, until - world.monotonic()))
             self._waiting.clear()
 
     def _work(self) -> None:

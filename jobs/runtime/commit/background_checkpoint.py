@@ -6,14 +6,12 @@ The flow may resume meanwhile (CHECKPOINT_PENDING), but it commits nothing befor
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import DrainTimeout, Interrupted
-from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.failpoints import FailPoint
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
@@ -50,7 +48,7 @@ class BackgroundCheckpoint:
     commit_seconds: float = 0.0
     publish_seconds: float = 0.0
     pending_seconds: float = 0.0
-    _done: Future[None] = field(default_factory=Future)
+    _end: world.Answer[None] = field(init=False)
     _gate: threading.Lock = field(default_factory=threading.Lock)
     _is_committing: bool = False
     _is_abandoned: bool = False
@@ -62,11 +60,11 @@ class BackgroundCheckpoint:
     @property
     def is_over(self) -> bool:
         """Say whether the checkpoint has ended or its deadline has passed."""
-        return self._done.done() or time.monotonic() > self.deadline
+        return world.monotonic() > self.deadline or self._end.is_there
 
     def begin(self) -> None:
         """Start in the background."""
-        threading.Thread(target=self._work, daemon=True, name="checkpoint").start()
+        self._end = world.Answer(self._establish, "checkpoint")
 
     def wait(self) -> None:
         """Wait until the group is established.
@@ -75,15 +73,11 @@ class BackgroundCheckpoint:
             DrainTimeout, Interrupted: the group was abandoned; it is not committed and never will be.
             Exception: the error of the checkpoint; the group may be committed all the same.
         """
-        while True:
-            try:
-                return self._done.result(timeout=POLL_SECONDS)
-            except FutureTimeout:
-                if self._done.done():  # it ended just now, or raised a time-out of its own
-                    return self._done.result()
+        while not self._end.wait(POLL_SECONDS):
             over = self.grace.is_over()
-            if (over or time.monotonic() > self.deadline) and self._abandon():
+            if (over or world.monotonic() > self.deadline) and self._abandon():
                 raise Interrupted("the group was abandoned", remedy="start it again") if over else self.late
+        self._end.get()
 
     def _abandon(self) -> bool:
         """Prevent the commit of the group; return False if the commit has begun, so that the caller waits for it."""
@@ -93,27 +87,19 @@ class BackgroundCheckpoint:
             self.engine.cancel(self.tag)
         return self._is_abandoned
 
-    def _work(self) -> None:
-        try:
-            self._establish()
-        except BaseException as error:
-            self._done.set_exception(error)
-        else:
-            self._done.set_result(None)
-
     def _establish(self) -> None:
-        begun = time.monotonic()
-        reach(FailPoint.CHECKPOINT_PENDING)
+        begun = world.monotonic()
+        world.reach(FailPoint.CHECKPOINT_PENDING)
         self.staged = self.finish(self.staged)
-        reach(FailPoint.CHECKPOINT_PENDING_WRITTEN)
+        world.reach(FailPoint.CHECKPOINT_PENDING_WRITTEN)
         with self._gate:
             if self._is_abandoned:
                 raise _Abandoned
             self._is_committing = True
-        started = time.monotonic()
+        started = world.monotonic()
         row = self.owner.groups.commit(self.staged)
-        committed = time.monotonic()
+        committed = world.monotonic()
         self.owner.groups.publish(row)
-        ended = time.monotonic()
+        ended = world.monotonic()
         self.commit_seconds, self.publish_seconds = committed - started, ended - committed
         self.pending_seconds = ended - begun

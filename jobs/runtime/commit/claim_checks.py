@@ -8,7 +8,7 @@ from typing import Any
 
 from drainmark.jobs.errors import Halted, InFlightLost, RegistryLost, SplitBrain, StateIncompatible, StatesMoved
 from drainmark.jobs.protocol.claimed_code import Code
-from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.history import RegionHistory, target_before
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.records.schema_compatibility import is_state, misfit, other_form
@@ -48,7 +48,7 @@ def ready(
     anew = _begin_anew(history, region, known, code)
     require_compatible(history, region, known, anew)
     if code.operators:
-        require_whole_states(history, region, known, anew)
+        require_whole_states(history, region, known, anew, code.horizon)
     require_same_forms(store, history, region, known)
     for table in known:
         if not is_gone(store, history, table):  # an empty new table would hide that committed rows are lost
@@ -154,11 +154,14 @@ def require_compatible(history: RegionHistory, region: str, tables: Sequence[Reg
         raise StateIncompatible(msg, operator=operator, remedy=remedy, table=name)
 
 
-def require_whole_states(history: RegionHistory, region: str, tables: Sequence[RegionTable], anew: str) -> None:
+def require_whole_states(
+    history: RegionHistory, region: str, tables: Sequence[RegionTable], anew: str, horizon: int | None = None
+) -> None:
     """Refuse code that continues a state which lacks the groups that were committed without its operator.
 
     Args:
         anew: what to do so that the states begin anew.
+        horizon: of the code.
 
     Raises:
         StateIncompatible: names the operator, and says how to begin its state anew, or to rewind.
@@ -167,7 +170,8 @@ def require_whole_states(history: RegionHistory, region: str, tables: Sequence[R
     for name, why in states_with_holes(history, tables).items():
         operator = operators[name]
         msg = f"the state of {operator!r} in {region!r} cannot go on: {why}"
-        remedy = f"{anew}; or process these again with it: drainmark reset {region} --to {history.left[name]}"
+        target = target_before(history, history.left[name] + 1, horizon)
+        remedy = f"{anew}; or process these again with it: drainmark reset {region} --to {target}"
         raise StateIncompatible(msg, operator=operator, remedy=remedy, table=name)
 
 
@@ -222,16 +226,16 @@ def require_takeover(history: RegionHistory, region: str, code: Code) -> None:
     flow = history.flow
     if why := list(flow.misfits(code.stages, code.channels)):
         msg = f"{region!r} is cut into other stages than when it last ran: {'; '.join(why)}"
-        raise _in_flight_lost(msg, history, region, "run the code as it was")
+        raise _in_flight_lost(msg, history, region, "run the code as it was", code.horizon)
     reached = {name: flow.reached(name) for name in sorted(code.dropped)}
     behind = [name for name, number in reached.items() if number is not None and number < history.committed_id]
     if behind:
         msg = f"batches in flight in {region!r} belong to states that you want to drop: {', '.join(behind)}"
-        raise _in_flight_lost(msg, history, region, "run the code as it was, without --drop-state,")
+        raise _in_flight_lost(msg, history, region, "run the code as it was, without --drop-state,", code.horizon)
 
 
-def _in_flight_lost(msg: str, history: RegionHistory, region: str, first: str) -> InFlightLost:
-    target = history.state_at_most(min(history.flow.through.values())) or INITIAL_ID
+def _in_flight_lost(msg: str, history: RegionHistory, region: str, first: str, horizon: int | None) -> InFlightLost:
+    target = target_before(history, min(history.flow.through.values()) + 1, horizon)
     remedy = (
         f"{first} until `drainmark status` shows nothing in flight; or process the batches in flight again:"
         f" drainmark reset {region} --to {target}"

@@ -5,10 +5,10 @@ The append is the commit point (`CheckpointTable.append` in `resources/checkpoin
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
-from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs import world
+from drainmark.jobs.failpoints import FailPoint
 from drainmark.jobs.protocol.records.checkpoint_row import (
     FORMAT_VERSION,
     PLAIN_FORMAT,
@@ -44,7 +44,7 @@ class GroupCommits:
         """
         ledger, store, group, number = self.ledger, self.ledger.outside.store, staged.group, staged.row_id
         manifest = replace(staged.manifest(), replaced=stage_replaced(store, ledger.history, group))
-        started = time.monotonic()
+        started = world.monotonic()
         rows = [
             ledger.row(RowKind.STATE, member.sequence_id, attempt=group.attempt, **staged.columns_of(member))
             for member in group.members
@@ -58,15 +58,15 @@ class GroupCommits:
         for name, files in (manifest.replaced.files if manifest.replaced else {}).items():
             store.verify(name, files)
         ledger.append([*ledger.open_note(), *rows], number)
-        ledger.controller.durations.commits[number] = round(time.monotonic() - started, 4)
+        ledger.controller.durations.commits[number] = round(world.monotonic() - started, 4)
         return rows[-1]
 
     def publish(self, row: CheckpointRow) -> None:
         """Publish the group of a row that this owner committed, and tell the registry."""
         self._publish(row)
-        reach(FailPoint.RESUME_BEFORE)
+        world.reach(FailPoint.RESUME_BEFORE)
         self._settle(row)
-        reach(FailPoint.RESUME_AFTER)
+        world.reach(FailPoint.RESUME_AFTER)
 
     def roll_forward(self, row: CheckpointRow) -> None:
         """Publish the group of a row that an earlier owner committed, or that this owner committed before it failed."""
@@ -74,11 +74,11 @@ class GroupCommits:
         self._settle(row)
 
     def _publish(self, row: CheckpointRow) -> None:
-        started, ledger = time.monotonic(), self.ledger
+        started, ledger = world.monotonic(), self.ledger
         store, history = ledger.outside.store, ledger.history
         versions = publish_group(store, history.tables, row, ledger.epoch, self.visible, former=history.former)
         ledger.versions.update(versions)
-        ledger.controller.durations.publishes[row.sequence_id] = round(time.monotonic() - started, 4)
+        ledger.controller.durations.publishes[row.sequence_id] = round(world.monotonic() - started, 4)
 
     def _settle(self, row: CheckpointRow) -> None:
         """Tell the registry which triggers the group committed; only then note the group as done.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
@@ -59,7 +59,7 @@ class Ledger:
             kind,
             epoch=self.epoch,
             sequence_id=sequence_id,
-            attempt=attempt or uuid.uuid4().hex,
+            attempt=attempt or world.token(),
             recorded_at=moment,
             values=values,
         )

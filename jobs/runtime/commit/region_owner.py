@@ -14,8 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, Retry
-from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.errors.environment import FilesLost
+from drainmark.jobs.failpoints import FailPoint
 from drainmark.jobs.protocol.claimed_code import NO_CODE, Code
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
@@ -29,7 +31,7 @@ from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables
 from drainmark.jobs.runtime.commit.rewind import RewindCommits
 from drainmark.jobs.runtime.commit.row_author import Identity
-from drainmark.jobs.runtime.commit.table_damage import is_withdrawn
+from drainmark.jobs.runtime.commit.table_damage import is_withdrawn, lost_before_publishing
 from drainmark.jobs.runtime.outside import Outside, Report
 
 
@@ -136,6 +138,9 @@ class RegionOwner:
         """
         try:
             _finish(self.ledger, self.groups, self.rewinds)
+        except FilesLost as error:
+            lost = lost_before_publishing(self.outside.store, self.history)
+            raise self.halts.halt_for(lost or error) from error
         except DrainmarkError as error:
             if error.retry is not Retry.PERMANENT:
                 raise
@@ -174,7 +179,7 @@ class RegionOwner:
     def release(self, outcome: Outcome, error: Mapping[str, Any] | None = None) -> None:
         """Note how this owner ended and give up the lease; an interrupted or clean end costs no attempt."""
         try:
-            reach(FailPoint.RELEASE_BEFORE)
+            world.reach(FailPoint.RELEASE_BEFORE)
             if self.epoch:
                 self.ledger.note_published(outcome, error=dict(error) if error else None)
                 self.ledger.controller.come_to_rest(self.history)
@@ -193,7 +198,7 @@ class RegionOwner:
 
 def _finish(ledger: Ledger, groups: GroupCommits, rewinds: RewindCommits) -> None:
     """Carry out, in commit order, the rows that are committed and not published."""
-    reach(FailPoint.ROLL_FORWARD)
+    world.reach(FailPoint.ROLL_FORWARD)
     behind = ledger.behind
     for row in behind:
         if is_withdrawn(row, behind):  # by a rewind that could not wait for it: tables were damaged

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import ReplaceRefused
-from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.history import RegionHistory, target_before
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, Replaced, StagedFile, TableRole
 from drainmark.jobs.protocol.records.triggers import AGAIN, Trigger
@@ -34,7 +34,9 @@ def one_of_each(pending: Sequence[Trigger]) -> Sequence[Trigger]:
     return pending
 
 
-def require_replaceable(region: str, history: RegionHistory, replaced: Collection[int]) -> None:
+def require_replaceable(
+    region: str, history: RegionHistory, replaced: Collection[int], horizon: int | None = None
+) -> None:
     """Check that a region has only append tables of its own: only from these can the rows of one id be withdrawn.
 
     In Delta tables and tables of databases, the rows of an id leave, and come back with a rewind, in one commit with
@@ -43,6 +45,7 @@ def require_replaceable(region: str, history: RegionHistory, replaced: Collectio
 
     Args:
         replaced: ids that are to be withdrawn.
+        horizon: see `target_before`.
 
     Raises:
         ReplaceRefused: the message says why; the remedy names the rewind that has the same effect.
@@ -50,10 +53,9 @@ def require_replaceable(region: str, history: RegionHistory, replaced: Collectio
     kept = [(table, why) for table in history.tables if (why := _why_not(table))]
     if not kept or not replaced:
         return
-    before = min(replaced)
-    target = history.state_at_most(before - 1) or INITIAL_ID
     table, why = kept[0]
     msg = f"region {region!r} {why}: the rows of one file cannot be withdrawn from it"
+    target = target_before(history, min(replaced), horizon)
     remedy = f"drainmark reset {region} --to {target}, which processes that file and all later ones again"
     raise ReplaceRefused(msg, operator=table.operator, remedy=remedy, ids=tuple(sorted(replaced)))
 

@@ -6,11 +6,11 @@ It needs the row and the staged files, not the application. It needs Spark for a
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from drainmark.jobs import world
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.id_runs import Ids
@@ -127,7 +127,7 @@ def take_back(store: RegionStore, step: TableStep, row: CheckpointRow, epoch: in
     table, to, version = step.table, step.to, txn_version(row.epoch, row.sequence_id)
     match step:
         case NewestReturns():
-            history, staging = store.table(table.history or ""), store.staging(table, epoch, uuid.uuid4().hex)
+            history, staging = store.table(table.history or ""), store.staging(table, epoch, world.token())
             return store.overwritten(table.name).rewind_overwrite(
                 version, to, history, lambda: newest_of(history.files, history.files.live(), to), staging
             )
@@ -144,10 +144,10 @@ def take_back(store: RegionStore, step: TableStep, row: CheckpointRow, epoch: in
                 version, to, history, table.keys, table.columns, images=step.images, since=since
             )
         case RowsLeave(restored=restored) if restored:
-            staging = store.staging(table, epoch, uuid.uuid4().hex)
+            staging = store.staging(table, epoch, world.token())
             back = [(part.ids, part.files) for part in restored]
             return store.table(table.name).rewind_rows(version, to, staging, restored=back)
-    return store.open(table).rewind_rows(version, to, store.staging(table, epoch, uuid.uuid4().hex))
+    return store.open(table).rewind_rows(version, to, store.staging(table, epoch, world.token()))
 
 
 def _restored(store: RegionStore, step: CopiesLeave) -> Iterator[pa.Table]:

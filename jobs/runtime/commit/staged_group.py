@@ -48,7 +48,8 @@ class StagedGroup:
         states: by name of a state's table. The group was processed with these; a reset, which gives up the group,
             makes new ones.
         frozen, written: the state to write, and the files written, by name of a state's table.
-        progress_id: id of the row that commits late work of stages; None if the group's last id has the row.
+        progress_id: id of the row that commits late work of stages, above the last group's as a rewind's is; None if
+            the group's last id has the row. While a group is in work its ids are taken, so late work waits for its row.
         in_flight: files of the channels that the row names.
         stages, channels, spans, restarts, dropped_intervals: see `Manifest`.
     """

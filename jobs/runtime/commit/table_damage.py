@@ -13,9 +13,10 @@ from functools import partial
 from typing import Any
 
 from drainmark.jobs.errors import AccountingError, SplitBrain
+from drainmark.jobs.errors.environment import FilesLost
 from drainmark.jobs.frames.rows_by_id import row_counts
 from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.protocol.history import RegionHistory, manifest_of
+from drainmark.jobs.protocol.history import RegionHistory, manifest_of, target_before
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version, txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
@@ -392,12 +393,6 @@ def sinks_within(
     return found
 
 
-def target_below(history: RegionHistory, lost: Iterable[int]) -> int:
-    """Return the id to go back to so that lost ids are processed again: 0 if a rewind reaches no other id below."""
-    target = history.state_at_most(min(lost) - 1) or INITIAL_ID
-    return target if target >= max([*history.dropped.values(), *history.trimmed.values()], default=0) else INITIAL_ID
-
-
 def is_withdrawn(row: CheckpointRow, behind: Iterable[CheckpointRow]) -> bool:
     """Say whether a later rewind takes back all ids of a row."""
     first = first_brought(row)
@@ -414,6 +409,26 @@ def first_brought(row: CheckpointRow) -> int:
     files = [file for found in manifest.files.values() for file in found] if manifest is not None else []
     ids = [file.first_id for file in files if file.first_id is not None]
     return min([row.first_id, *ids])
+
+
+def lost_before_publishing(store: RegionStore, history: RegionHistory) -> FilesLost | None:
+    """Return an error if files of a group that is committed and not published are gone; None if all are here.
+
+    Nothing stands in for these files, but the inputs of the group: a rewind to before it gives them back.
+    """
+    behind = () if history.is_rewinding else history.unpublished
+    for row, manifest in ((row, manifest_of(row)) for row in behind):
+        for name, files in manifest.files.items() if manifest is not None else ():
+            try:
+                store.verify(name, files)
+            except FilesLost as error:
+                table = store.table(name)
+                if not table.exists() or (table.txn_version() or 0) >= txn_version(row.epoch, row.sequence_id):
+                    continue  # the table is gone, or has the group: that damage is found by its log
+                target = target_before(history, min(map(first_brought, behind)))
+                remedy = f"drainmark reset {store.region} --to {target}, which gives their inputs back"
+                return FilesLost(error.message, remedy=remedy, table=name, target=target)
+    return None
 
 
 def _lost(repair: Repair) -> SplitBrain:

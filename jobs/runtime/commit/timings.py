@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from drainmark.jobs import world
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.transitions import Event, State
 
@@ -27,10 +27,10 @@ class Durations:
     def moved(self, event: Event, after: State, history: RegionHistory) -> None:
         """Time a reset from beginning to end; a reset that does not end with RESET_DONE is not counted."""
         if after is State.RESETTING:
-            self._reset_began = self._reset_began or time.monotonic()
+            self._reset_began = self._reset_began or world.monotonic()
             return
         if event is Event.RESET_DONE and self._reset_began is not None:
-            seconds = round(time.monotonic() - self._reset_began, 4)
+            seconds = round(world.monotonic() - self._reset_began, 4)
             self.resets.append({"to": history.committed_id, "seconds": seconds})
         self._reset_began = None
 

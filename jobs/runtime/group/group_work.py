@@ -6,15 +6,15 @@ names these files, they are orphans that no reader sees.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from drainmark.jobs import world
 from drainmark.jobs.errors.environment import EnvironmentFailed
-from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.failpoints import FailPoint
 from drainmark.jobs.frames.arrow import arrow_of
 from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.graph.operator import Operator, StepResult
@@ -88,8 +88,8 @@ class GroupWork:
         Raises:
             DrainmarkError: with the operator or the file to blame; only orphan files are left.
         """
-        reach(FailPoint.PROCESS_BEFORE)
-        started = time.monotonic()
+        world.reach(FailPoint.PROCESS_BEFORE)
+        started = world.monotonic()
         materialiser = materialiser_of(self.outside, self.group, small=self.small)
         sources = [operator for operator in self.blueprint.region.operators if isinstance(operator, Source)]
         taking = GroupInput(
@@ -106,14 +106,14 @@ class GroupWork:
                 self._compute(materialiser)
                 self._outputs.await_rows()
                 self._quarantine.await_rows()
-                reach(FailPoint.DRAIN)
-                draining, self.is_draining = time.monotonic(), True
+                world.reach(FailPoint.DRAIN)
+                draining, self.is_draining = world.monotonic(), True
                 tables = self._outputs.tables()
                 tables.update(self._quarantine.staged())
                 sent = self._sending.wait() if self._sending else {}
                 require_accepted(self.blueprint.region, self.blueprint.tables, tables, self.group, self.outside)
             taking.check()
-            reach(FailPoint.PROCESS_STAGED)
+            world.reach(FailPoint.PROCESS_STAGED)
         except EnvironmentFailed:
             taking.check()  # the error of a link to a missing file does not name the input; this check does
             raise
@@ -122,7 +122,7 @@ class GroupWork:
             if self._feeding is not None:
                 self._feeding.release()
             taking.remove()
-        ended = time.monotonic()
+        ended = world.monotonic()
         return StagedGroup(
             group=self.group,
             rows_in=taking.rows_in,

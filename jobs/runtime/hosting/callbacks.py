@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, DrainTimeout, OperatorFailed, ResetTimeout
 from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.runtime.hosting.region_context import RegionContext
@@ -69,7 +69,7 @@ class Callbacks:
         Raises:
             ResetTimeout: another thread did not release it in time.
         """
-        with held(lock or self.handler.lock, max(0.0, until - time.monotonic())) as is_mine:
+        with held(lock or self.handler.lock, max(0.0, until - world.monotonic())) as is_mine:
             if not is_mine:
                 raise self.late(ResetTimeout, late, self.context.reset_timeout)
             yield

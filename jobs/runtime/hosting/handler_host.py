@@ -7,13 +7,13 @@ The protocol sets the order at each id: rows, `drain`, no more permits, then `ch
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import DrainTimeout, Interrupted, ResetTimeout
 from drainmark.jobs.errors.operator_code import CheckpointUnreadable, ResetWanted
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
@@ -212,12 +212,12 @@ class HandlerHost:
             ResetTimeout: a thread kept its permit, or the lock; or the handler's own reset did not end.
             CheckpointUnreadable: see `Checkpoint.read`.
         """
-        seconds, until = self.context.reset_timeout, time.monotonic() + self.context.reset_timeout
+        seconds, until = self.context.reset_timeout, world.monotonic() + self.context.reset_timeout
         if not self.context.gate.stop(seconds, for_reset=True):
             raise self._callbacks.late(ResetTimeout, "a permit was not given back", seconds)
         self._give_up(until)
         restored = in_background(lambda: self._restore_until(until, chunks), "handler-reset")
-        if wait([restored], max(0.0, until - time.monotonic()) + SOON_SECONDS).not_done:
+        if wait([restored], max(0.0, until - world.monotonic()) + SOON_SECONDS).not_done:
             raise self._callbacks.late(ResetTimeout, "reset() did not return", seconds)
         try:
             restored.result()
@@ -233,7 +233,7 @@ class HandlerHost:
         """Wait for a background checkpoint, which reads the fields that a reset changes; its result is dropped."""
         under_way, self._under_way = self._under_way, None
         self._drained.clear()
-        if under_way is not None and wait([under_way], max(0.0, until - time.monotonic())).not_done:
+        if under_way is not None and wait([under_way], max(0.0, until - world.monotonic())).not_done:
             raise self._callbacks.late(ResetTimeout, "a checkpoint did not end", self.context.reset_timeout)
 
     def _restore_until(self, until: float, chunks: Mapping[int, bytes]) -> None:

@@ -7,12 +7,12 @@ id yet: the region's scan finds it as a trigger like any other, and the group th
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, DrainTimeout, ResetTimeout
 from drainmark.jobs.errors.operator_code import PermitViolation, ResetWanted
 from drainmark.jobs.graph.annotations import TriggerKind
@@ -187,11 +187,11 @@ class StartHost:
     # --- resets ------------------------------------------------------------------------------------------------------
 
     def _reset(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
+        until = world.monotonic() + seconds
         if not self.context.gate.stop(seconds):
             raise self._callbacks.late(ResetTimeout, "a permit was not given back", seconds)
         restored = in_background(lambda: self._restore_until(until), "start-reset")
-        if wait([restored], max(0.0, until - time.monotonic()) + SOON_SECONDS).not_done:
+        if wait([restored], max(0.0, until - world.monotonic()) + SOON_SECONDS).not_done:
             raise self._callbacks.late(ResetTimeout, "reset() did not return", seconds)
         restored.result()
         self.context.gate.resume(after_reset=True)
@@ -266,7 +266,7 @@ class StartHost:
             if not self._may_cut():
                 if self.failure is not None:
                     return
-                time.sleep(SOON_SECONDS)
+                world.sleep(SOON_SECONDS)
 
     def _may_cut(self) -> bool:
         """Say whether rows and state fit together, as far as the ends of the thread's permits tell."""

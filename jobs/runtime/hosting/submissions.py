@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from drainmark.jobs import world
 from drainmark.jobs.errors.operator_code import PermitViolation
 from drainmark.jobs.runtime.hosting.callbacks import as_declared
 
@@ -47,7 +47,7 @@ class Submissions:
             if self._is_over:
                 raise PermitViolation("the run is over: nothing is taken any more", remedy="end the thread")
             if not self._count:
-                self._since = time.monotonic()
+                self._since = world.monotonic()
             self._sent.append(declared)
             self._count += rows.num_rows
             self._wake.notify_all()
@@ -77,7 +77,7 @@ class Submissions:
         """Wait until a cut is due; return False when the run is over."""
         with self._wake:
             while not self._is_over:
-                left = self._since + self.seconds - time.monotonic() if self._count else _IDLE_SECONDS
+                left = self._since + self.seconds - world.monotonic() if self._count else _IDLE_SECONDS
                 if self._is_asked or left <= 0 or self._count >= self.rows:
                     return True
                 self._wake.wait(left)

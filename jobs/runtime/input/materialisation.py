@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import functools
 import re
-import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.frames.arrow import arrow_of, frame_of
 from drainmark.jobs.frames.kept import kept
 from drainmark.jobs.frames.row_types import plain_types
@@ -109,7 +109,7 @@ def from_files(frame: DataFrame, place: Place) -> DataFrame:
         return frame.localCheckpoint(eager=True)  # reading a lost block fails, too
     names = frame.columns
     renamed = frame.toDF(*(f"c{place}" for place in range(len(names))))  # for odd names, and for a name used twice
-    files = write_files(renamed, place, f"{ONCE}/{uuid.uuid4().hex}")
+    files = write_files(renamed, place, f"{ONCE}/{world.token()}")
     require_here(place.stamp, str(place), files)
     if not files:
         return frame.sparkSession.createDataFrame([], frame.schema)

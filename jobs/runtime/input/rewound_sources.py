@@ -13,9 +13,8 @@ from drainmark.jobs.errors import SourceRewound
 from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.slices import Slice
 from drainmark.jobs.operators.sources.source import SlicedSource
-from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.history import RegionHistory, target_before
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
-from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.triggers import DIGESTS
 from drainmark.jobs.runtime.input.inbox import Assigned
 from drainmark.jobs.runtime.input.slices import slice_of
@@ -47,8 +46,8 @@ def require_in_force(
         wrong = _first_wrong(source, reads, history, to, outside)
         # What this group read in an earlier attempt is read again, without the rows that left.
         if wrong is not None or seen.before(source.name, first.trigger.order_index) > to:
-            before = history.state_at_most(history.committed_id if wrong is None else wrong - 1) or INITIAL_ID
-            raise _halting(source, member, to, before if before >= history.oldest_target(horizon) else INITIAL_ID)
+            before = target_before(history, history.committed_id + 1 if wrong is None else wrong, horizon)
+            raise _halting(source, member, to, before)
     seen.sources.add(source.name)
 
 

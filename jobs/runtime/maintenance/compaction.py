@@ -5,10 +5,10 @@ Nothing here changes the rows that a reader of a sink sees, and nothing reaches 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from drainmark.jobs import world
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.runtime.maintenance.history_trim import trimming
@@ -89,7 +89,7 @@ def maintain_tables(store: RegionStore, tables: Sequence[RegionTable], *, epoch:
         target = store.table(table.name)
         if table.role is not TableRole.UPSERT:
             version = target.txn_version()
-            staging = store.staging(table, epoch, uuid.uuid4().hex)
+            staging = store.staging(table, epoch, world.token())
             rewritten += version is not None and target.upkeep.compact(version, staging, horizon_id=horizon_id)
         target.upkeep.maintain()
     rewritten += store.checkpoint.compact()

@@ -5,10 +5,10 @@ It runs when all committed groups are visible. A failure here is retried later, 
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced, StoreRefused, StoreUnavailable
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
@@ -90,8 +90,8 @@ class Housekeeping:
 
     def _maintain(self) -> None:
         rewritten = maintain_region(self.owner, horizon=self._horizon)
-        if time.monotonic() >= self._collects_at:
-            self._collects_at = time.monotonic() + EVERY_SECONDS
+        if world.monotonic() >= self._collects_at:
+            self._collects_at = world.monotonic() + EVERY_SECONDS
             outside, history = self.owner.outside, self.owner.history
             self.report("collect", collect(outside, history, horizon=self._horizon))
         self.dispose()

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import NotRowWise, OperatorFailed
 from drainmark.jobs.formats.format import row_type
 from drainmark.jobs.formats.values.far_times import python_rows
@@ -145,7 +145,7 @@ def probe(
     group = Group(
         members=tuple(Assigned(sequence_id=id_, trigger=t) for id_, t in enumerate(triggers[:2], start=_FIRST)),
         epoch=0,
-        attempt=f"probe-{uuid.uuid4().hex}",
+        attempt=f"probe-{world.token()}",
     )
     sampled = _sampled(blueprint, outside, group)
     fed = {name for name, rows in (sampled or {}).items() if len(set(rows[SEQUENCE_ID].to_pylist())) > 1}

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import uuid
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
+from drainmark.jobs import world
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 
@@ -98,7 +98,7 @@ class ScanNote:
     """
 
     source: str
-    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    token: str = field(default_factory=world.token)
     is_large: bool = False
     is_first: bool = False
     at: str | None = None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
+from drainmark.jobs import world
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.runtime.scan.found import Found, ScanResult
 from drainmark.jobs.runtime.scan.index import ScanLimits, ScanMemory, ScanNote, Slices, recalled
@@ -97,7 +97,7 @@ class Scanner(Generic[E]):
         memory: ScanMemory,
         *,
         limits: ScanLimits | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = world.monotonic,
     ) -> None:
         self.listing = listing
         self.scan = scan

@@ -8,7 +8,6 @@ works after the board is closed finds its ends cut off, and its work does not co
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import Interrupted
 from drainmark.jobs.graph.annotations import Alignment
 from drainmark.jobs.protocol.history import RegionHistory
@@ -278,7 +278,7 @@ class Board:
             paths of staged batches that no stage, no row and no rewind needs any more.
         """
         with self._changed:
-            now = time.monotonic()
+            now = world.monotonic()
             for batch in (batch for batches in in_flight.values() for batch in batches):
                 self._files.update((file.path, batch.last_id) for file in batch.files)
             for group in moment.groups:

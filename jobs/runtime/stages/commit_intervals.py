@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+
+from drainmark.jobs import world
 
 
 @dataclass(slots=True)
@@ -20,7 +21,7 @@ class CommitIntervals:
 
     given: timedelta | None
     dropped: int = 0
-    committed_at: float = field(default_factory=time.monotonic)
+    committed_at: float = field(default_factory=world.monotonic)
     begun_at: float = 0.0
 
     @property
@@ -31,7 +32,7 @@ class CommitIntervals:
     def is_due(self) -> bool:
         """Is the interval over? An interval of 0 never is."""
         seconds = self._seconds
-        return seconds is None or 0 < seconds <= time.monotonic() - self.committed_at
+        return seconds is None or 0 < seconds <= world.monotonic() - self.committed_at
 
     def may_commit(self, *, is_final: bool, has_caught_up: Callable[[], bool]) -> bool:
         """May the region commit again? With an interval of 0 it does so once, at the end."""
@@ -44,7 +45,7 @@ class CommitIntervals:
 
     def begin(self) -> None:
         """Note that a commit begins."""
-        self.begun_at = time.monotonic()
+        self.begun_at = world.monotonic()
 
     def end(self, now: float, told: int) -> None:
         """Begin the next interval; those that ended while the commit was under way are dropped, and counted.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
+
+from drainmark.jobs import world
 
 
 class FinishedParts:
@@ -18,7 +19,7 @@ class FinishedParts:
     def __init__(self, intervals: Mapping[str, timedelta | None]) -> None:
         self._intervals = intervals
         self._counts: Counter[str] = Counter()
-        self._noted = dict.fromkeys(intervals, time.monotonic())
+        self._noted = dict.fromkeys(intervals, world.monotonic())
         self._since: dict[int, float] = {}  # last id of a group -> when the starts had done the group
 
     @property
@@ -36,15 +37,15 @@ class FinishedParts:
 
     def begun(self, last_id: int) -> None:
         """Note that the starts have done a group."""
-        self._since.setdefault(last_id, time.monotonic())
+        self._since.setdefault(last_id, world.monotonic())
 
     def is_older(self, seconds: float) -> bool:
         """Have the starts done one of the groups more than so many seconds ago?"""
-        return any(time.monotonic() - since > seconds for since in self._since.values())
+        return any(world.monotonic() - since > seconds for since in self._since.values())
 
     def due(self) -> set[str]:
         """Return the stages with an interval that is over, and those without an interval."""
-        now = time.monotonic()
+        now = world.monotonic()
         return {
             name
             for name, interval in self._intervals.items()

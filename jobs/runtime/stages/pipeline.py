@@ -6,14 +6,13 @@ states from the committed history. The channels' bounds limit the number of grou
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import StoreUnavailable
-from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.failpoints import FailPoint
 from drainmark.jobs.graph.annotations import Alignment, Checkpoints
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.protocol.stage_flow import channels_folder, channels_to_json, part_attempt
@@ -146,13 +145,13 @@ class StagePipeline:
     def give(self, pending: Sequence[Trigger]) -> None:
         """Assign ids to triggers, and give them to the stages of the starts as a group."""
         board = self._open_board()
-        reach(FailPoint.ASSIGN_BEFORE)
+        world.reach(FailPoint.ASSIGN_BEFORE)
         self.follow(told=False)
         if self.owner.state in (State.STARTED, State.DRAINING):
             self.owner.moved(Event.TRIGGERED)
         members = self._ids.assign(pending)
-        reach(FailPoint.ASSIGN_AFTER)
-        board.give(Group(members=members, epoch=self.owner.epoch, attempt=part_attempt(uuid.uuid4().hex)))
+        world.reach(FailPoint.ASSIGN_AFTER)
+        board.give(Group(members=members, epoch=self.owner.epoch, attempt=part_attempt(world.token())))
 
     def commit_if_due(self, *, is_final: bool) -> bool:
         """Begin to commit all work that can be committed; return whether there is any.
@@ -164,7 +163,7 @@ class StagePipeline:
         if moment is None:
             return False
         members = tuple(member for group in moment.groups for member in group.members)
-        attempt = moment.groups[0].attempt if moment.groups else uuid.uuid4().hex
+        attempt = moment.groups[0].attempt if moment.groups else world.token()
         group = Group(members=members, epoch=self.owner.epoch, attempt=attempt)
         staged = replace(joined(group, moment, self.states.every_id()), dropped_intervals=self.intervals.dropped)
         if not moment.groups:
@@ -180,7 +179,7 @@ class StagePipeline:
             staged=staged,
             finish=lambda staged: written(moment, staged, engine, tag),
             grace=self.grace,
-            deadline=time.monotonic() + self._time.seconds,
+            deadline=world.monotonic() + self._time.seconds,
             late=self._time.commit_too_late(staged.row_id),
             tag=tag,
         )
@@ -206,7 +205,7 @@ class StagePipeline:
             self._drop()
             raise
         self.under_way = None
-        self.intervals.end(time.monotonic(), told=done.staged.dropped_intervals)
+        self.intervals.end(world.monotonic(), told=done.staged.dropped_intervals)
         settle(self.board, done.moment, self.owner)
         self.states.hosted.completed()
         self.owner.moved(Event.CHECKPOINTED, told=self.board.is_idle)
@@ -228,7 +227,7 @@ class StagePipeline:
         region, store = self.blueprint.region, self.outside.store
         self.states.reset(self.owner.history)
         folder = channels_folder(region.name)
-        spool = Spool(store.staging(folder, self.owner.epoch, uuid.uuid4().hex), store.table(folder).files)
+        spool = Spool(store.staging(folder, self.owner.epoch, world.token()), store.table(folder).files)
         self.board = Board(
             region,
             epoch=self.owner.epoch,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import DrainTimeout, Retry
 from drainmark.jobs.errors.operator_code import ResetWanted
-from drainmark.jobs.failpoints import ChannelPoint, reach
+from drainmark.jobs.failpoints import ChannelPoint
 from drainmark.jobs.frames.row_order import in_key_order
 from drainmark.jobs.frames.row_types import arrow_schema
 from drainmark.jobs.frames.tags import ORDINAL
@@ -115,7 +115,7 @@ class StageWorker:
 
     def _attempt(self, task: Task) -> tuple[StagedGroup, dict[str, ChannelRows]]:
         is_start = task.taken is None
-        group = replace(task.group, attempt=part_attempt(uuid.uuid4().hex))  # gives each start an inbox of its own, too
+        group = replace(task.group, attempt=part_attempt(world.token()))  # gives each start an inbox of its own, too
         self.tag = f"drainmark-{group.attempt}"
         self._is_moving = False
         batches = task.taken.batches if task.taken is not None else {}
@@ -169,8 +169,8 @@ class StageWorker:
     def _received(self, batches: Mapping[str, Batch], materialiser: Materialiser) -> Mapping[str, DataFrame]:
         """Return the frames of batches: for a small group one partition in this process, else the rows in their place.
 
-        Rows are brought together by keys when they are read, in as many partitions as the reader's Spark has then; the
-        writer does not matter.
+        Rows are brought together by keys when they are read, in as many partitions as the reader's Spark has then. If
+        the writer did it, batches in flight would bind the next run to the number of partitions of this one.
         """
         import pyarrow as pa
 
@@ -194,9 +194,9 @@ class StageWorker:
         """Stage the rows of a group that is not small, so that they survive the loss of an executor."""
         spool = self.board.spool
         stem = f"{stream.replace('[', '.').replace(']', '')}-{group.first_id:019d}-{group.attempt}"
-        reach(ChannelPoint.SPOOL_BEFORE)
+        world.reach(ChannelPoint.SPOOL_BEFORE)
         found = spool.staging.write_frame(frame, stem)
-        reach(ChannelPoint.SPOOL_WRITTEN)
+        world.reach(ChannelPoint.SPOOL_WRITTEN)
         rows = FileRows(
             found,
             sum(file.rows for file in found),

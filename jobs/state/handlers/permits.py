@@ -8,12 +8,12 @@ order raises at once: the thread could wait for a permit while it holds the lock
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
+from drainmark.jobs import world
 from drainmark.jobs.errors.operator_code import PermitViolation
 from drainmark.jobs.state.handlers.locks import OperatorLock
 
@@ -82,7 +82,7 @@ class PermitGate:
         try:
             yield granted
         except BaseException:
-            self._torn[threading.get_ident()] = time.monotonic()  # before the permit is given back
+            self._torn[threading.get_ident()] = world.monotonic()  # before the permit is given back
             raise
         finally:
             self.release()
@@ -208,7 +208,7 @@ class PermitGate:
         Returns:
             Whether they were given back within so many seconds; the gate stays closed either way.
         """
-        until = time.monotonic() + seconds
+        until = world.monotonic() + seconds
         with self._changed:
             if self._is_over(life):
                 return False
@@ -216,7 +216,7 @@ class PermitGate:
             self.is_open = False
             others = threading.get_ident()
             while any(thread != others for thread in self._held):
-                left = until - time.monotonic()
+                left = until - world.monotonic()
                 if left <= 0:
                     return False
                 self._changed.wait(left)
@@ -265,7 +265,7 @@ class PermitGate:
 
     def is_torn(self, seconds: float) -> bool:
         """Say whether an error ended a thread's last permit within so many seconds: rows and state may not fit then."""
-        return any(time.monotonic() - moment < seconds for moment in list(self._torn.values()))
+        return any(world.monotonic() - moment < seconds for moment in list(self._torn.values()))
 
     @property
     def held(self) -> int:

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.errors.operator_code import CheckpointUnreadable
-from drainmark.jobs.failpoints import StorePoint, reach
+from drainmark.jobs.failpoints import StorePoint
 from drainmark.jobs.state.handlers.checkpoint import HEADER, CheckpointReader, CheckpointWriter, Header
 from drainmark.jobs.state.handlers.data_store import DataStoreEntry
 from drainmark.jobs.state.handlers.encoding import RESTORE
@@ -81,7 +82,7 @@ class StoredCheckpoints:
             return
         head.begun = {each.sequence_id: sorted(each.changed) for each in checkpoints}
         self._put_head()
-        reach(StorePoint.CHUNKS_BEFORE)
+        world.reach(StorePoint.CHUNKS_BEFORE)
         pairs: dict[bytes, bytes] = {}
         before = head.last
         for each in checkpoints:
@@ -90,9 +91,9 @@ class StoredCheckpoints:
             pairs.update({_next(before): b"%d" % number, _previous(number): b"%d" % before} if before else {})
             before = number
         self.entry.put_all(pairs)
-        reach(StorePoint.CHUNKS_WRITTEN)
+        world.reach(StorePoint.CHUNKS_WRITTEN)
         self.entry.put_all({_key(each.sequence_id, HEADER): each.finish().to_bytes() for each in checkpoints})
-        reach(StorePoint.CHUNKS_AFTER)
+        world.reach(StorePoint.CHUNKS_AFTER)
         head.oldest, head.last, head.begun = head.oldest or checkpoints[0].sequence_id, before, {}
         self._put_head()
 
@@ -197,7 +198,7 @@ class StoredCheckpoints:
         if numbers:
             self._current.leaving = numbers
             self._put_head()
-            reach(StorePoint.RETIRE_BEFORE)
+            world.reach(StorePoint.RETIRE_BEFORE)
             self._finish_leaving()
             self._put_head()
 

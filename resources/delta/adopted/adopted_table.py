@@ -21,7 +21,7 @@ from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY, Terms
 from drainmark.resources.delta.adopted.spark_commits import FIND_LOST_REPLIES, SparkCommit, session_settings
 from drainmark.resources.delta.adopted.spark_writer import SparkWriter
 from drainmark.resources.delta.adopted.table_rows import selected
-from drainmark.resources.delta.commits import Act, Faults, Published
+from drainmark.resources.delta.commits import Act, Published
 from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema, require_unique, rows_to_restore
 from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
 from drainmark.resources.storage.folder import Folder, LocalFolder, folder_at
@@ -44,15 +44,12 @@ class AdoptedTable:
         root: folder of the table; a path is one on this machine.
         region: the region that commits.
         engine: gives the session, at the first commit.
-        faults: as for `ManagedTable`.
     """
 
-    def __init__(
-        self, root: Path | Folder, region: str, engine: Callable[[], Engine], *, faults: Faults | None = None
-    ) -> None:
+    def __init__(self, root: Path | Folder, region: str, engine: Callable[[], Engine]) -> None:
         self.folder = folder_at(root)
         self.region = region
-        self._writer = SparkWriter(self.folder, region, engine, faults)
+        self._writer = SparkWriter(self.folder, region, engine)
 
     # --- reading ---------------------------------------------------------------------------------------------------
 

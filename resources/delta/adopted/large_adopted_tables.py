@@ -15,7 +15,7 @@ from drainmark.jobs.state.keyed_rows import RowsPerKey
 from drainmark.jobs.tasks.parquet_files import frame_of_files
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable, merge_clauses, restore_clauses
 from drainmark.resources.delta.adopted.spark_commits import SparkCommit, no_rows
-from drainmark.resources.delta.commits import Act, Faults, Published
+from drainmark.resources.delta.commits import Act, Published
 from drainmark.resources.delta.large_tables import frames_to_restore
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.merge import KEEP_COLUMN
@@ -32,10 +32,8 @@ class LargeAdoptedTable(AdoptedTable):
         columns: columns of the history that are visible in the table.
     """
 
-    def __init__(
-        self, root: Folder, region: str, engine: Callable[[], Engine], columns: Sequence[str], *, faults: Faults | None
-    ) -> None:
-        super().__init__(root, region, engine, faults=faults)
+    def __init__(self, root: Folder, region: str, engine: Callable[[], Engine], columns: Sequence[str]) -> None:
+        super().__init__(root, region, engine)
         self._columns = columns
 
     def merge_files(

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import re
 import threading
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import SplitBrain, TableRefused
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commits import Act, Faults, Published
+from drainmark.resources.delta.commits import Act, Published
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class SparkCommit:
     folder: Folder
     region: str
     version: int
-    attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
+    attempt: str = field(default_factory=world.token)
 
     @property
     def tag(self) -> str:
@@ -68,7 +68,7 @@ class SparkCommit:
         if is_here and not source.num_rows:
             self.append(no_rows(self.session, self.folder))
             return
-        view = f"drainmark_{uuid.uuid4().hex}"
+        view = f"drainmark_{world.token()}"
         same = " AND ".join(f"target.{quoted_name(key)} <=> source.{quoted_name(key)}" for key in keys)
         frame = frame_of(self.session, source) if is_here else source
         frame.createOrReplaceTempView(view)
@@ -88,9 +88,7 @@ class SparkCommit:
             self.append(no_rows(self.session, self.folder))
 
 
-def commit(
-    spark: SparkCommit, *, verb: str, prepare: Callable[[Any, SparkCommit], Act], faults: Faults | None
-) -> Published:
+def commit(spark: SparkCommit, *, verb: str, prepare: Callable[[Any, SparkCommit], Act]) -> Published:
     """Commit, and retry until the log has the commit; do nothing if the table's version is at or above that of `spark`.
 
     Args:
@@ -111,7 +109,7 @@ def commit(
             return None
         return attempt.noted(prepare(opened, spark))
 
-    return commits.commit(spark.folder, verb=verb, prepare=checked, landed=attempt.landed, faults=faults, writer=None)
+    return commits.commit(spark.folder, verb=verb, prepare=checked, landed=attempt.landed, writer=None)
 
 
 def no_rows(session: SparkSession, folder: Folder) -> DataFrame:

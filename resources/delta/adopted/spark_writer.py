@@ -15,7 +15,7 @@ from drainmark.resources.delta.adopted import spark_commits
 from drainmark.resources.delta.adopted.spark_commits import SparkCommit
 from drainmark.resources.delta.adopted.writer_lock import WriterProcess, writing
 from drainmark.resources.delta.adopted.written_files import require_written
-from drainmark.resources.delta.commits import Act, Faults, Published
+from drainmark.resources.delta.commits import Act, Published
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
@@ -31,14 +31,12 @@ class SparkWriter:
         folder: of the table.
         region: the region that commits.
         engine: gives the session, at the first commit.
-        faults: as for `ManagedTable`.
     """
 
-    def __init__(self, folder: Folder, region: str, engine: Callable[[], Engine], faults: Faults | None) -> None:
+    def __init__(self, folder: Folder, region: str, engine: Callable[[], Engine]) -> None:
         self.folder = folder
         self._region = region
         self._engine = engine
-        self._faults = faults
 
     @property
     def session(self) -> SparkSession:
@@ -86,7 +84,7 @@ class SparkWriter:
         else:
             spark = SparkCommit(session=self.session, folder=self.folder, region=self._region, version=version)
             with self.alone(spark.session):
-                done = spark_commits.commit(spark, verb=verb, prepare=prepare, faults=self._faults)
+                done = spark_commits.commit(spark, verb=verb, prepare=prepare)
         require_written(self.folder, self._region, version, done.delta_version, staged)
         return done
 

@@ -11,13 +11,13 @@ import errno
 import json
 import os
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import WriterBusy
 
 LOCK_FILE = "_drainmark/writer.lock"
@@ -50,7 +50,7 @@ def writing(table: Path, writer: WriterProcess, *, patience_seconds: float = PAT
     path = table / LOCK_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
-        _acquire(file, path, writer, time.monotonic() + patience_seconds)
+        _acquire(file, path, writer, world.monotonic() + patience_seconds)
         yield
         # Skipped if the block raised, since the JVM may still write; and while another client of the JVM has the lock.
         if _lock(file, exclusive=True):
@@ -68,9 +68,9 @@ def _acquire(file: IO[str], path: Path, writer: WriterProcess, deadline: float) 
             _await_end_of(_record(file), writer, path)
             _write(file, mine)
             continue
-        if time.monotonic() > deadline:
+        if world.monotonic() > deadline:
             raise _busy(_record(file), path)
-        time.sleep(_POLL_SECONDS)
+        world.sleep(_POLL_SECONDS)
 
 
 def _is_mine(record: dict[str, Any], writer: WriterProcess) -> bool:
@@ -83,10 +83,10 @@ def _await_end_of(before: dict[str, Any], writer: WriterProcess, path: Path) -> 
         return
     if not before["master"].startswith("sc://"):
         if not _is_alive(before):
-            time.sleep(_JVM_ENDS_SECONDS)
+            world.sleep(_JVM_ENDS_SECONDS)
         return
     if writer.master.startswith("sc://") and _address(writer.master) == _address(before["master"]):
-        time.sleep(_JVM_ENDS_SECONDS)  # the server was started again: its earlier JVM has given up the port
+        world.sleep(_JVM_ENDS_SECONDS)  # the server was started again: its earlier JVM has given up the port
         return
     if _answers(before["master"]):
         msg = f"a client of {before['master']} died while it wrote to {path.parents[1]}; the server may still be at it"

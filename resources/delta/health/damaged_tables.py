@@ -6,16 +6,16 @@ has, since later groups may still have to be published. Its commitInfo marks it,
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.repairs import TableDamage, TableRepair
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import REPAIR, LogCommit, SoleWriter, commits_back
-from drainmark.resources.delta.commits import Act, Faults, Published
+from drainmark.resources.delta.commits import Act, Published
 from drainmark.resources.delta.health.visible_rows import VisibleRows
 from drainmark.resources.delta.merge import arrow_schema, of_ids
 from drainmark.resources.delta.staging import Staging, verify
@@ -139,7 +139,6 @@ def put_right(
     version: int | None,
     rows: VisibleRows | None,
     staging: Staging,
-    faults: Faults | None,
     writer: SoleWriter,
 ) -> Published:
     """Carry out the repair of a table in one commit.
@@ -153,7 +152,7 @@ def put_right(
         SplitBrain: others committed since it was planned.
         AccountingError: a file that the table must show is gone.
     """
-    mark = uuid.uuid4().hex
+    mark = world.token()
     txn = version if version is not None else repair.txn_version or 0
 
     def prepare(table: Any) -> Act | None:
@@ -178,7 +177,7 @@ def put_right(
     def landed(table: Any) -> bool:
         return _has_mark(folder, region, repair.version + 1, int(table.version()), mark)
 
-    done = commits.commit(folder, verb=_verb(version), prepare=prepare, landed=landed, faults=faults, writer=None)
+    done = commits.commit(folder, verb=_verb(version), prepare=prepare, landed=landed, writer=None)
     writer.through = max(writer.through, repair.version + 1)
     return done
 

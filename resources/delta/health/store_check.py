@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import uuid
 from pathlib import Path
 from typing import Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, StoreRefused
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
@@ -23,7 +23,7 @@ def shortcomings(folder: Folder) -> list[str]:
     """
     import pyarrow as pa
 
-    name = uuid.uuid4().hex
+    name = world.token()
     path = f"{_PROBES}/{name}"
     found = []
     try:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import urllib.parse
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from drainmark.jobs import world
+from drainmark.jobs.world import Seam
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import COMMIT_ENTRY, LOG, LOG_ENTRY, SoleWriter, lines_of
-from drainmark.resources.delta.commits import Act, Faults
+from drainmark.resources.delta.commits import Act
 from drainmark.resources.storage.folder import PART, Folder
 
 KEPT_SECONDS = 86_400
@@ -35,24 +36,24 @@ FORMER = {_RETENTION: "interval 1 days"}
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
-def maintain(folder: Folder, region: str, *, faults: Faults | None, writer: SoleWriter | None) -> None:
+def maintain(folder: Folder, region: str, *, writer: SoleWriter | None) -> None:
     """Write a checkpoint of Delta's log and delete log files older than a day or `LOG_VERSIONS` versions.
 
     It first records the files removed since the last checkpoint: after a crash they may be recorded twice, never lost.
     """
-    _renew_retention(folder, region, faults, writer)
+    _renew_retention(folder, region, writer)
     table = commits.open_table(folder)
     _remember(folder, int(table.version()))
-    table.create_checkpoint()
-    table.cleanup_metadata()
+    world.across(Seam.DELTA_UPKEEP, table.create_checkpoint, folder)
+    world.across(Seam.DELTA_UPKEEP, table.cleanup_metadata, folder)
     oldest = table.version() - LOG_VERSIONS
     entries = ((name, LOG_ENTRY.match(name)) for name in folder.names(LOG) if oldest > 0)
     folder.remove([f"{LOG}/{name}" for name, found in entries if found and int(name[:20]) < oldest])
-    over = time.time() - KEPT_SECONDS
+    over = world.now() - KEPT_SECONDS
     folder.remove([f"{REMOVED}/{name}" for name, modified in folder.modified(REMOVED).items() if modified < over])
 
 
-def _renew_retention(folder: Folder, region: str, faults: Faults | None, writer: SoleWriter | None) -> None:
+def _renew_retention(folder: Folder, region: str, writer: SoleWriter | None) -> None:
     """Give a table of an earlier release the current retention, under the version that it has; once in its life."""
     wanted = commits.CONFIGURATION[_RETENTION]
 
@@ -72,7 +73,6 @@ def _renew_retention(folder: Folder, region: str, faults: Faults | None, writer:
             verb="compact",
             prepare=prepare,
             landed=lambda table: not is_former(table),
-            faults=faults,
             writer=writer,
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
-from drainmark.resources.delta.commits import Faults
 from drainmark.resources.delta.merge import arrow_schema
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.delta.table_files import TableFiles
@@ -19,14 +18,12 @@ class Upkeep:
     Args:
         folder: of the table.
         region: the region that commits.
-        faults: as for `ManagedTable`.
         writer: as for `ManagedTable`; None if others may commit.
     """
 
-    def __init__(self, folder: Folder, region: str, *, faults: Faults | None, writer: SoleWriter | None) -> None:
+    def __init__(self, folder: Folder, region: str, *, writer: SoleWriter | None) -> None:
         self._folder = folder
         self._region = region
-        self._faults = faults
         self._writer = writer
         self._files = TableFiles(folder)
 
@@ -59,7 +56,6 @@ class Upkeep:
             version,
             replaced=[file for run in runs for file in run],
             rewritten=rewritten,
-            faults=self._faults,
             writer=self._writer,
         )
 
@@ -78,10 +74,9 @@ class Upkeep:
             version,
             replaced=leaving,
             rewritten=(),
-            faults=self._faults,
             writer=self._writer,
         )
 
     def maintain(self) -> None:
         """Write a checkpoint of Delta's log and delete old log files, as a separate step; see `log_retention`."""
-        log_retention.maintain(self._folder, self._region, faults=self._faults, writer=self._writer)
+        log_retention.maintain(self._folder, self._region, writer=self._writer)

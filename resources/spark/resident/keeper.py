@@ -2,7 +2,7 @@
 
 It starts the server, restarts it with back-off when it dies or no longer answers, and stops it when all of its owners
 are dead and its clients have left, or when no client was connected for `idle_seconds`. On Linux the server dies with
-the keeper; elsewhere the next keeper ends it.
+the keeper; elsewhere the next keeper ends it. It is no child of Dagster's code server, which may be reloaded meanwhile.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.protocol.digest import digest_of, history_from
-from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.history import RegionHistory, target_before
 from drainmark.jobs.protocol.id_runs import Ids, StateRows
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
@@ -195,6 +195,14 @@ def test_a_digest_of_a_newer_version_is_passed_over() -> None:
     assert history_from(text.replace('"version": 1', '"version": 99'), Listed([])) is None
     newer = text.replace(f'"format": {PLAIN_FORMAT}', f'"format": {FORMAT_VERSION + 1}')
     assert history_from(newer, Listed([])) is None
+
+
+def test_how_far_a_rewind_goes_is_known_from_a_digest_too() -> None:
+    rows = [claim(1, 1, rewind_horizon=1), *group(1, [1]), *group(2, [2]), *group(3, [3]), claim(4, 2)]
+    found = history_from(digest_of(RegionHistory.from_rows(rows)), Listed(rows))
+    assert found is not None
+    assert [target_before(found, number) for number in (2, 3, 4)] == [0, 2, 3]
+    assert target_before(found, 2, 9) == 1
 
 
 def test_refused_files_are_found_before_and_after_the_digest() -> None:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import InputMissing
-from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.failpoints import FailPoint
 from drainmark.jobs.operators.sources.pushed.push_buffer import lines_of, segment_name, segment_number
 from drainmark.jobs.tasks.places import BucketPlace
 
@@ -54,9 +55,9 @@ class BucketBuffer:
         while content:
             number += 1
             try:
-                reach(FailPoint.SEAL_BEFORE)
+                world.reach(FailPoint.SEAL_BEFORE)
                 self.objects.write(segment_name(number), pa.py_buffer(content))
-                reach(FailPoint.SEAL_AFTER)
+                world.reach(FailPoint.SEAL_AFTER)
                 break
             except FileExistsError:
                 if self.read(number) == content:  # ours: the reply was lost
@@ -133,9 +134,9 @@ class BucketBuffer:
         last = min(upto, newest - 1)
         doomed = [number for number in sorted(times) if number <= last and now - times[number] > YOUNG_SECONDS]
         if doomed:
-            reach(FailPoint.PURGE_BEFORE)
+            world.reach(FailPoint.PURGE_BEFORE)
             self.objects.remove([segment_name(number) for number in doomed])
-            reach(FailPoint.PURGE_AFTER)
+            world.reach(FailPoint.PURGE_AFTER)
 
     def _newest(self) -> int:
         """Return the number of the newest segment that this process knows of.

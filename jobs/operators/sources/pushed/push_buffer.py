@@ -25,8 +25,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import InputMissing
-from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.failpoints import FailPoint
 from drainmark.jobs.tasks.places import sync_folder
 
 _OPEN, _SEALED, _END = "open-", "segment-", ".jsonl"
@@ -133,11 +134,11 @@ class PushBuffer:
             return
         with self._locked():
             self._next()  # makes the open segment, which keeps the next number if no other is left
-            reach(FailPoint.PURGE_BEFORE)
+            world.reach(FailPoint.PURGE_BEFORE)
             for path in doomed:
                 path.unlink(missing_ok=True)
             sync_folder(self.folder)
-            reach(FailPoint.PURGE_AFTER)
+            world.reach(FailPoint.PURGE_AFTER)
 
     # --- segments with a state --------------------------------------------------------------------------------------
 
@@ -166,10 +167,10 @@ class PushBuffer:
             _write(self._state(number), state)  # has no effect until its segment is there
             whole = self.folder / f"{_WHOLE}{number:012d}"
             _write(whole, lines)
-            reach(FailPoint.SEAL_BEFORE)
+            world.reach(FailPoint.SEAL_BEFORE)
             whole.rename(self.segment(number))
             sync_folder(self.folder)
-            reach(FailPoint.SEAL_AFTER)
+            world.reach(FailPoint.SEAL_AFTER)
             self._next()
             for path in self.folder.glob(f"{_STATE}*"):
                 if int(path.name.removeprefix(_STATE)) < number:
@@ -242,10 +243,10 @@ class PushBuffer:
             if not size or not (_is_old(path, self.seconds) or _is_full(file, self.rows)):
                 return
             os.fsync(file.fileno())
-        reach(FailPoint.SEAL_BEFORE)
+        world.reach(FailPoint.SEAL_BEFORE)
         path.rename(self.segment(number))
         sync_folder(self.folder)
-        reach(FailPoint.SEAL_AFTER)
+        world.reach(FailPoint.SEAL_AFTER)
         self._begin(number + 1)
 
 

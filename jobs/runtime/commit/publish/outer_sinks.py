@@ -228,11 +228,16 @@ class _Content:
         found = {file.path: file for file in (kept.files.live() if kept.exists() else ())}
         for row in self.history.unpublished:
             manifest = manifest_of(row)
-            named = list(manifest.files.get(self._name, ())) if manifest is not None else []
+            named = [*filter(self._has_states, manifest.files.get(self._name, ()))] if manifest is not None else []
             if row.kind is RowKind.REWIND:
                 named += [file for part in Rewind.from_row(row).restored_to(self._name) for file in part.files]
             found.update({file.path: file for file in named})
         return sorted(found.values(), key=lambda file: (file.first_id or 0, file.path))
+
+    def _has_states(self, file: StagedFile) -> bool:
+        """Say whether a file may have rows of states in force; that of a withdrawn group may be gone."""
+        number = self.history.states.ids.at_least(file.first_id or INITIAL_ID)
+        return number is not None and (file.last_id is None or number <= file.last_id)
 
     def _counts(self) -> Mapping[int, int]:
         files = self.store.table(self._name).files

@@ -7,11 +7,11 @@ version beside its rows, and is brought up like a visible table: from its histor
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from drainmark.jobs import world
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
@@ -74,7 +74,7 @@ def _publish(store: RegionStore, table: RegionTable, manifest: Manifest, version
     files, replaced = manifest.files[table.name], manifest.replaced
     if replaced is None or not replaced.files.get(table.name):
         return store.open(table).publish(version, files).delta_version
-    staging = store.staging(table, epoch, uuid.uuid4().hex)
+    staging = store.staging(table, epoch, world.token())
     return store.table(table.name).replace(version, files, replaced.ids, staging).delta_version
 
 
@@ -86,7 +86,7 @@ def _show(store: RegionStore, table: RegionTable, manifest: Manifest, row: Check
     if table.role is TableRole.UPSERT:
         return merge_history(store, table, version, files, epoch)
     if table.role is TableRole.OVERWRITE:
-        staging, newest = store.staging(table, epoch, uuid.uuid4().hex), newest_of(history, files)
+        staging, newest = store.staging(table, epoch, world.token()), newest_of(history, files)
         source = store.table(table.history or "")
         return store.overwritten(table.name).overwrite(version, source, newest, staging).delta_version
     return _copy(store, table, manifest, row, epoch)

@@ -9,13 +9,14 @@ A lag ends after `max_lag`, at the end of the run, with a rewind (which starts f
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from drainmark.jobs import world
 from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
@@ -43,6 +44,9 @@ _WORK_PER_SECOND = 4.0
 _BYTES_PER_SECOND = 50 * 2**20
 """Assumed speed of rewriting a table until this owner has rewritten it once."""
 
+_LONGEST_PAUSE_SECONDS = 3600.0
+"""The longest time between two runs that are made only to bring up a table."""
+
 
 @dataclass(slots=True)
 class _Pace:
@@ -61,9 +65,16 @@ class _Pace:
 
 @dataclass(slots=True, kw_only=True)
 class VisibleTables:
-    """The visible tables of one owner's region."""
+    """The visible tables of one owner's region.
+
+    Attributes:
+        small_bytes: a table of at most so many bytes is brought up with every group.
+        work_per_second: a larger one rests for so many times the seconds that bringing it up took the last time.
+    """
 
     ledger: Ledger
+    small_bytes: int = field(default_factory=lambda: SMALL_BYTES)
+    work_per_second: float = field(default_factory=lambda: _WORK_PER_SECOND)
     _paces: dict[str, _Pace] = field(default_factory=dict)
 
     def may_wait(self, table: RegionTable, row: CheckpointRow, manifest: Manifest) -> bool:
@@ -77,10 +88,10 @@ class VisibleTables:
         if not _can_wait(table) or row.kind is not RowKind.STATE:
             return False
         pace = self._pace_of(table)
-        if pace is None or pace.size <= SMALL_BYTES:
+        if pace is None or pace.size <= self.small_bytes:
             return False
         most = float(table.options.get("max_lag", MAX_LAG_SECONDS))
-        return time.monotonic() - pace.ended < min(most, _WORK_PER_SECOND * pace.seconds)
+        return world.monotonic() - pace.ended < min(most, self.work_per_second * pace.seconds)
 
     def wait(self, table: RegionTable, row: CheckpointRow) -> None:
         """Note that a table lags behind the group of a row."""
@@ -107,12 +118,12 @@ class VisibleTables:
 
     def timed(self, table: RegionTable, show: Callable[[], int]) -> int:
         """Bring up a table with `show`, which returns Delta's version; note the duration, and return the version."""
-        began, version = time.monotonic(), show()
-        seconds = time.monotonic() - began
+        began, version = world.monotonic(), show()
+        seconds = world.monotonic() - began
         self.ledger.lags.pop(table.name, None)
         if _can_wait(table):
             size = self._bytes_of(table) if seconds > _QUICK_SECONDS else 0
-            self._paces[table.name] = _Pace(size, seconds, time.monotonic())
+            self._paces[table.name] = _Pace(size, seconds, world.monotonic())
         return version
 
     def _pace_of(self, table: RegionTable) -> _Pace | None:
@@ -123,7 +134,7 @@ class VisibleTables:
         """
         if table.name not in self._paces and table.name not in self.ledger.lags:
             size = self._bytes_of(table)
-            self._paces[table.name] = _Pace(size, size / _BYTES_PER_SECOND, time.monotonic())
+            self._paces[table.name] = _Pace(size, size / _BYTES_PER_SECOND, world.monotonic())
         return self._paces.get(table.name)
 
     def _bytes_of(self, table: RegionTable) -> int:
@@ -151,6 +162,19 @@ class VisibleTables:
             show = partial(self.bring_up, table, version, history.committed_id)
             ledger.versions[table.name] = self.timed(table, show)
         return len(lagging)
+
+
+def may_bring_up(history: RegionHistory) -> bool:
+    """Say whether a run may try again to bring up tables; the pause doubles each time, from a minute to an hour.
+
+    Nothing counts these tries: the last claim is compared with the state that was there before the first of them.
+    """
+    claim, state = history.last_claim, history.states.get(history.committed_id)
+    if claim is None:
+        return False
+    tried = (claim.recorded_at - state.recorded_at).total_seconds() if state is not None else 0.0
+    pause = min(max(tried, MAX_LAG_SECONDS), _LONGEST_PAUSE_SECONDS)
+    return world.now() - claim.recorded_at.timestamp() > pause
 
 
 def _can_wait(table: RegionTable) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import AccountingError
-from drainmark.jobs.failpoints import ChannelPoint, reach
+from drainmark.jobs.failpoints import ChannelPoint
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
@@ -105,7 +105,7 @@ class ChannelRows(ABC):
         """
         with self._staging:
             if self._files is None:
-                reach(ChannelPoint.SPOOL_BEFORE)
+                world.reach(ChannelPoint.SPOOL_BEFORE)
                 files = self._write(spool.staging, stem)
                 found = sum(file.rows for file in files)
                 ids = [each for file in files for each in (file.first_id, file.last_id) if each is not None]
@@ -115,7 +115,7 @@ class ChannelRows(ABC):
                         f" of {self.count} rows of {first_id}..{last_id}"
                     )
                 self._files = files
-                reach(ChannelPoint.SPOOL_WRITTEN)
+                world.reach(ChannelPoint.SPOOL_WRITTEN)
             return self._files
 
     @abstractmethod
@@ -192,4 +192,4 @@ def spooled(rows: ChannelRows, spool: Spool, last_id: int) -> ChannelRows:
 
 def stem_of(stream: str, first_id: int) -> str:
     """Return the beginning of a batch's file names; a stage that does a group again gets another one."""
-    return f"{stream.replace('[', '.').replace(']', '')}-{first_id:019d}-{uuid.uuid4().hex[:8]}"
+    return f"{stream.replace('[', '.').replace(']', '')}-{first_id:019d}-{world.token()[:8]}"

@@ -18,9 +18,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
-from drainmark.jobs.failpoints import ChannelPoint, reach
+from drainmark.jobs.failpoints import ChannelPoint
 from drainmark.jobs.regions.stages import StagePlan
 from drainmark.jobs.runtime.stages.channels.batches import Batch, StagePart
 from drainmark.jobs.runtime.stages.channels.channel import ChannelEnd, ChannelReader, ChannelWriter
@@ -132,7 +133,7 @@ class StageEnds:
             for plan in self.plan.outputs:
                 batch = Batch(first_id=first, last_id=last, rows=outputs[plan.stream])
                 kept[plan.name] = channels[plan.name].prepared(batch)
-            reach(ChannelPoint.HAND_OVER_BEFORE)
+            world.reach(ChannelPoint.HAND_OVER_BEFORE)
             with self.exchange.changed:
                 if not self._wait(lambda: all(channels[name].has_room(kept[name].bytes) for name in kept), wait):
                     raise ChannelFull(
@@ -145,7 +146,7 @@ class StageEnds:
                 batch.rows.release()
         for rows in outputs.values():
             rows.release()
-        reach(ChannelPoint.HAND_OVER_AFTER)
+        world.reach(ChannelPoint.HAND_OVER_AFTER)
 
     # --- inside; the condition is held -------------------------------------------------------------------------------
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import Interrupted
 
 POLL_SECONDS = 0.05
@@ -38,11 +38,11 @@ def wait_until(changed: threading.Condition, is_so: Callable[[], bool], wait: Wa
     Raises:
         Interrupted: the wait was cancelled; this costs no attempt.
     """
-    until = None if wait.seconds is None else time.monotonic() + wait.seconds
+    until = None if wait.seconds is None else world.monotonic() + wait.seconds
     while not is_so():
         if wait.is_cancelled is not None and wait.is_cancelled():
             raise Interrupted("the wait at a channel was given up", remedy="start it again: no attempt was counted")
-        left = None if until is None else until - time.monotonic()
+        left = None if until is None else until - world.monotonic()
         if left is not None and left <= 0:
             return False
         polled = POLL_SECONDS if wait.is_cancelled is not None else None
