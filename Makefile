@@ -18,7 +18,7 @@ ARGS ?=
 WORKERS ?= 3
 FAST := $(addprefix tests/unit/,protocol regions channels counting state runtime)
 
-.PHONY: help setup demo chaos dev test test-fast test-recovery test-cluster test-postgres test-kafka test-s3 check bench bench-flink-setup bench-streamz-setup bench-limit-setup bench-report docs screenshots clean requirements
+.PHONY: help setup demo chaos dev test test-fast test-recovery test-cluster test-postgres test-kafka test-s3 check bench bench-flink-setup bench-streamz-setup bench-limit-setup bench-report docs screenshots simulate clean requirements
 
 help: ## this list
 	@echo "make TARGET"; echo
@@ -50,6 +50,9 @@ demo: $(STAMP) ## LogWatch is killed and recovers before your eyes; INPUT=/var/l
 
 chaos: $(STAMP) ## the demo killed at random ten times, then compared; ARGS="--kills 3 --seed 7"
 	@$(BIN)/drainmark demo --chaos $(ARGS)
+
+simulate: $(STAMP) ## the protocol without Spark, by seeds; ARGS="--seconds 600 --seed 7", "--mutants", "--script FILE"
+	@cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m simulation $(ARGS)
 
 dev: $(STAMP) ## open Dagster's UI on the applications that come with Drainmark
 	@DRAINMARK_APPLICATIONS='["bank_alerts", "enron_ds", "enron_fs", "log_watch", "lois", "vwap", "word_count"]' $(BIN)/drainmark dev

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from by_hand import HandFed
+from simulation.scene import Scene
+from simulation.setup import Setup
 
 from drainmark.jobs.errors import RegistryLost
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
@@ -67,6 +69,21 @@ def test_tables_of_an_older_backup_are_not_taken_for_the_newest(fed: HandFed, tm
     fed.add("b")
     fed.drain()
     assert [value for _, value in fed.values()] == ["a1", "b1"]
+
+
+def test_a_run_without_new_input_says_that_older_tables_were_restored(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Setup(sinks=()), seed=0)
+    [region] = scene.regions
+    scene.put(region, ["a1"])
+    scene.fresh(region).loop(1).run()
+    shutil.copytree(scene.home / "checkpoints", tmp_path / "backup")
+    scene.put(region, ["b1"])
+    scene.fresh(region).loop(1).run()
+    shutil.rmtree(scene.home / "checkpoints")
+    shutil.copytree(tmp_path / "backup", scene.home / "checkpoints")
+    with pytest.raises(RegistryLost, match="older than the registry"):
+        scene.fresh(region).loop(1).run()
+    scene.close()
 
 
 def test_a_lost_input_gives_way_to_the_file_that_came_in_its_place(fed: HandFed) -> None:

@@ -1,0 +1,268 @@
+"""The world of one history: a project, a home, and folders of input below one folder; processes that work there."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from drainmark.jobs.failpoints import FailPoint
+from drainmark.jobs.runtime.scan.folder import identity_of, uri_of
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.settings import Settings
+from simulation import operator, verbs
+from simulation.regions import KEYED, NoSpark, SimRegion, code_of, key_of
+from simulation.script import SLOW, Step
+from simulation.setup import Setup, setup_of
+
+__all__ = ["Scene", "Setup", "outcomes", "phases", "setup_of"]
+
+outcomes: Counter[tuple[str, str]] = Counter()
+"""How often each verb ended how, "ok" or the name of an error, in all histories of this process."""
+
+_HEAD = '"""The application of a simulation."""\n\nimport drainmark as dm\n'
+_REGION = """
+
+@dm.consistent(trigger="operator-driven", rewind_horizon={horizon}, checkpoints="{checkpoints}")
+@dm.source(
+    dm.DirectoryScan(
+        path="inbox/r{n}", format="text", settle=0, on_change="{on_change}", on_missing="{on_missing}"
+    )
+)
+def r{n}(scanned):
+    return scanned
+
+
+dm.sink(r{n}, dm.DeltaAppend("kept{n}"))
+"""
+
+
+@dataclass(slots=True)
+class Scene:
+    """The world of one history.
+
+    Attributes:
+        base: the folder of everything.
+        contents: the values of each version of each file, by uri and `regions.key_of` its identity.
+        versions: the versions of each file that was ever written, by uri: keys of identities, the newest last.
+        deleted: the uris of files that are gone.
+        damaged: the regions to whose tables others wrote since the last rest.
+        dropped: the folders of tables that others deleted, with files that only a rewind needs.
+        damaged_then: those that were damaged when the home was copied.
+        returned: what came back from an older copy since the last rest: "home", "tables" or nothing.
+        kill_others: lets all processes but that of the caller die.
+    """
+
+    base: Path
+    setup: Setup
+    seed: int
+    contents: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    versions: dict[str, list[str]] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
+    damaged: set[str] = field(default_factory=set)
+    dropped: set[Path] = field(default_factory=set)
+    damaged_then: set[str] = field(default_factory=set)
+    returned: str = ""
+    kill_others: Callable[[], None] = field(default=lambda: None, kw_only=True)
+    _application: Opened = field(init=False)
+    _settings: Settings = field(init=False)
+    _places: dict[str, Workplace] = field(default_factory=dict)
+    _written: int = 0
+
+    def __post_init__(self) -> None:
+        setup = self.setup
+        facts = {"horizon": setup.horizon, "on_change": setup.on_change, "on_missing": setup.on_missing,
+                 "checkpoints": "blocking" if setup.blocking else "non-blocking"}  # fmt: skip
+        regions = "".join(_REGION.format(n=n, **facts) for n in range(setup.regions))
+        (self.base / "sim.py").write_text(_HEAD + regions)
+        (self.base / "drainmark.toml").write_text('applications = ["sim.py"]\n')
+        self._settings = Settings(
+            home=self.home,
+            project_root=self.base,
+            applications=("sim.py",),
+            databases={"shop": "sqlite:///{home}/shop.db"},
+            lease_seconds=setup.lease_seconds,
+        )
+        self._application = open_application(str(self.base / "sim.py"))
+        for region in self.regions:
+            self.inbox(region).mkdir(parents=True)
+
+    @property
+    def regions(self) -> Sequence[str]:
+        return tuple(f"sim/r{n}" for n in range(self.setup.regions))
+
+    @property
+    def home(self) -> Path:
+        return self.base / "home"
+
+    def inbox(self, region: str) -> Path:
+        return self.base / "inbox" / region.partition("/")[2]
+
+    # --- processes --------------------------------------------------------------------------------------------------
+
+    def work(self, step: Step) -> Callable[[], None]:
+        """Return the work of a step, in the process of its actor; a process that dies is followed by a new one."""
+
+        def carry_out() -> None:
+            draw = Random(f"{self.seed}/{step.id}")
+            if draw.random() < 0.2:
+                self.leave(step.actor)
+            act = verbs.Act(scene=self, fed=self._region(step.region, self._place(step.actor)), draw=draw)
+            try:
+                ended = operator.attended(act, step.verb)
+            except BaseException:
+                self.leave(step.actor)
+                raise
+            outcomes[step.verb, ended] += 1
+
+        return carry_out
+
+    def leave(self, actor: str) -> None:
+        """End the process of an actor."""
+        place = self._places.pop(actor, None)
+        if place is not None and place.has_registry:
+            place.registry.close()
+
+    def fresh(self, region: str) -> SimRegion:
+        """Return a region in a new process, which ends with the scene, or with the next call."""
+        self.leave("fresh")
+        return self._region(region, self._place("fresh"))
+
+    def come_to_rest(self) -> None:
+        """Let the operator work on every region until it is drained, published, and handed over without a fault.
+
+        Raises:
+            Finding: it does not come to rest by what its remedies say.
+        """
+        for region in self.regions:
+            fed = self.fresh(region)
+            operator.bring_to_rest(verbs.Act(scene=self, fed=fed, draw=Random(f"{self.seed}/rest")))
+        self.leave("fresh")
+        self.damaged.clear()
+        self.returned = ""
+
+    def close(self) -> None:
+        for actor in list(self._places):
+            self.leave(actor)
+
+    def _place(self, actor: str) -> Workplace:
+        if actor not in self._places:
+            self._places[actor] = Workplace(self._settings)
+            self._places[actor].use_engine(NoSpark())
+        return self._places[actor]
+
+    def _region(self, region: str, place: Workplace) -> SimRegion:
+        fed = SimRegion(
+            place,
+            self.inbox(region),
+            region=region,
+            number=self.regions.index(region),
+            sinks=self.setup.sinks,
+            is_keyed=self.setup.drops or bool({*KEYED} & {*self.setup.sinks}),
+            has_bad=self.setup.quarantine,
+            horizon=self.setup.horizon,
+            images=self.setup.images,
+            lag=self.setup.lag,
+            contents=self.contents,
+            application=self._application,
+        )
+        fed.code = code_of(fed.tables, 1)
+        return fed
+
+    # --- input ------------------------------------------------------------------------------------------------------
+
+    def put(self, region: str, values: Sequence[str], name: str | None = None) -> Path:
+        """Write a file of values, or another version of one, whole; a version is never written twice."""
+        self._written += 1
+        path = self.inbox(region) / (name or f"f{self._written:03d}")
+        aside = self.base / f"aside{self._written}"
+        aside.write_text("".join(f"{value}\n" for value in values))
+        modified = int(self.setup.epoch) - 1_000_000 + self._written  # no scan takes it for a file of the future
+        os.utime(aside, (modified, modified))
+        aside.rename(path)
+        uri, key = uri_of(str(path)), key_of(identity_of(path.stat()))
+        self.contents[uri, key] = tuple(values)
+        self.versions.setdefault(uri, []).append(key)
+        self.deleted.discard(uri)
+        return path
+
+    def delete(self, path: Path) -> None:
+        """Delete a file."""
+        path.unlink(missing_ok=True)
+        self.deleted.add(uri_of(str(path)))
+
+
+# --- the plan of a seed ---------------------------------------------------------------------------------------------
+
+_WORK: Mapping[str, Mapping[str, int]] = {
+    "A": {"run": 1},
+    "B": {"run": 1},
+    "Z": {"run": 1},
+    "W": {"write": 4, "replace": 1, "delete": 1},
+    "O": {
+        "run": 3, "rewind": 4, "reset": 1, "skip": 1, "halt": 1, "resume": 2, "publish": 1, "gc": 2, "gc_plan": 1,
+        "maintain": 2, "repair": 2, "backfill": 1, "change_code": 1, "look": 1,
+    },
+}  # fmt: skip
+"""How often each actor does what: by actor, the weight of each verb."""
+
+_WEIGHTS = {"A": 5, "B": 3, "Z": 2, "W": 4, "O": 7}
+
+
+def phases(seed: int, setup: Setup) -> tuple[tuple[Step, ...], ...]:
+    """Return the plan of a seed: some phases of some steps each."""
+    draw = Random(f"{seed}/plan")
+    return _duel(draw, setup) if setup.stall else _crowd(draw, setup)
+
+
+_SLOW_WORK = (*[("write", "run")] * 5, ("rewind", "run"))
+_MEANWHILE = (("rewind",), ("rewind", "run"), ("rewind", "rewind"), ("run", "rewind"), ("run",))
+_AFTER_OTHERS = (("append", "rewind"), ("erase", "rewind"), ("drop", "rewind"), ("append", "repair"))
+
+
+def _duel(draw: Random, setup: Setup) -> tuple[tuple[Step, ...], ...]:
+    """Return a plan in which an owner stands still at a place of its work, and the operator takes over meanwhile."""
+    meanwhile = draw.choice(_AFTER_OTHERS if setup.strangers else _MEANWHILE)
+    slow = _SLOW_WORK[-1] if setup.stall == FailPoint.REWIND_TABLE_BEFORE else draw.choice(_SLOW_WORK)
+    deeds = (("W", "write"), *((SLOW, verb) for verb in slow), *(("O", verb) for verb in ("late", *meanwhile)))
+    steps = [Step(id=number, actor=actor, verb=verb, region="sim/r0") for number, (actor, verb) in enumerate(deeds, 1)]
+    return (tuple(steps[:1]), tuple(steps[1:]))
+
+
+def _crowd(draw: Random, setup: Setup) -> tuple[tuple[Step, ...], ...]:
+    weights, work = dict(_WEIGHTS), {actor: dict(verbs) for actor, verbs in _WORK.items()}
+    if setup.again:
+        work["O"]["again"] = 4
+    if setup.strangers:
+        weights["S"], work["S"] = 2, {"append": 2, "erase": 2, "optimize": 2, "drop": 1}
+    if setup.restores:
+        weights["D"], work["D"] = 3, {"copy": 4, "restore": 3, "lose": 1}
+    if setup.homes:
+        weights["D"] = 3
+        work["D"] = {**work.get("D", {}), "copy_home": 4, "restore_home": 1, "restore_tables": 1}
+    if setup.quarantine:
+        work["O"]["redrive"] = 4
+    if setup.drops:
+        work["O"] |= {"drop_state": 3, "lack_state": 3}
+    number = 0
+    found: list[tuple[Step, ...]] = []
+    for _ in range(draw.choice((1, 1, 2, 2, 3))):
+        steps = []
+        for _ in range(draw.randint(4, 9)):
+            number += 1
+            actor = "W" if number <= setup.regions else draw.choices([*weights], [*weights.values()])[0]
+            verb = "write" if number <= setup.regions else draw.choices([*work[actor]], [*work[actor].values()])[0]
+            region = number - 1 if number <= setup.regions else draw.randrange(setup.regions)
+            steps.append(Step(id=number, actor=actor, verb=verb, region=f"sim/r{region}"))
+        found.append(tuple(steps))
+    return (*found, *_older_home(draw, number)) if setup.homes else tuple(found)
+
+
+def _older_home(draw: Random, number: int) -> Iterator[tuple[Step, ...]]:
+    """Yield phases after which an older home comes back, from a copy that lacks what was committed in between."""
+    back = draw.choice(("restore_home", "restore_tables"))
+    for deeds in ((("D", "copy_home"),), (("W", "write"), ("A", "run")), (("D", back),)):
+        yield tuple(Step(id=(number := number + 1), actor=actor, verb=verb, region="sim/r0") for actor, verb in deeds)

@@ -1,0 +1,139 @@
+"""What histories differ in from the beginning: regions, sinks, policies, clocks, and how often something fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from drainmark.jobs.failpoints import FailPoint
+from drainmark.jobs.world import Seam
+from simulation.faults import Fault
+
+EPOCHS = (1_700_000_000.0, 2_000_000_000.0)
+"""The times at which a history may begin: long before and long after today."""
+
+_SINKS = (("upsert",), ("latest",), ("rows",), ("files",), ("newest",), ("upsert", "files"), ("latest", "newest"),
+          ("rows", "files"), ("upsert", "latest"), ())  # fmt: skip
+_SINKS_WITHOUT = ((), ("rows",), ("files",), ("newest",), ("upsert",))
+_OFTEN = {"switch": (0.05, 0.2, 0.5), "sample": (0.01, 0.03)}
+_SELDOM = ("crash_before", "crash_after", "lost_reply", "error", "pause", "doubled", "stale", "clock_jump",
+           "full_disk")  # fmt: skip
+
+_DUELS = 0.5
+_HOT = ("", "", *map(str, (Seam.REGISTRY_WRITE, Seam.DELTA_OPEN, Seam.DELTA_COMMIT, Seam.SINK_FILE)))
+"""The seams where a process that stands still or dies leaves most behind."""
+
+STALLS: Mapping[str, int] = {
+    FailPoint.CHECKPOINT_BEFORE: 1,
+    FailPoint.CHECKPOINT_AFTER: 2,
+    FailPoint.PUBLISH_BEFORE: 2,
+    FailPoint.PUBLISH_AFTER: 1,
+    FailPoint.RESUME_BEFORE: 2,
+    FailPoint.NOTE_BEFORE: 1,
+    FailPoint.REWIND_TABLE_BEFORE: 1,
+    f"{Seam.SINK_FILE} _rename": 8,
+    Seam.SINK_DATABASE: 1,
+}
+"""Where an owner of a duel stands still, and how often: a point, a kind of seam, or its calls of one function."""
+
+_BEFORE_DAMAGE = (FailPoint.CHECKPOINT_AFTER, FailPoint.PUBLISH_BEFORE)
+_SINKS_AT = {f"{Seam.SINK_FILE} _rename": ("files",), Seam.SINK_DATABASE: ("latest", "rows")}
+"""The sinks that a place belongs to; all others pass through the other places."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """The setup of a history, of plain values.
+
+    Attributes:
+        regions: their number.
+        sinks: the kinds of sinks of each region, besides its append table; see `regions.SINKS`.
+        horizon: number of ids that a rewind may go back.
+        images, lag: see `SimRegion`.
+        blocking: the flow waits for checkpoints.
+        lease_seconds: a lease that is not renewed for so long is free; almost 0 lets two owners work at once.
+        on_change, on_missing: policies of the sources.
+        again: files are also processed in place of themselves, which only tables without state allow.
+        restores: an older copy of the registry comes back at times.
+        homes: an older copy of the whole home, or of its Delta tables only, comes back at times.
+        quarantine: some rows and some files cannot be read.
+        drops: code comes without the keyed state, or lets it begin anew; sinks that show it are not there then.
+        strangers: other programs write to the tables at times.
+        epoch: the time at the beginning, seconds since 1970.
+        rates: probability of each kind of fault at a seam.
+        hot: a kind of seam at which pauses, crashes, errors and lost replies are 10 times as frequent; "" for none.
+        stall: where an owner of a duel stands still while others work; "" if this is no duel. See `scene.phases`.
+    """
+
+    regions: int = 1
+    sinks: tuple[str, ...] = ("upsert", "files")
+    horizon: int = 6
+    images: int = 3
+    lag: float = 0.0
+    blocking: bool = False
+    lease_seconds: float = 15.0
+    on_change: str = "ignore"
+    on_missing: str = "skip"
+    again: bool = False
+    restores: bool = False
+    homes: bool = False
+    quarantine: bool = False
+    drops: bool = False
+    strangers: bool = False
+    epoch: float = EPOCHS[0]
+    rates: Mapping[str, float] = field(default_factory=dict)
+    hot: str = ""
+    stall: str = ""
+
+
+def setup_of(seed: int) -> Setup:
+    """Return the setup of a seed."""
+    draw = Random(f"{seed}/setup")
+    return _duel(draw) if draw.random() < _DUELS else _crowd(draw)
+
+
+def _duel(draw: Random) -> Setup:
+    """Return a setup in which little happens, but that one owner stands still at one place."""
+    strangers = draw.random() < 0.35
+    stall = draw.choice(_BEFORE_DAMAGE) if strangers else draw.choices([*STALLS], [*STALLS.values()])[0]
+    return Setup(
+        sinks=(draw.choice(_SINKS_AT.get(stall, ("upsert", "latest", "rows", "files", "newest"))),),
+        horizon=draw.choice((6, 50)),
+        images=draw.choice((0, 1, 3)),
+        blocking=draw.random() < 0.5,
+        lease_seconds=1e-6,
+        strangers=strangers,
+        epoch=draw.choice(EPOCHS),
+        rates={Fault.SWITCH: 0.02, Fault.SAMPLE: 0.01, Fault.ERROR: 0.002, Fault.LOST_REPLY: 0.002},
+        hot=str(draw.choice(("", Seam.DELTA_COMMIT))),
+        stall=str(stall),
+    )
+
+
+def _crowd(draw: Random) -> Setup:
+    again = draw.random() < 0.25
+    drops = not again and draw.random() < 0.2
+    return Setup(
+        regions=draw.choice((1, 1, 1, 1, 2, 3)),
+        sinks=draw.choice(((), ("rows",)) if again else _SINKS_WITHOUT if drops else _SINKS),
+        horizon=draw.choice((3, 6, 50)),
+        images=draw.choice((0, 1, 3)),
+        lag=draw.choice((0.0, 50.0)),
+        blocking=draw.random() < 0.3,
+        lease_seconds=draw.choice((1e-6, 1e-6, 15.0)),
+        on_change=draw.choice(("ignore", "ignore", "reprocess", "halt")),
+        on_missing=draw.choice(("skip", "skip", "halt")),
+        again=again,
+        restores=draw.random() < 0.3,
+        strangers=draw.random() < 0.25,
+        homes=draw.random() < 0.2,
+        quarantine=draw.random() < 0.3,
+        drops=drops,
+        epoch=draw.choice(EPOCHS),
+        rates={
+            **{kind: draw.choice(rates) for kind, rates in _OFTEN.items()},
+            **{kind: draw.choice((0.0, 0.003, 0.012)) for kind in _SELDOM},
+        },
+        hot=draw.choice(_HOT),
+    )
