@@ -31,12 +31,6 @@ APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
 REGION = "two_regions/orders"
 SINKS = ("two_customers", "two_item_changes")
 FILES = 8
-POINTS = [
-    "compact.after_commit",
-    *(pytest.param(point, marks=pytest.mark.slow)
-      for point in ("note.before_commit", "note.after_commit", "compact.before_commit")),
-]  # fmt: skip
-"""Before and after each commit; the point before a commit is the same as the point after the previous commit."""
 
 
 def write_orders(folder: Path, number: int) -> Path:
@@ -133,9 +127,8 @@ def test_every_rewind_down_to_the_edge_is_right_and_none_goes_behind_it(
 
 
 @pytest.mark.seed("H29", "H7")
-@pytest.mark.parametrize("point", POINTS)
 def test_a_crash_while_changes_are_dropped_loses_none(
-    workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch, point: str
+    workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def crash(name: str, action: str) -> None:
         raise KeyboardInterrupt
@@ -144,7 +137,7 @@ def test_a_crash_while_changes_are_dropped_loses_none(
     with owning(region_owner(workplace, REGION)) as owner:
         edge = owner.history.committed_id - 2
         monkeypatch.setattr(failpoints, "_act", crash)
-        failpoints.arm(f"{point}:raise")
+        failpoints.arm("compact.after_commit:raise")
         with pytest.raises(KeyboardInterrupt):
             drop_changes(owner, edge)
         assert failpoints.unreached() == ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +12,6 @@ import pytest
 from by_hand import Shown
 from damages import DAMAGES
 
-from drainmark.jobs import failpoints
 from drainmark.jobs.errors import AccountingError, ReplaceRefused
 from drainmark.jobs.runtime.commit import commit_point
 from drainmark.jobs.runtime.commit.replacement import stage_replaced
@@ -36,7 +34,6 @@ def fed(tmp_path: Path) -> Iterator[Shown]:
     place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, databases=databases))
     scene = Shown(place, tmp_path / "inbox", sinks=("rows",))
     yield scene
-    failpoints.arm("")
     place.registry.close()
 
 
@@ -144,38 +141,6 @@ def test_rows_that_the_history_was_trimmed_of_are_taken_from_the_database(
     check(fed)
 
 
-@pytest.mark.seed("H3", "H10")
-@pytest.mark.parametrize(
-    ("verb", "table", "when"),
-    [
-        pytest.param(verb, table, when, marks=() if (table, when) == (2, "before") else pytest.mark.slow)
-        for verb in ("publish", "rewind_table") for table in (1, 2, 3) for when in ("before", "after")
-    ],
-)  # fmt: skip
-def test_a_crash_between_the_tables_is_finished_by_the_next_owner(
-    fed: Shown, monkeypatch: pytest.MonkeyPatch, verb: str, table: int, when: str
-) -> None:
-    def crash(name: str, action: str) -> None:
-        raise KeyboardInterrupt
-
-    add(fed, a="a1 a2", b="b1")
-    fed.drain(2)
-    again(fed, "a")
-    if verb == "rewind_table":
-        fed.drain()
-    with monkeypatch.context() as patch:
-        patch.setattr(failpoints, "_act", crash)
-        failpoints.arm(f"{verb}.{when}_commit:raise:{table}")
-        with pytest.raises(KeyboardInterrupt):
-            fed.drain() if verb == "publish" else _owned_rewind(fed, 2)
-    failpoints.arm("")
-    with fed.owning():
-        pass
-    back, new = [(1, "a1"), (1, "a2"), (2, "b1")], [(2, "b1"), (3, "a1"), (3, "a2")]
-    assert database(fed) == (new if verb == "publish" else back)
-    check(fed)
-
-
 class Halved(Shown):
     """A region whose sink has each group in two files: the first has the rows up to the middle of the group."""
 
@@ -207,11 +172,6 @@ def test_rows_of_an_id_that_is_trimmed_in_part_are_all_taken_from_the_database(f
     assert database(halved) == [(1, "a1"), (2, "b1"), (2, "b2"), (3, "c1")]
 
 
-def _owned_rewind(fed: Shown, to: int) -> None:
-    with fed.owning() as owner:
-        owner.rewind(to, 10_000)
-
-
 def test_a_row_that_must_be_unique_may_come_again_with_its_file(fed: Shown) -> None:
     """The old rows are out of the way when the new rows are checked."""
     add(fed, a="a1")
@@ -237,33 +197,3 @@ def test_sinks_that_cannot_bear_it_say_why(fed: Shown, sink: str, why: str) -> N
     assert why in refused.value.message
     assert refused.value.operator == sink
     assert f"drainmark reset {fed.region} --to 1" in (refused.value.remedy or "")
-
-
-@pytest.mark.parametrize(
-    ("seed", "rounds"), [(0, 3), *(pytest.param(seed, 6, marks=pytest.mark.slow) for seed in range(20))]
-)
-def test_any_sequence_of_runs_replacements_rewinds_and_trims_agrees_with_the_append_table(
-    fed: Shown, seed: int, rounds: int
-) -> None:
-    chance = random.Random(seed)
-    for _ in range(rounds):
-        names = {f"f{chance.randrange(5)}" for _ in range(2)}
-        add(fed, **{name: " ".join(f"{name}-{chance.randrange(99)}" for _ in range(chance.randrange(4)))
-                    for name in sorted(names)})  # fmt: skip
-        fed.drain(chance.randrange(1, 4))
-        verb = chance.choice(["again", "rewind", "trim", "again"])
-        history = fed.history()
-        if verb == "again":
-            again(fed, chance.choice(["*", chance.choice(sorted(fed.inbox.iterdir())).name]))
-        elif verb == "rewind":
-            oldest = history.oldest_target(10_000)
-            rewind(fed, chance.choice([number for number in history.states if number >= oldest] or [0]))
-        else:
-            with fed.owning() as owner:
-                drop_changes(owner, max(0, owner.history.committed_id - 2))
-        assert database(fed) == fed.values()
-    fed.drain(2)
-    edge = max(fed.history().trimmed.values(), default=0)
-    assert database(fed) == fed.values()
-    for at in [number for number in fed.history().states if number >= edge]:
-        assert as_of(fed, "rows", at) == as_of(fed, "kept", at), at

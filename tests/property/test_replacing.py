@@ -1,4 +1,4 @@
-"""Reprocessed files: their rows are only at the new id, in all append tables, whatever the grouping, kill or rewind.
+"""Reprocessed files: their rows are only at the new id, in all append tables, whatever the grouping or rewind.
 
 The oracle is a list of committed files in force, (id, file, its values then), and of the ids that withdrew others.
 """
@@ -6,8 +6,7 @@ The oracle is a list of committed files in force, (id, file, its values then), a
 from __future__ import annotations
 
 import itertools
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ import pyarrow as pa
 import pytest
 from by_hand import HandFed
 
-from drainmark.jobs import failpoints
-from drainmark.jobs.errors import CommitOutcomeUnknown, ReplaceRefused, RewindRefused
-from drainmark.jobs.failpoints import FailPoint, InjectedFailure
+from drainmark.jobs.errors import ReplaceRefused, RewindRefused
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
@@ -38,7 +35,6 @@ def fed(tmp_path: Path) -> Iterator[HandFed]:
     place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
     scene = HandFed(place, tmp_path / "inbox", names=("kept", "copied"))
     yield scene
-    failpoints.arm("")
     place.registry.close()
 
 
@@ -223,82 +219,6 @@ def test_the_registry_is_rebuilt_with_what_replaces(fed: HandFed) -> None:
 
 # --- crashes ------------------------------------------------------------------------------------------------------
 
-POINTS = (FailPoint.CHECKPOINT_BEFORE, FailPoint.CHECKPOINT_AFTER, FailPoint.PUBLISH_BEFORE, FailPoint.PUBLISH_AFTER,
-          FailPoint.RESUME_BEFORE, FailPoint.RESUME_AFTER, FailPoint.NOTE_BEFORE)  # fmt: skip
-SAMPLE = ((FailPoint.CHECKPOINT_BEFORE, 1), (FailPoint.CHECKPOINT_AFTER, 1), (FailPoint.PUBLISH_BEFORE, 2))
-"""In the default run: before the commit, after it but before any publish, and with one of two tables published."""
-
-
-@pytest.mark.parametrize(
-    ("point", "passing"),
-    [
-        pytest.param(point, passing, marks=() if (point, passing) in SAMPLE else pytest.mark.slow)
-        for point in POINTS for passing in (1, 2)
-    ],
-)  # fmt: skip
-@pytest.mark.seed("H3", "H10")
-def test_a_crash_anywhere_in_the_commit_is_rolled_forward_or_forgotten(
-    fed: HandFed, point: FailPoint, passing: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before the checkpoint commit, nothing has happened; after it, all will happen: the tables never hold both."""
-    contents: dict[int, list[str]] = {}
-    for name in "abc":
-        fed.write(name, [f"{name}1", f"{name}2"])
-    fed.add("a", "b", "c")
-    fed.drain(3)
-    seen(fed, contents)
-    again(fed, "[ac]")
-
-    with _dying(monkeypatch):
-        failpoints.arm(f"{point}:raise:{passing}")
-        _attempt(fed)
-    failpoints.arm("")
-    fed.drain(2)
-
-    seen(fed, contents)
-    check(fed, contents)
-    assert [value for _, value in fed.values()] == ["b1", "b2", "a1", "a2", "c1", "c2"]
-
-
-def _attempt(fed: HandFed) -> None:
-    """Process one group; an injected failure is the end of the process."""
-    try:
-        with fed.owning():
-            fed.process(2)
-    except InjectedFailure:
-        fed.workplace.registry.region_info(fed.region)
-
-
-class _dying:
-    """A context in which an error after a commit ends the process, as SIGKILL would, and is not a lost reply."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.monkeypatch = monkeypatch
-
-    def __enter__(self) -> None:
-        from drainmark.resources.delta import commits
-
-        def reply(act: Callable[[], None], answered: Callable[[], None]) -> None:
-            act()
-            answered()
-
-        self.monkeypatch.setattr(commits, "_reply", reply)
-
-    def __exit__(self, *error: object) -> None:
-        self.monkeypatch.undo()
-
-
-def test_a_lost_reply_of_the_publish_is_found_in_the_table(fed: HandFed) -> None:
-    fed.write("a", ["a1"])
-    fed.add("a")
-    fed.drain()
-    again(fed)
-    failpoints.arm(f"{FailPoint.PUBLISH_AFTER}:lost_reply")
-    fed.drain()
-    assert fed.values() == [(2, "a1")]
-    assert CommitOutcomeUnknown.id
-
-
 # --- rewinds ------------------------------------------------------------------------------------------------------
 
 
@@ -366,74 +286,3 @@ def test_a_rewind_behind_a_skip_takes_it_back_and_one_after_it_keeps_it(fed: Han
     numbers = [row.sequence_id for row in fed.workplace.store(fed.region).checkpoint.rows()
                if row.kind in (RowKind.STATE, RowKind.SKIP, RowKind.REWIND)]  # fmt: skip
     assert len(numbers) == len(set(numbers))
-
-
-def test_a_rewind_that_dies_between_two_tables_is_finished_by_the_next_owner(
-    fed: HandFed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fed.write("a", ["a1"])
-    fed.add("a")
-    fed.drain()
-    again(fed)
-    fed.drain()
-    with _dying(monkeypatch):
-        failpoints.arm(f"{FailPoint.REWIND_TABLE_AFTER}:raise:1")
-        with pytest.raises(InjectedFailure):
-            rewind(fed, 1)
-    failpoints.arm("")
-    with fed.owning():
-        pass
-    assert fed.values() == fed.values("copied") == [(1, "a1")]
-
-
-@pytest.mark.parametrize(
-    ("seed", "rounds"), [(0, 3), *(pytest.param(seed, 6, marks=pytest.mark.slow) for seed in range(30))]
-)
-def test_any_sequence_of_runs_replacements_skips_rewinds_and_compactions(fed: HandFed, seed: int, rounds: int) -> None:
-    """At every id in force, it is as if each file had been processed only at its newest id."""
-    chance = random.Random(seed)
-    contents: dict[int, list[str]] = {}
-    steps = {
-        "write": lambda: _write(fed, chance),
-        "again": lambda: again(fed, chance.choice(["*", chance.choice(sorted(fed.inbox.iterdir())).name])),
-        "rewind": lambda: rewind(
-            fed, chance.choice([0, *(n for n, row in fed.history().states.items() if row.kind is RowKind.STATE)])
-        ),
-        "skip": lambda: _skip(fed, chance),
-        "compact": lambda: _compact(fed),
-        "crash": lambda: fed.crash_after(min(1, fed.workplace.registry.pending_count(fed.region))),
-    }
-    _write(fed, chance)
-    for _ in range(rounds):
-        fed.drain(chance.randrange(1, 5))
-        seen(fed, contents)
-        for verb in chance.choices([*steps, "write", "again"], k=2):
-            steps[verb]()
-            seen(fed, contents)
-    fed.drain(chance.randrange(1, 5))
-    seen(fed, contents)
-    check(fed, contents)
-
-
-def _write(fed: HandFed, chance: random.Random) -> None:
-    for _ in range(2):
-        name = f"f{chance.randrange(5)}"
-        fed.write(name, [f"{name}-{chance.randrange(1000)}" for _ in range(chance.randrange(4))])
-        fed.add(name)
-
-
-def _skip(fed: HandFed, chance: random.Random) -> None:
-    """Write another file and skip it, or skip another pending one."""
-    _write(fed, chance)
-    waiting = {trigger.uri for trigger in fed.workplace.registry.triggers.pending(fed.region, 99)}
-    if waiting:
-        interventions.skip(fed.workplace, fed.region, chance.choice(sorted(waiting)), "not wanted")
-
-
-def _compact(fed: HandFed) -> None:
-    store = fed.workplace.store(fed.region)
-    with fed.owning() as owner:
-        for table in fed.tables:
-            managed = store.table(table.name)
-            staging = store.staging(table.name, owner.epoch, "compacting")
-            managed.upkeep.compact(managed.txn_version() or 0, staging, files_at_least=2)

@@ -81,22 +81,6 @@ class Scene:
             self.settings = {**self.settings, "registry_url": postgres.new_database(self.settings["registry_url"])}
         self.reopen()
 
-    def back_up_registry(self) -> Callable[[], None]:
-        """Copy the registry; return a function that replaces the later registry with this copy."""
-        self.place.registry.close()
-        url = self.settings.get("registry_url")
-        copy = postgres.copy_database(url) if url else (self.home / "registry.db").read_bytes()
-
-        def restore() -> None:
-            self.lose_registry()
-            if isinstance(copy, bytes):
-                (self.home / "registry.db").write_bytes(copy)
-            else:
-                self.settings = {**self.settings, "registry_url": copy}
-                self.reopen()
-
-        return restore
-
     def copied_to(self, folder: Path) -> Scene:
         """Return the same scene, on the same input, with a copy of its home below a folder."""
         self.place.registry.close()

@@ -119,19 +119,6 @@ def test_skip_passes_the_poison(halted: tuple[Scene, Path]) -> None:
 
 
 @pytest.mark.recovery
-@pytest.mark.parametrize("point", ["checkpoint.after_commit:kill", "note.before_commit:kill"])
-def test_a_skip_that_is_cut_short_stands(midway: Midway, point: str) -> None:
-    """After the commit of the skip, the file is never processed, even if the registry does not know of the skip."""
-    scene = midway("two_regions")
-    scene.run_killed(["skip", str(scene.files[3])], failpoints=point)
-    scene.run_well(["run"])
-    scene.assert_sinks([path for number, path in enumerate(scene.files) if number != 3])
-    uris = [row.trigger_uri for row in scene.history.states.values()]
-    assert sorted(map(str, uris)) == sorted(map(str, scene.files)), "each file once, the skipped one too"
-    scene.assert_nothing_left()
-
-
-@pytest.mark.recovery
 def test_a_mended_file_is_taken_and_the_old_one_is_superseded(build: MakeScene) -> None:
     scene = build(fragile)
     poisoned(scene)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from graphs import SECOND_REGION
 from scene import Scene
 
 from drainmark.orchestration import doctor
@@ -37,24 +36,6 @@ def assert_repairs(scene: Scene) -> None:
     repaired = doctor.repair(scene.place, applications=[scene.app], inputs=scene.inputs)
     assert scene.region in {entry["region"] for entry in repaired}
     assert facts(scene) == before
-
-
-@pytest.mark.recovery
-def test_after_commits(midway: Midway) -> None:
-    scene = midway("two_regions")
-    assert_repairs(scene)
-    scene.run_well()
-    scene.assert_golden()
-    assert scene.place.history(SECOND_REGION).committed_id == 5
-
-
-@pytest.mark.recovery
-def test_after_a_rewind(midway: Midway) -> None:
-    scene = midway("two_regions", 5)
-    scene.run_well(["rewind", 3])
-    assert_repairs(scene)
-    scene.run_well()
-    scene.assert_golden()
 
 
 @pytest.mark.recovery
@@ -89,41 +70,3 @@ def test_a_refusal_and_a_skip_outlive_the_registry(midway: Midway) -> None:
     scene.assert_sinks(scene.files[:3])
     scene.assert_nothing_left()
     scene.assert_ids_never_reused()
-
-
-@pytest.mark.recovery
-def test_restored_from_an_old_backup(midway: Midway) -> None:
-    """An old backup has committed files as pending (R3, R4), so it is refused like a lost registry."""
-    scene = midway("two_regions")
-    restore = scene.back_up_registry()
-    scene.run_well()
-    before = facts(scene)
-    restore()
-    ended = scene.run()
-    assert ended.error.get("id") == "REGISTRY_LOST", ended
-    doctor.repair(scene.place, applications=[scene.app], inputs=scene.inputs)
-    assert facts(scene) == before
-    scene.run_well()
-    scene.assert_golden()
-
-
-@pytest.mark.parametrize(
-    "point",
-    [
-        "checkpoint.after_commit:kill",
-        pytest.param("publish.before_commit:kill:2", marks=pytest.mark.recovery),
-        pytest.param("checkpoint.before_commit:kill", marks=pytest.mark.recovery),
-    ],
-)
-def test_lost_between_commit_and_publish(midway: Midway, point: str) -> None:
-    scene = midway("two_regions")
-    scene.run_killed(["run", 2], failpoints=point)
-    before = history_entries(scene.place, scene.region, everything=True)
-    scene.lose_registry()
-    ended = scene.run()
-    assert ended.error.get("id") == "REGISTRY_LOST", ended
-    doctor.repair(scene.place, applications=[scene.app], inputs=scene.inputs)
-    assert history_entries(scene.place, scene.region, everything=True) == before
-    scene.run_well()
-    scene.assert_golden()
-    assert scene.attempts_at_claims() == [0, 0, 1]

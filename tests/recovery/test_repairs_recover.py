@@ -24,15 +24,6 @@ OF_REPAIRS = tuple(point for point in FailPoint if is_of_repair(point))
 TABLES = ("lake/kept", "state/by_hand/last", "lake/last")
 
 
-def repairs_matrix() -> Iterator[Any]:
-    """Yield (point, action, passing): each table has one commit; the default run kills at the second."""
-    for point in OF_REPAIRS:
-        for action in actions(point):
-            for passing in range(1, len(TABLES) + 1):
-                marks = () if (action, passing) == ("kill", 2) else (pytest.mark.recovery,)
-                yield pytest.param(point, action, passing, marks=marks, id=f"{point.value}-{action}-{passing}")
-
-
 @pytest.fixture
 def harmed(tmp_path: Path) -> Iterator[Counting]:
     """Yield a region after others have changed every table of it."""
@@ -57,18 +48,14 @@ def request(harmed: HandFed, failpoints: str) -> dict[str, Any]:
 
 
 @pytest.mark.seed("RT1")
-@pytest.mark.parametrize(("point", "action", "passing"), repairs_matrix())
-def test_a_repair_that_failed_is_done_again(
-    harmed: Counting, nursery: Nursery, point: FailPoint, action: str, passing: int
+@pytest.mark.parametrize(("point", "landed"), [(FailPoint.REPAIR_BEFORE, 1), (FailPoint.REPAIR_AFTER, 2)])
+def test_a_repair_that_was_killed_at_its_second_table_is_done_again(
+    harmed: Counting, nursery: Nursery, point: FailPoint, landed: int
 ) -> None:
-    ended = nursery.start(request(harmed, f"{point.value}:{action}:{passing}"), harmed.workplace.home.parent).wait()
-    landed = passing - (1 if point is FailPoint.REPAIR_BEFORE else 0)
-    if action == "kill":
-        assert ended.code == -9, ended
-        left = [step.table for region in table_repair.plan(harmed.workplace) for step in region.tables]
-        assert left == list(TABLES[landed:])
-    elif point is FailPoint.REPAIR_AFTER:
-        assert ended.code == 0, ended
+    ended = nursery.start(request(harmed, f"{point.value}:kill:2"), harmed.workplace.home.parent).wait()
+    assert ended.code == -9, ended
+    left = [step.table for region in table_repair.plan(harmed.workplace) for step in region.tables]
+    assert left == list(TABLES[landed:])
     table_repair.mend(harmed.workplace, harmed.region)
     assert table_repair.plan(harmed.workplace) == []
     interventions.resume(harmed.workplace, harmed.region, "put right")
