@@ -16,8 +16,8 @@ from simulation.script import Script
 from simulation.shrink import shrink
 
 _SECONDS = 60.0
-_ENOUGH_HISTORIES = 40
-"""So many meet every kind of fault."""
+_ENOUGH_HISTORIES = 25
+"""So many meet every kind of fault: about a minute of two workers."""
 
 _KEPT = Path(__file__).parents[2] / "build" / "simulation"
 _SHRINK_SECONDS = 120.0

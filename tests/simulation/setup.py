@@ -17,8 +17,11 @@ _SINKS = (("upsert",), ("latest",), ("rows",), ("files",), ("newest",), ("upsert
           ("rows", "files"), ("upsert", "latest"), ())  # fmt: skip
 _SINKS_WITHOUT = ((), ("rows",), ("files",), ("newest",), ("upsert",))
 _OFTEN = {"switch": (0.05, 0.2, 0.5), "sample": (0.01, 0.03)}
-_SELDOM = ("crash_before", "crash_after", "lost_reply", "error", "pause", "doubled", "stale", "clock_jump",
-           "full_disk")  # fmt: skip
+_SELDOM = {
+    **dict.fromkeys(("crash_before", "crash_after", "lost_reply", "error", "pause"), (0.0, 0.003, 0.012)),
+    **dict.fromkeys(("doubled", "stale"), (0.003, 0.012, 0.05)),  # only some seams can have them
+    **dict.fromkeys(("clock_jump", "full_disk"), (0.0, 0.003, 0.012)),
+}
 
 _DUELS = 0.5
 _HOT = ("", "", *map(str, (Seam.REGISTRY_WRITE, Seam.DELTA_OPEN, Seam.DELTA_COMMIT, Seam.SINK_FILE)))
@@ -132,8 +135,7 @@ def _crowd(draw: Random) -> Setup:
         drops=drops,
         epoch=draw.choice(EPOCHS),
         rates={
-            **{kind: draw.choice(rates) for kind, rates in _OFTEN.items()},
-            **{kind: draw.choice((0.0, 0.003, 0.012)) for kind in _SELDOM},
+            **{kind: draw.choice(rates) for kind, rates in (_OFTEN | _SELDOM).items()},
         },
         hot=draw.choice(_HOT),
     )
