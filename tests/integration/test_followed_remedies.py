@@ -256,16 +256,10 @@ def test_a_file_beyond_the_horizon_is_read_again_behind_a_rewind_to_the_beginnin
     require_right(fed)
 
 
-def test_a_committed_file_is_skipped_behind_a_rewind(fed: Counting) -> None:
-    with pytest.raises(UsageError) as refused:
-        orders.skip(fed.workplace, fed.region, "b", "nonsense")
-    follow(str(refused.value), "reset", fed.workplace.home)
-    orders.skip(fed.workplace, fed.region, "b", "nonsense").act()
-    require_right(fed, "b")
-
-
-def test_a_file_beyond_the_horizon_is_skipped_behind_a_rewind_to_the_beginning(fed: Counting) -> None:
-    fed.workplace.registry.save_cursor(fed.region, NOTE, json.dumps({"rewind_horizon": 1}))
+@pytest.mark.parametrize("horizon", [None, 1], ids=["within the horizon", "beyond it, so to the beginning"])
+def test_a_committed_file_is_skipped_behind_a_rewind(fed: Counting, horizon: int | None) -> None:
+    if horizon is not None:
+        fed.workplace.registry.save_cursor(fed.region, NOTE, json.dumps({"rewind_horizon": horizon}))
     with pytest.raises(UsageError) as refused:
         orders.skip(fed.workplace, fed.region, "b", "nonsense")
     follow(str(refused.value), "reset", fed.workplace.home)
