@@ -1,4 +1,4 @@
-"""Errors of a run's environment: Spark's executors, disks, and the connections between them."""
+"""Errors of a run's environment: executors, disks, connections, catalogues, channels, and the loading of its code."""
 
 from __future__ import annotations
 
@@ -46,3 +46,54 @@ class WorkerDied(EnvironmentFailed):
     """
 
     id = "WORKER_DIED"
+
+
+class CatalogueFailed(DrainmarkError):
+    """A catalogue cannot be reached, or refuses a name; Drainmark tries again later."""
+
+    id = "CATALOGUE_FAILED"
+
+
+class NameTaken(CatalogueFailed):
+    """Another table, or a view, has the name already; it stays unchanged."""
+
+    id = "NAME_TAKEN"
+
+
+class OutOfOrder(DrainmarkError):
+    """A batch would enter a channel, or leave it, out of order: rows could be lost or doubled.
+
+    It is never a fault of the author. The region is reset, and the batches in flight come again.
+    """
+
+    id = "CHANNEL_ORDER"
+
+
+class ChannelFull(DrainmarkError):
+    """A batch found no room in its channel in time: the reading stage is too slow, or hangs."""
+
+    id = "CHANNEL_FULL"
+
+
+class ApplicationBroken(DrainmarkError):
+    """An application cannot be imported: its file, or a package that it needs, fails; `location` is the line."""
+
+    id = "APPLICATION_BROKEN"
+
+
+class AnalysisTimeout(DrainmarkError):
+    """The import, the analysis or the first trial of an application took longer than analysis_timeout_seconds."""
+
+    id = "ANALYSIS_TIMEOUT"
+
+
+class SchemaUnknown(UsageError):
+    """A source declares no schema, and there is no input yet from which its columns could be inferred."""
+
+    id = "SCHEMA_UNKNOWN"
+
+
+class RunDied(DrainmarkError):
+    """A run of Dagster ended before its claim and reported no error: it was killed, or it never began."""
+
+    id = "RUN_DIED"

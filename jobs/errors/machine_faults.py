@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-from drainmark.jobs.errors import StoreUnavailable
+from drainmark.jobs.errors import StoreRefused, StoreUnavailable
 
 _ROOM = "free some room (df -h, df -i, quota)"
 _DISK = "look at the disk (dmesg, df -h), and mount it again"
@@ -77,6 +77,8 @@ _JAVA_FRAME = re.compile(r"\s+(?:at |\.\.\. \d+ more)")
 def machine_fault(error: BaseException) -> StoreUnavailable | None:
     """Return the error for a fault of the machine if one is the cause of another error, else None."""
     for link in chain(error):
+        if isinstance(link, StoreRefused):
+            return None  # the store answered; an OSError of its client behind it tells of nothing else
         if (number := _number_of(link)) is not None:
             return _unavailable(number, link)
     return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.column_fit import Columns
@@ -267,15 +267,7 @@ def _texts(values: pa.Array, name: str) -> tuple[pa.Table, pa.Array]:
     return _without_bad(Parsed(pa.table({name: texts.cast(pa.string())}), faults), found)
 
 
-class Once(Protocol):
-    """Computes the frames of one attempt once (`jobs.runtime.input.materialisation.Materialiser`)."""
-
-    @property
-    def small(self) -> bool: ...
-    def local(self, rows: pa.Table, like: DataFrame) -> DataFrame: ...
-
-
-def separated(rows: DataFrame, materialiser: Once, place: str = "") -> tuple[DataFrame, Sequence[dict[str, Any]]]:
+def separated(rows: DataFrame, place: str = "") -> tuple[DataFrame, Sequence[dict[str, Any]]]:
     """Return the good ones of rows as read, with the source's columns, and the bad ones for the quarantine.
 
     Args:
@@ -283,21 +275,11 @@ def separated(rows: DataFrame, materialiser: Once, place: str = "") -> tuple[Dat
         place: pattern that names a row's `block` and `row`; "" if the reasons say where it is.
 
     Returns:
-        the good rows; and for each bad one `_sequence_id`, `position`, `raw`, `reason`. Of a large group these are at
-            most one more than `CAPS.bad_rows`.
+        the good rows; and for each bad one, of at most one more than `CAPS.bad_rows`, `_sequence_id`, `position`,
+        `raw`, `reason`.
     """
-    import pyarrow.compute as pc
-
-    wanted = [SEQUENCE_ID, POSITION, BAD, RAW]
-    if materialiser.small:
-        table = rows.toArrow()
-        is_bad = pc.is_valid(table[BAD])
-        bad = table.filter(is_bad).select(wanted)
-        frame = materialiser.local(table.filter(pc.invert(is_bad)).drop_columns([BAD, RAW]), rows.drop(BAD, RAW))
-    else:
-        bad = rows.where(f"{BAD} is not null").limit(CAPS.bad_rows + 1).select(*wanted).toArrow()
-        frame = rows.where(f"{BAD} is null").drop(BAD, RAW)
-    return frame, [_told(row, place) for row in bad.to_pylist()]
+    bad = rows.where(f"{BAD} is not null").limit(CAPS.bad_rows + 1).select(SEQUENCE_ID, POSITION, BAD, RAW).toArrow()
+    return rows.where(f"{BAD} is null").drop(BAD, RAW), [_told(row, place) for row in bad.to_pylist()]
 
 
 def _told(row: dict[str, Any], place: str) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def require_columns(found: pa.Schema, columns: Columns, *, others: bool) -> None
     Raises:
         OtherColumns: they do not fit.
     """
-    Reader.of(found, columns)
+    ColumnReader.of(found, columns)
     declared = {name.casefold() for name, _ in columns}
     strange = [name for name in found.names if name.casefold() not in declared]
     if strange and not others:
@@ -52,7 +52,7 @@ def require_columns(found: pa.Schema, columns: Columns, *, others: bool) -> None
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ColumnReader:
     """What makes rows of the declared columns from those of a file.
 
     Attributes:
@@ -66,7 +66,7 @@ class Reader:
     readings: Sequence[Reading]
 
     @classmethod
-    def of(cls, found: pa.Schema, columns: Columns, *, is_julian: bool = False) -> Reader:
+    def of(cls, found: pa.Schema, columns: Columns, *, is_julian: bool = False) -> ColumnReader:
         """Return the reader of a file with some columns; upper and lower case are equal.
 
         Args:

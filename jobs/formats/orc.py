@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from drainmark.jobs.formats.bad_records import CAPS, Refused, require_fault_of_file
 from drainmark.jobs.formats.column_fit import (
+    ColumnReader,
     Columns,
     Found,
-    Reader,
     require_columns,
     short,
     spark_columns,
@@ -268,7 +268,7 @@ def _rows(data: LocalFile, watched: _Watched, columns: Columns) -> Iterator[Pars
 
     file = orc.ORCFile(watched)
     tail, read = _Tail.of(file), 0
-    reader = Reader.of(_found(file.schema), columns, is_julian=tail.is_julian)
+    reader = ColumnReader.of(_found(file.schema), columns, is_julian=tail.is_julian)
     _process.require_harmless(data, tail)
     exact = _found(file.schema, lambda kind: kind)
     # Only the scanner of datasets reads a part of a stripe, which may have gigabytes.

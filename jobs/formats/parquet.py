@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from drainmark.jobs.formats.bad_records import Refused, require_fault_of_file
 from drainmark.jobs.formats.column_fit import (
+    ColumnReader,
     Columns,
     Found,
-    Reader,
     require_columns,
     short,
     spark_columns,
@@ -100,7 +100,7 @@ def _rows(file: ParquetData, sizes: Mapping[int, Size], columns: Columns) -> Ite
     ):
         found = _with_leaves(opened.schema, opened.schema_arrow, _named_bytes)
         old = _calendars(file.metadata.metadata or {})
-        reader = Reader.of(found, columns, is_julian=old["other"])
+        reader = ColumnReader.of(found, columns, is_julian=old["other"])
         with_int96 = [name for name in reader.names if _type(opened, name) != _type(exact, name)]
         with_old_times = [name for name in reader.names if old["int96" if name in with_int96 else "other"]]
         for number, size in sizes.items():

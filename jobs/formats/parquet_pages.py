@@ -60,7 +60,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ParquetPage:
     """One page: its bytes as they are stored and decompressed, and its number of values.
 
     Attributes:
@@ -240,7 +240,7 @@ def _leaves(arrays: Sequence[pa.Array]) -> Iterator[pa.Array]:
             yield array
 
 
-def _content(file: BinaryIO, chunk: Chunk, page: Page, leaf: pq.ColumnSchema) -> bytes:
+def _content(file: BinaryIO, chunk: Chunk, page: ParquetPage, leaf: pq.ColumnSchema) -> bytes:
     """Return the encoded values of a page, decompressed."""
     import pyarrow as pa
 
@@ -327,7 +327,7 @@ def _whole(number: Any) -> int:
     return number
 
 
-def _pages(file: BinaryIO, chunk: Chunk) -> Iterator[Page]:
+def _pages(file: BinaryIO, chunk: Chunk) -> Iterator[ParquetPage]:
     at = chunk.start
     while at < chunk.end:
         header, size = _header(file, at, chunk.end)
@@ -336,7 +336,7 @@ def _pages(file: BinaryIO, chunk: Chunk) -> Iterator[Page]:
         at += size + page.stored
 
 
-def _page_of(header: dict[int, Any], at: int) -> Page:
+def _page_of(header: dict[int, Any], at: int) -> ParquetPage:
     """Return the page with a header, whose content is at a place of the file."""
     kind = next((header[field] for field in (_DATA, _DATA_2, _DICTIONARY) if field in header), {1: 0})
     if not isinstance(kind, dict):
@@ -348,7 +348,7 @@ def _page_of(header: dict[int, Any], at: int) -> Page:
         raise Refused(_DAMAGED)
     encoding = _whole(kind.get(4 if is_second else 2, 0))
     is_packed = not is_second or kind.get(7) is not False
-    return Page(stored, decompressed, values, _DICTIONARY in header, encoding, levels, is_packed, at)
+    return ParquetPage(stored, decompressed, values, _DICTIONARY in header, encoding, levels, is_packed, at)
 
 
 def _header(file: BinaryIO, at: int, end: int) -> tuple[dict[int, Any], int]:

@@ -91,27 +91,8 @@ class OriginsSeen:
         self.first, self.last = self.first or first, last
 
 
-def in_origin_order(rows: pa.Table) -> pa.Table:
-    """Return the rows of one slice, without `ORIGIN`, in its order; rows that are not in it get new positions."""
-    import numpy as np
-    import pyarrow as pa
-
-    seen = OriginsSeen()
-    for chunk in rows[ORIGIN].chunks:
-        seen.add(chunk)
-    if seen.are_in_order:
-        return rows.drop_columns([ORIGIN])
-    fields = _arrays(rows[ORIGIN].combine_chunks())
-    order = np.lexsort(fields[::-1])  # stable: rows of one place keep their order
-    ids = fields[0][order]
-    number = np.arange(len(ids)) - np.searchsorted(ids, ids)
-    place = pa.StructArray.from_arrays([pa.array(ids), pa.array(number, pa.int64())], ["block", "row"])
-    at = rows.schema.get_field_index(POSITION)
-    return rows.take(order).set_column(at, rows.schema.field(at), place).drop_columns([ORIGIN])
-
-
 def ranked_by_origin(frame: DataFrame, ids: Collection[int]) -> DataFrame:
-    """Return rows without `ORIGIN`; those of some ids get positions in its order, the same as by `in_origin_order`.
+    """Return rows without `ORIGIN`; those of some ids get positions in its order.
 
     Args:
         frame: `_sequence_id`, `_position`, columns, `ORIGIN`.

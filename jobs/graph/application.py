@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 from drainmark.jobs.errors import DrainmarkError, Location, UnknownName, UsageError
-from drainmark.jobs.errors.loading import ApplicationBroken
+from drainmark.jobs.errors.environment import ApplicationBroken
 from drainmark.jobs.graph.author_line import authors_line
 from drainmark.jobs.graph.composite_instance import CompositeInstance
 from drainmark.jobs.graph.composites import expanded

@@ -87,10 +87,10 @@ class OperatorContext:
         collect: see `hosted`.
         hosts: the handlers of the run, by operator; none while a plan is only analysed.
         is_run: a group is processed, so that rows may be read; false if a plan is only analysed.
-        small: the group's rows are few: one partition is faster than an exchange.
+        few: says whether the rows that an operator reads are few, those of its state included: one partition is then
+            faster than an exchange.
         known_types: column types of the state by aggregate, so that Spark need not be asked for every group.
         made: see `once_a_run`.
-        in_files: names of operators whose state is too large for one partition.
         readers: returns the number of connections that read an output of an operator, by name and output.
         own_places: streams in which no two rows of an id share a position; operators that use the order of rows number
             the rows of other streams anew (`placed_rows.ranked`).
@@ -111,11 +111,10 @@ class OperatorContext:
     collect: Callable[[Any, DataFrame], pa.Table] = lambda operator, frame: arrow_of(frame)
     hosts: Mapping[str, HostedAttempt] = field(default_factory=dict)
     is_run: bool = False
-    small: bool = False
+    few: Callable[[Any], bool] = lambda operator: False
     known_types: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     streams: dict[str, DataFrame] = field(default_factory=dict)
     made: dict[Any, Any] = field(default_factory=dict)
-    in_files: Collection[str] = ()
     readers: Callable[[str, str], int] = lambda operator, output: 1
     own_places: Collection[str] = ()
     multiplied: Collection[str] = ()
@@ -220,12 +219,12 @@ class OperatorContext:
         ids = range(self.first_id, self.last_id + 1)
         return self.hosts[operator.name].step(ids, rows_by_id(rows), untagged(rows.slice(0, 0)))
 
-    def local(self, rows: pa.Table | None, schema: StructType) -> DataFrame:
-        """Return rows of this process (None: no rows) as a frame, in one partition if the group is small."""
+    def local(self, operator: Step, rows: pa.Table | None, schema: StructType) -> DataFrame:
+        """Return rows of this process (None: no rows) as a frame, in one partition if they are few."""
         if rows is None or rows.num_rows == 0:
             return self.session.createDataFrame([], schema)
         frame = frame_of(self.session, rows, schema)
-        return frame.coalesce(1) if self.small else frame
+        return frame.coalesce(1) if self.few(operator) else frame
 
     def state(self, operator: Step, partials: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         """Return the partials, computed once if they are read twice, and the state rows that their keys had before the
@@ -233,12 +232,12 @@ class OperatorContext:
         return self.read_state(operator, partials)
 
     def is_local(self, operator: Step) -> bool:
-        """Say whether group and state are small, so that this process may go through the rows."""
-        return self.is_run and self.small and operator.name not in self.in_files
+        """Say whether this process may go through the rows of the group and of the state."""
+        return self.is_run and self.few(operator)
 
     def gathered(self, operator: Step, frame: DataFrame) -> DataFrame:
-        """Return the frame in one partition if group and state are small: a keyed step then needs no exchange."""
-        return frame.coalesce(1) if self.small and operator.name not in self.in_files else frame
+        """Return the frame in one partition if the rows are few: a keyed step then needs no exchange."""
+        return frame.coalesce(1) if self.few(operator) else frame
 
     def statement(self, operator: SqlStep) -> str:
         return str(self.guard(operator, lambda: self.read_statement(operator.statement)))

@@ -118,7 +118,7 @@ class Custom(Operator):
 
     def _bucket(self, frames: OperatorContext, named: DataFrame, given: DataFrame) -> Column:
         """Return the bucket of a row; `given` has the columns of `named` in their order, perhaps with other names."""
-        if frames.small or not self.keys:
+        if frames.few(self) or not self.keys:
             return F.lit(0).alias(_BUCKET)
         names = dict(zip(named.columns, given.columns, strict=True))
         return F.pmod(F.hash(*(F.col(quoted_name(names[key])) for key in self.keys)), F.lit(_BUCKETS)).alias(_BUCKET)

@@ -78,9 +78,9 @@ class Handled(Operator):
         made, changed = self.made, StructType.fromDDL(_CHANGES)
         rows = ranked(frames, self, self.inputs[0])
         if self.name not in frames.hosts:
-            return StepResult(frames.local(None, made), {"": frames.local(None, changed)})
+            return StepResult(frames.local(self, None, made), {"": frames.local(self, None, changed)})
         output, changes = frames.hosted(self, rows)
-        return StepResult(frames.local(output, made), {"": frames.local(changes, changed)})
+        return StepResult(frames.local(self, output, made), {"": frames.local(self, changes, changed)})
 
     @property
     def made(self) -> StructType:

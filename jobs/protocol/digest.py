@@ -13,7 +13,7 @@ from typing import Any
 
 from drainmark.jobs.protocol.counters import Totals
 from drainmark.jobs.protocol.history import Outcome, RegionHistory, Replacement
-from drainmark.jobs.protocol.id_runs import Archive, Ids, StateRows, States
+from drainmark.jobs.protocol.id_runs import Archive, IdRows, Ids, States
 from drainmark.jobs.protocol.records import state_generations
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, STAGES_FORMAT, CheckpointRow
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
@@ -90,7 +90,7 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
     value = json.loads(text)
     if value["version"] != VERSION or value["format"] > FORMAT_VERSION:  # the rows say which version to install
         return None
-    rows = StateRows(archive=archive, archived=value["next_id"] - 1)
+    rows = IdRows(archive=archive, archived=value["next_id"] - 1)
     for number, by, remark in value.get("remarks", ()):
         rows.remark(by, {number: remark})
     former, tables = (tuple(map(RegionTable.from_json, value[name])) for name in ("former", "tables"))

@@ -6,16 +6,14 @@ same after a hundred rows and after a million: data that grows with the history 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.protocol.counters import Totals
-from drainmark.jobs.protocol.endings import UNCLEAN, Outcome
 from drainmark.jobs.protocol.id_runs import States
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import UNCLEAN, CheckpointRow, Outcome, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import (
     Image,
@@ -87,34 +85,34 @@ class RegionHistory:
     epoch: int = 0
     lost_epochs: tuple[tuple[int, int], ...] = ()
     next_id: int = 1
-    states: States = dataclasses.field(default_factory=States)
+    states: States = field(default_factory=States)
     skips: frozenset[int] = frozenset()
-    images: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
-    carried: Mapping[str, Mapping[int, int]] = dataclasses.field(default_factory=dict)
-    dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    trimmed: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    lags: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    gone: Withdrawn = dataclasses.field(default_factory=Withdrawn)
+    images: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    carried: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    trimmed: Mapping[str, int] = field(default_factory=dict)
+    lags: Mapping[str, int] = field(default_factory=dict)
+    gone: Withdrawn = field(default_factory=Withdrawn)
     attempts: int = 0
     halt: CheckpointRow | None = None
     unpublished: tuple[CheckpointRow, ...] = ()
     tables: tuple[RegionTable, ...] = ()
     former: tuple[RegionTable, ...] = ()
-    left: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    left: Mapping[str, int] = field(default_factory=dict)
     operators: Mapping[str, str] | None = None
     code: str | None = None
     horizon: int | None = None
-    generations: Generations = dataclasses.field(default_factory=dict)
-    retentions: Retentions = dataclasses.field(default_factory=dict)
-    versions: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    generations: Generations = field(default_factory=dict)
+    retentions: Retentions = field(default_factory=dict)
+    versions: Mapping[str, int] = field(default_factory=dict)
     last_claim: CheckpointRow | None = None
     last_outcome: Outcome = Outcome.NONE
     last_error: Mapping[str, Any] | None = None
-    replaced: Mapping[int, Replacement] = dataclasses.field(default_factory=dict)
-    totals: Totals = dataclasses.field(default_factory=Totals)
+    replaced: Mapping[int, Replacement] = field(default_factory=dict)
+    totals: Totals = field(default_factory=Totals)
     rewinds: tuple[tuple[float, int], ...] = ()
     refusals: tuple[CheckpointRow, ...] = ()
-    flow: Flow = dataclasses.field(default_factory=Flow)
+    flow: Flow = field(default_factory=Flow)
 
     @classmethod
     def from_rows(cls, rows: Iterable[CheckpointRow]) -> RegionHistory:
@@ -225,7 +223,7 @@ class RegionHistory:
         for old, replacement in self.replaced.items():
             if old <= to < replacement.by:
                 found.setdefault(id(replacement.kept), (replacement.kept, {}))[1][old] = replacement.by
-        return [dataclasses.replace(kept, ids=ids) for kept, ids in found.values()]
+        return [replace(kept, ids=ids) for kept, ids in found.values()]
 
     def newest_by_uri(self, uris: Collection[str] | None = None) -> dict[str, int]:
         """Return, by uri, the id of the newest state in force that no state replaced; for some uris, or for all."""
@@ -280,10 +278,15 @@ def manifest_of(row: CheckpointRow) -> Manifest | None:
 
 
 class _Fold:
-    """The working copy of a fold, with a method for each kind of row. Facts that no row changes are not copied."""
+    """The working copy of a fold, with a method for each kind of row.
+
+    Attributes:
+        now: the facts that few rows change; those that most rows change are beside it, and `result` joins them.
+    """
 
     def __init__(self, start: RegionHistory) -> None:
-        self.facts = {field.name: getattr(start, field.name) for field in dataclasses.fields(RegionHistory)}
+        self.now = start
+        self.epoch, self.next_id = start.epoch, start.next_id
         self.ids = start.states.ids
         self.rows = start.states.rows.continued(start.next_id)
         self.gone = start.gone
@@ -292,73 +295,104 @@ class _Fold:
         self.totals = start.totals.copy()
 
     def add(self, row: CheckpointRow) -> None:
-        if row.kind is RowKind.CLAIM and row.epoch > self.facts["epoch"] + 1:
-            self.facts["lost_epochs"] = (*self.facts["lost_epochs"], (self.facts["epoch"] + 1, row.epoch - 1))
-        self.facts["epoch"] = max(self.facts["epoch"], row.epoch)
         self.totals.add(row)
-        getattr(self, f"_{row.kind.value}")(row)
+        match row.kind:
+            case RowKind.CLAIM:
+                self._claim(row)
+            case RowKind.STATE:
+                self._state(row)
+            case RowKind.PROGRESS:
+                self._progress(row)
+            case RowKind.PUBLISHED:
+                self._published(row)
+            case RowKind.REWIND:
+                self._rewind(row)
+            case RowKind.HALT:
+                self.now = replace(self.now, halt=row, last_error=row.detail.get("error") or self.now.last_error)
+            case RowKind.RESUME:
+                self.now = replace(self.now, halt=None, attempts=0)
+            case RowKind.SKIP:
+                self._skip(row)
+            case RowKind.REFUSED:
+                self.refused.append(row)
+                self.gone = self.gone.answered_by(row)
+        self.epoch = max(self.epoch, row.epoch)
 
     def result(self) -> RegionHistory:
-        self.facts.update(
+        return replace(
+            self.now,
+            epoch=self.epoch,
+            next_id=self.next_id,
             states=States(self.ids, self.rows),
             gone=self.gone,
             unpublished=tuple(self.unpublished),
-            refusals=self.facts["refusals"] + tuple(self.refused),
+            refusals=self.now.refusals + tuple(self.refused),
             totals=self.totals,
         )
-        return RegionHistory(**self.facts)
 
     def _burn(self, next_id: int) -> None:
-        self.facts["next_id"] = max(self.facts["next_id"], next_id)
+        self.next_id = max(self.next_id, next_id)
+
+    def _committed(self) -> int:
+        return self.ids.from_end(1) or INITIAL_ID
+
+    # --- claims -----------------------------------------------------------------------------------------------------
 
     def _claim(self, row: CheckpointRow) -> None:
         self._burn(row.sequence_id)
-        previous = Outcome(row.detail.get("previous", Outcome.NONE))
-        if previous in UNCLEAN:
-            self.facts["attempts"] += 1
-        code, before = row.detail.get("code"), self.facts["code"]
-        if code is not None:
-            if before not in (None, code):
-                self.facts["attempts"] = 0  # other code failed
-            self.facts["code"] = code
-        if row.detail.get("error"):
-            self.facts["last_error"] = row.detail["error"]
-        before_it = {table.name for table in (*self.facts["former"], *self.facts["tables"])}
-        self._tables(row)
-        self.facts["retentions"] = retained(self.facts["retentions"], self.facts["tables"], row.sequence_id)
-        if row.detail.get("operators"):
-            self._came_back(before_it)
-        if row.detail.get("dropped_states"):
-            known: Generations = self.facts["generations"]
-            self.facts["generations"] = begun(known, row.detail["dropped_states"], row.sequence_id)
-        self.facts["flow"] = self.facts["flow"].claimed(row.detail, self._committed())
-        self.facts["horizon"] = row.detail.get("rewind_horizon", self.facts["horizon"])
-        operators = row.detail.get("operators", self.facts["operators"])
-        self.facts.update(last_claim=row, last_outcome=Outcome.CRASHED, operators=operators)
+        detail, before = row.detail, self.now
+        lost = ((self.epoch + 1, row.epoch - 1),) if row.epoch > self.epoch + 1 else ()
+        attempts = before.attempts + (Outcome(detail.get("previous", Outcome.NONE)) in UNCLEAN)
+        code = detail.get("code") or before.code
+        self._name_tables(row)
+        if detail.get("operators"):
+            self._come_back({table.name for table in (*before.former, *before.tables)})
+        generations = before.generations
+        if detail.get("dropped_states"):
+            generations = begun(generations, detail["dropped_states"], row.sequence_id)
+        self.now = replace(
+            self.now,
+            lost_epochs=before.lost_epochs + lost,
+            attempts=attempts if before.code in (None, code) else 0,  # other code failed
+            code=code,
+            operators=detail.get("operators", before.operators),
+            horizon=detail.get("rewind_horizon", before.horizon),
+            generations=generations,
+            retentions=retained(before.retentions, self.now.tables, row.sequence_id),
+            flow=before.flow.claimed(detail, self._committed()),
+            last_claim=row,
+            last_outcome=Outcome.CRASHED,
+            last_error=detail.get("error") or before.last_error,
+        )
 
-    def _tables(self, row: CheckpointRow) -> None:
+    def _name_tables(self, row: CheckpointRow) -> None:
         if row.detail.get("tables"):
+            before = self.now
             tables = tuple(RegionTable.from_json(table) for table in row.detail["tables"])
             named = {table.name for table in tables}
-            earlier = {table.name: table for table in (*self.facts["former"], *self.facts["tables"])}
+            earlier = {table.name: table for table in (*before.former, *before.tables)}
             former = tuple(table for name, table in earlier.items() if name not in named)
-            before = {table.name for table in self.facts["former"]}
-            left = {table.name: self._committed() for table in former if table.name not in before}
-            self.facts.update(tables=tables, former=former, left={**left, **self.facts["left"]})
+            known = {table.name for table in before.former}
+            left = {table.name: self._committed() for table in former if table.name not in known}
+            self.now = replace(before, tables=tables, former=former, left={**left, **before.left})
 
-    def _came_back(self, known: Collection[str]) -> None:
+    def _come_back(self, known: Collection[str]) -> None:
         """Record a lag for upsert tables that were missing, or not declared, while their histories went on.
 
         The claim of a verb also names tables that a rewind took along; only the claim of code declares tables.
         """
-        left: Mapping[str, int] = self.facts["left"]
-        for table in self.facts["tables"]:
+        left, lags = self.now.left, dict(self.now.lags)
+        for table in self.now.tables:
             shown = left.get(table.name, None if table.name in known else INITIAL_ID)
-            goes_on = left.get(table.history, self._committed()) if table.history in known else INITIAL_ID
+            history = table.history or ""
+            goes_on = left.get(history, self._committed()) if history in known else INITIAL_ID
             if table.role is TableRole.UPSERT and shown is not None and goes_on > shown:
-                self.facts["lags"] = {**self.facts["lags"], table.name: shown}
-        declared = {table.name for table in self.facts["tables"]}
-        self.facts["left"] = {name: number for name, number in left.items() if name not in declared}
+                lags[table.name] = shown
+        declared = {table.name for table in self.now.tables}
+        left = {name: number for name, number in left.items() if name not in declared}
+        self.now = replace(self.now, lags=lags, left=left)
+
+    # --- rows that take an id ---------------------------------------------------------------------------------------
 
     def _keep(self, row: CheckpointRow) -> None:
         self._burn(row.sequence_id + 1)
@@ -366,65 +400,82 @@ class _Fold:
         self.ids = self.ids.with_id(row.sequence_id)
         self.gone = self.gone.answered_by(row)
 
+    def _succeed(self) -> None:
+        if self.now.attempts or self.now.last_error is not None:
+            self.now = replace(self.now, attempts=0, last_error=None)
+
     def _state(self, row: CheckpointRow) -> None:
         self._keep(row)
-        self.facts["attempts"] = 0
-        self.facts["last_error"] = None
+        self._succeed()
         if row.sequence_id == row.group_last:
             self.unpublished.append(row)
             manifest = row.detail.get("manifest") or {}
-            self._manifested(row.sequence_id, manifest)
-            self._replace(manifest.get("replaced"))
+            self._manifest(row.sequence_id, manifest)
+            if manifest.get("replaced"):
+                kept = Replaced.from_json(manifest["replaced"])
+                found = {old: Replacement(new, kept) for old, new in kept.ids.items()}
+                self.now = replace(self.now, replaced={**self.now.replaced, **found})
 
     def _progress(self, row: CheckpointRow) -> None:
         self._burn(row.sequence_id + 1)
         self.rows.add(row)
-        self.facts.update(attempts=0, last_error=None)
+        self._succeed()
         self.unpublished.append(row)
-        self._manifested(row.sequence_id, row.detail.get("manifest") or {})
+        self._manifest(row.sequence_id, row.detail.get("manifest") or {})
 
-    def _manifested(self, number: int, manifest: Mapping[str, Any]) -> None:
+    def _manifest(self, number: int, manifest: Mapping[str, Any]) -> None:
         self.rows.remark(number, late_of(manifest))
-        self.facts["flow"] = self.facts["flow"].committed(manifest, self._committed())
+        flow = self.now.flow.committed(manifest, self._committed())
+        if flow is not self.now.flow:
+            self.now = replace(self.now, flow=flow)
         for image in manifest.get("images") or ():
             table, at = image["table"], image["at"]  # below the row's id if the row is of several groups, or late
-            known: Mapping[str, tuple[int, ...]] = self.facts["images"]
-            self.facts["images"] = {**known, table: (*known.get(table, ()), at)}
+            images, carried = self.now.images, self.now.carried
+            self.now = replace(self.now, images={**images, table: (*images.get(table, ()), at)})
             if at != number:
-                carried: Mapping[str, Mapping[int, int]] = self.facts["carried"]
-                self.facts["carried"] = {**carried, table: {**carried.get(table, {}), at: number}}
-
-    def _committed(self) -> int:
-        return self.ids.from_end(1) or INITIAL_ID
-
-    def _replace(self, value: Mapping[str, Any] | None) -> None:
-        if value:
-            kept = Replaced.from_json(value)
-            found = {old: Replacement(new, kept) for old, new in kept.ids.items()}
-            self.facts["replaced"] = {**self.facts["replaced"], **found}
+                self.now = replace(self.now, carried={**carried, table: {**carried.get(table, {}), at: number}})
 
     def _skip(self, row: CheckpointRow) -> None:
-        self.facts["flow"] = self.facts["flow"].skipped(row.sequence_id, self._committed())
+        flow = self.now.flow.skipped(row.sequence_id, self._committed())
         self._keep(row)
-        self.facts["skips"] |= {row.sequence_id}
+        self.now = replace(self.now, flow=flow, skips=self.now.skips | {row.sequence_id})
         self.unpublished.append(row)
 
-    def _published(self, row: CheckpointRow) -> None:
-        self.facts["versions"] = {**self.facts["versions"], **row.detail.get("versions", {})}
-        done = row.detail.get("through", row.sequence_id)
-        self.unpublished = [open_ for open_ in self.unpublished if open_.sequence_id > done]
-        for last, seconds in (row.detail.get("commit_seconds") or {}).items():
-            self._timed(int(last), seconds)
-        outcome = row.detail.get("outcome")
-        if outcome:
-            self.facts["last_outcome"] = Outcome(outcome)
-        if row.detail.get("error"):
-            self.facts["last_error"] = row.detail["error"]
-        self.facts["lags"] = row.detail.get("lags") or {}
-        for gone in ("dropped", "trimmed"):
-            self.facts[gone] = {**self.facts[gone], **row.detail.get(gone, {})}
+    def _rewind(self, row: CheckpointRow) -> None:
+        self._burn(row.sequence_id + 1)
+        to: int = row.detail["to"]
+        self.gone = self.gone.with_states(self.ids.above(to), self.rows)
+        self.ids = self.ids.up_to(to)
+        self.now = before = _rewound(self.now, to)
+        self._name_tables(row)
+        self.now = replace(
+            self.now,
+            # The row names the tables as the withdrawn code declared them.
+            tables=with_retentions(self.now.tables, before.retentions),
+            former=with_retentions(self.now.former, before.retentions),
+            rewinds=(*before.rewinds, (row.recorded_at.timestamp(), to)),
+        )
+        self.unpublished.append(row)
 
-    def _timed(self, last: int, seconds: float) -> None:
+    # --- notes ------------------------------------------------------------------------------------------------------
+
+    def _published(self, row: CheckpointRow) -> None:
+        detail, before = row.detail, self.now
+        done = detail.get("through", row.sequence_id)
+        self.unpublished = [open_ for open_ in self.unpublished if open_.sequence_id > done]
+        for last, seconds in (detail.get("commit_seconds") or {}).items():
+            self._time(int(last), seconds)
+        self.now = replace(
+            before,
+            versions={**before.versions, **detail.get("versions", {})},
+            lags=detail.get("lags") or {},
+            dropped={**before.dropped, **detail.get("dropped", {})},
+            trimmed={**before.trimmed, **detail.get("trimmed", {})},
+            last_outcome=Outcome(detail.get("outcome") or before.last_outcome),
+            last_error=detail.get("error") or before.last_error,
+        )
+
+    def _time(self, last: int, seconds: float) -> None:
         """Set the duration of a group's commit. A commit cannot hold its own duration: the next one brings it."""
         rows = self.rows.recent
         group = rows.get(last)
@@ -432,51 +483,31 @@ class _Fold:
             self.rows.late[last] = seconds
         for number in range(group.first_id, last + 1) if group else ():
             if number in rows and rows[number].checkpoint_seconds is None:
-                rows[number] = dataclasses.replace(rows[number], checkpoint_seconds=seconds)
+                rows[number] = replace(rows[number], checkpoint_seconds=seconds)
 
-    def _rewind(self, row: CheckpointRow) -> None:
-        self._burn(row.sequence_id + 1)
-        to = row.detail["to"]
-        self.gone = self.gone.with_states(self.ids.above(to), self.rows)
-        self.ids = self.ids.up_to(to)
-        self.facts["skips"] = frozenset(number for number in self.facts["skips"] if number <= to)
-        self.facts["images"] = {
-            table: tuple(number for number in numbers if number <= to)
-            for table, numbers in self.facts["images"].items()
-        }
-        self.facts["carried"] = {
-            table: {at: number for at, number in ids.items() if at <= to}
-            for table, ids in self.facts["carried"].items()
-        }
-        self.facts["flow"] = self.facts["flow"].rewound(to)
-        self.facts["generations"] = rewound(self.facts["generations"], to)
-        self.facts["lags"] = {}  # the rewind uses the lags that its row names
-        self.facts["left"] = {name: min(number, to) for name, number in self.facts["left"].items()}
-        if to == INITIAL_ID:  # no state is left that could lack changes
-            self.facts.update(dropped={}, trimmed={})
-        replaced: Mapping[int, Replacement] = self.facts["replaced"]
-        self.facts["replaced"] = {old: found for old, found in replaced.items() if old <= to and found.by <= to}
-        self.facts["rewinds"] = (*self.facts["rewinds"], (row.recorded_at.timestamp(), to))
-        self._tables(row)
-        retentions = self.facts["retentions"] = retained_at(self.facts["retentions"], to)
-        for tables in ("tables", "former"):  # the row names them as the withdrawn code declared them
-            self.facts[tables] = with_retentions(self.facts[tables], retentions)
-        halt: CheckpointRow | None = self.facts["halt"]
-        is_asked = halt is not None and halt.detail.get("asked")
-        self.facts.update(attempts=0, halt=halt if is_asked else None, last_error=None)
-        self.unpublished.append(row)
 
-    def _halt(self, row: CheckpointRow) -> None:
-        self.facts["halt"] = row
-        if row.detail.get("error"):
-            self.facts["last_error"] = row.detail["error"]
-
-    def _resume(self, row: CheckpointRow) -> None:
-        self.facts.update(halt=None, attempts=0)
-
-    def _refused(self, row: CheckpointRow) -> None:
-        self.refused.append(row)
-        self.gone = self.gone.answered_by(row)
+def _rewound(history: RegionHistory, to: int) -> RegionHistory:
+    """Return the facts without what was only so above an id; states, tables and rewinds are the caller's."""
+    is_asked = history.halt is not None and history.halt.detail.get("asked")
+    return replace(
+        history,
+        attempts=0,
+        halt=history.halt if is_asked else None,
+        last_error=None,
+        skips=frozenset(number for number in history.skips if number <= to),
+        images={table: tuple(at for at in ids if at <= to) for table, ids in history.images.items()},
+        carried={
+            table: {at: number for at, number in ids.items() if at <= to} for table, ids in history.carried.items()
+        },
+        flow=history.flow.rewound(to),
+        generations=rewound(history.generations, to),
+        retentions=retained_at(history.retentions, to),
+        lags={},  # the rewind uses the lags that its row names
+        left={name: min(number, to) for name, number in history.left.items()},
+        dropped=history.dropped if to != INITIAL_ID else {},  # no state is left that could lack changes
+        trimmed=history.trimmed if to != INITIAL_ID else {},
+        replaced={old: found for old, found in history.replaced.items() if old <= to and found.by <= to},
+    )
 
 
 __all__ = ["UNCLEAN", "Outcome", "RegionHistory", "Replacement", "manifest_of"]

@@ -145,7 +145,7 @@ def _runs_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 
 @dataclass(slots=True)
-class StateRows:
+class IdRows:
     """Every state, skip and progress row of a region by id, in force or not: recent ones here, older ones archived.
 
     Attributes:
@@ -164,7 +164,7 @@ class StateRows:
     _chunks: OrderedDict[int, dict[int, CheckpointRow]] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
-    def continued(self, next_id: int) -> StateRows:
+    def continued(self, next_id: int) -> IdRows:
         """Return the store for a history that continues at an id: this one, unless another history has done so."""
         if self._newest < next_id:
             return self
@@ -174,7 +174,7 @@ class StateRows:
             for number, remarks in self.remarks.items()
             if (found := {by: remark for by, remark in remarks.items() if by < next_id})
         }
-        return StateRows(self.archive, self.archived, kept, self.late, said, max(kept, default=0))
+        return IdRows(self.archive, self.archived, kept, self.late, said, max(kept, default=0))
 
     def add(self, row: CheckpointRow) -> None:
         """Add a row."""
@@ -267,9 +267,9 @@ class States(Mapping[int, CheckpointRow]):
 
     __slots__ = ("ids", "rows")
 
-    def __init__(self, ids: Ids | None = None, rows: StateRows | None = None) -> None:
+    def __init__(self, ids: Ids | None = None, rows: IdRows | None = None) -> None:
         self.ids = ids if ids is not None else Ids()
-        self.rows = rows if rows is not None else StateRows()
+        self.rows = rows if rows is not None else IdRows()
 
     def __getitem__(self, number: int) -> CheckpointRow:
         if number not in self.ids:

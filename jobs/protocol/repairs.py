@@ -7,6 +7,8 @@ not enough. An id is lost if some of its rows exist nowhere: the region keeps ha
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,9 +66,8 @@ class TableDamage:
         live: bytes by path of the files that the table shows now.
         sound: files that the table showed before these commits and that still exist.
         gone: files that the table showed before these commits and that no longer exist.
-        is_traced: whether the earlier files are known; False if the region committed on top, or if the log was cut.
-        is_copy: whether another copy of the table was restored, which may show ids that must not be there.
-        lacks: ids that such a copy should have rows of, and has none.
+        is_traced: whether these are all rows that the table had; False if the region committed on top, if the log was
+            cut, or if the table is another copy, which may lack ids and show others.
     """
 
     version: int
@@ -76,8 +77,6 @@ class TableDamage:
     sound: tuple[StagedFile, ...] = ()
     gone: tuple[StagedFile, ...] = ()
     is_traced: bool = True
-    is_copy: bool = False
-    lacks: Collection[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +163,7 @@ Repair = TableRepair | SinkRepair
 
 def exact_repair(name: str, damage: TableDamage) -> TableRepair | None:
     """Return the repair that shows exactly the earlier files; None if they are unknown, or if some are gone."""
-    if not damage.is_traced or damage.gone or damage.is_copy:
+    if not damage.is_traced or damage.gone:
         return None
     return _repair(name, damage, damage.sound)
 
@@ -185,58 +184,68 @@ def repair_from_history(name: str, damage: TableDamage, history: str, lost: Iter
 def repair_of_rows(
     name: str,
     damage: TableDamage,
-    named: Iterable[StagedFile],
+    named: Sequence[StagedFile],
     *,
+    shown: Mapping[int, int],
     ids: Collection[int],
     edge: int,
     is_there: Callable[[StagedFile], bool],
-    through: int | None = None,
     restored: Sequence[CopiedRows] = (),
 ) -> TableRepair:
-    """Return the repair of a table of rows.
+    """Return the repair that gives a table of rows all rows of some ids and no others, wherever they are left.
 
     Args:
         named: files that checkpoint rows name, of groups that are published to the table.
+        shown: number of rows by id in the sound files.
         ids: the ids with rows that belong to the table.
         edge: rows of ids up to this (inclusive) may have been dropped; an image, or an outside sink, stands for them.
         is_there: returns whether a file is on the disk or in the bucket.
-        through: ids above this leave in any case, since a rewind is under way; None without a rewind.
-        restored: rows that come back with the rewind.
+        restored: rows that come back with a rewind that is under way, or are back.
     """
-    back = {number for part in restored for number in part.ids}
-    gone = {number for file in damage.gone for number in _bounds(file)}.union(damage.lacks)
-    spoilt = {
-        number for number in ids if number > edge and number not in back and (not damage.is_traced or number in gone)
-    }
-    sound = damage.sound if damage.is_traced else ()
-    unknown = {number for file in sound for number in _bounds(file)}.difference(ids) if damage.is_copy else set()
-    sources = {file.path: file for file in named if file.may_hold(spoilt)}
-    missing = {path for path, file in sources.items() if not is_there(file)}
-    lost = {number for number in spoilt if any(sources[path].may_hold((number,)) for path in missing)}
-    stays = [(file, _staying(file, ids, spoilt | unknown, through)) for file in sound]
-    comes = [(file, _within(file, spoilt - lost)) for path, file in sources.items() if path not in missing]
-    copied = [CopiedRows(ids=tuple(kept), files=(file,)) for file, kept in (*stays, *comes) if kept]
-    whole = [file for file, kept in (*stays, *comes) if kept is None]
+    wanted, known = sorted(ids), set(ids)
+    harmed = {number for file in damage.gone for number in _within(file, wanted)}
+    if not damage.is_traced:
+        harmed |= _lacking(named, shown, wanted)
+    spoilt = {number for number in harmed if number > edge}
+    returning = {number for part in restored for number in part.ids}
+    searched = sorted(spoilt - returning)
+    sources = {file.path: file for file in named if _within(file, searched)}
+    there = {path for path, file in sources.items() if is_there(file)}
+    lost = {number for path, file in sources.items() if path not in there for number in _within(file, searched)}
+    leaving = sorted({*spoilt, *returning, *(number for number in shown if number not in known)})
+    kept, found = sorted(known.difference(leaving)), sorted(set(searched) - lost)
+    parts = [(file, _within(file, kept) if _within(file, leaving) else None) for file in damage.sound]
+    for file in (sources[path] for path in sorted(there)):
+        part = _within(file, found)
+        parts.append((file, None if len(part) == len(_bounds(file)) else part))
+    copied = [CopiedRows(ids=tuple(part), files=(file,)) for file, part in parts if part]
+    whole = [file for file, part in parts if part is None]
     return _repair(name, damage, whole, copied=(*copied, *restored), lost=tuple(sorted(lost)))
 
 
-def _staying(file: StagedFile, ids: Collection[int], spoilt: Collection[int], through: int | None) -> list[int] | None:
-    """Return the ids whose rows stay in the table, out of a file that was shown; None if all stay."""
-    if not file.may_hold(spoilt) and (through is None or (file.last_id or 0) <= through):
-        return None
-    bounds = _bounds(file)
-    return [n for n in sorted(ids) if n in bounds and n not in spoilt and (through is None or n <= through)]
+def _lacking(named: Iterable[StagedFile], shown: Mapping[int, int], wanted: Sequence[int]) -> set[int]:
+    """Return the ids without rows, of files of which some rows are not shown.
+
+    A rewind, or a file that is processed again, removes all rows of an id. So an id that is shown is shown whole.
+    """
+    written = Counter[range]()
+    for file in named:
+        written[_bounds(file)] += file.rows
+    differing = (ids for ids, rows in written.items() if sum(shown.get(number, 0) for number in ids) != rows)
+    return {number for ids in differing for number in _among(ids, wanted) if not shown.get(number)}
+
+
+def _within(file: StagedFile, ids: Sequence[int]) -> Sequence[int]:
+    """Return those of some ids, which are in order, that a file may hold."""
+    return _among(_bounds(file), ids)
+
+
+def _among(bounds: range, ids: Sequence[int]) -> Sequence[int]:
+    return ids[bisect_left(ids, bounds.start) : bisect_left(ids, bounds.stop)]
 
 
 def _bounds(file: StagedFile) -> range:
     return range(file.first_id or 0, (file.last_id or 0) + 1)
-
-
-def _within(file: StagedFile, ids: Collection[int]) -> list[int] | None:
-    """Return those of some ids that a file may hold; None if they are all ids within its bounds."""
-    first, last = file.first_id or 0, file.last_id or 0
-    found = sorted(number for number in ids if first <= number <= last)
-    return None if len(found) == last - first + 1 else found
 
 
 def _repair(name: str, damage: TableDamage, shown: Iterable[StagedFile], **more: Any) -> TableRepair:

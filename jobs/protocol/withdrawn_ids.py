@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from drainmark.jobs.protocol.id_runs import Ids, StateRows
+from drainmark.jobs.protocol.id_runs import IdRows, Ids
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.triggers import DIGESTS
 
@@ -42,7 +42,7 @@ class Withdrawn:
         new._count = self._count + 1
         return new
 
-    def with_states(self, ids: Ids, rows: StateRows) -> Withdrawn:
+    def with_states(self, ids: Ids, rows: IdRows) -> Withdrawn:
         """Return these states and further ones; of a file's states, the newest counts."""
         found = {identity: number for identity, number in self._identities(rows).items() if not self._has(identity)}
         found.update((identity_of(row), number) for number, row in rows.among(ids))
@@ -50,13 +50,13 @@ class Withdrawn:
         new._by_identity = found
         return new
 
-    def left(self, rows: StateRows) -> Ids:
+    def left(self, rows: IdRows) -> Ids:
         """Return the ids of the states that are left."""
         if not self._count:
             return self.ids
         return Ids.of(number for identity, number in self._identities(rows).items() if not self._has(identity))
 
-    def in_order(self, rows: StateRows) -> tuple[CheckpointRow, ...]:
+    def in_order(self, rows: IdRows) -> tuple[CheckpointRow, ...]:
         """Return the rows of the states that are left, in their input order."""
         found = (row for _, row in rows.among(self.left(rows)))
         return tuple(sorted(found, key=lambda row: (row.trigger_order or 0, row.sequence_id)))
@@ -64,7 +64,7 @@ class Withdrawn:
     def _has(self, identity: tuple[Any, ...]) -> bool:
         return self._answered.get(identity, self._count) < self._count
 
-    def _identities(self, rows: StateRows) -> Mapping[tuple[Any, ...], int]:
+    def _identities(self, rows: IdRows) -> Mapping[tuple[Any, ...], int]:
         if self._by_identity is None:
             self._by_identity = {identity_of(row): number for number, row in rows.among(self.ids)}
         return self._by_identity

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drainmark.jobs.graph.annotations import Alignment, Channels
-from drainmark.jobs.graph.sizes import size_text
+from drainmark.jobs.graph.annotations import Alignment, Channels, size_text
 from drainmark.jobs.regions.formatting import columns, counted, duration, names, seconds
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.regions.stages import StagePlan

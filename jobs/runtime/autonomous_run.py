@@ -23,11 +23,13 @@ from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.group.group_work import GroupWork
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
-from drainmark.jobs.runtime.outside import Outside, OutsideTable
+from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.state.keyed_rows import last_per_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from drainmark.resources.delta.autonomous_tables import AutonomousTable
 
 _NO_EPOCH = 0
 
@@ -72,7 +74,7 @@ class AutonomousRun:
     run_id: str
     small_bytes: int = 8 * 1024 * 1024
     _states: RegionStates = field(init=False)
-    _tables: dict[str, OutsideTable] = field(default_factory=dict)
+    _tables: dict[str, AutonomousTable] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._states = RegionStates(blueprint=self.blueprint, outside=self.outside, is_tiered=False)
@@ -139,7 +141,8 @@ class AutonomousRun:
             group=group,
             states=self._states.handlers,
             hosts=self._states.hosted.attempts(),
-            small=group.bytes_to_read <= self.small_bytes,
+            size=group.bytes_to_read,
+            small_bytes=self.small_bytes,
             tag=f"drainmark-{group.attempt}",
         )
         frozen = self._states.freeze(work.stage())
@@ -193,7 +196,7 @@ class AutonomousRun:
         stored = self.outside.store.table(table.history or "")
         return pa.concat_tables(stored.files.read_each(history.files, list(table.columns)))
 
-    def _made(self, table: RegionTable) -> OutsideTable:
+    def _made(self, table: RegionTable) -> AutonomousTable:
         if table.name not in self._tables:
             self._tables[table.name] = self.outside.store.autonomous(table.name)
             self._tables[table.name].create(table.schema_json)

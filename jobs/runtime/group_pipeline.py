@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from drainmark.jobs import world
 from drainmark.jobs.failpoints import FailPoint
@@ -47,7 +46,7 @@ class Pipeline:
     grace: Grace
     small_bytes: int
     under_way: BackgroundCheckpoint | None = None
-    _staging: Bounded | None = None
+    _staging: Bounded[StagedGroup] | None = None
     _work: GroupWork | None = None
     _ended: StagedGroup | None = None
     _outlets: Outlets = field(default_factory=Outlets)
@@ -92,7 +91,8 @@ class Pipeline:
             group=group,
             states=self.states.handlers,
             hosts=self.states.hosted.attempts(),
-            small=group.bytes_to_read <= self.small_bytes,
+            size=group.bytes_to_read,
+            small_bytes=self.small_bytes,
             tag=_tag(group),
             ports=self.states.ports,
             outlets=self._outlets,
@@ -129,7 +129,7 @@ class Pipeline:
         begun = world.monotonic()
         life = self.states.ports.life
         freezing = self._bounded(staged.group, self._time.left_of(staged), lambda: self._frozen(staged, life))
-        frozen: StagedGroup = freezing.result()
+        frozen = freezing.result()
         if not self.is_blocking:
             self.owner.moved(Event.DRAINED_BLOCKING)
         self.under_way = BackgroundCheckpoint(
@@ -192,7 +192,7 @@ class Pipeline:
         if staging is not None:
             staging.cancel()
 
-    def _bounded(self, group: Group, seconds: float, action: Callable[[], Any]) -> Bounded:
+    def _bounded(self, group: Group, seconds: float, action: Callable[[], StagedGroup]) -> Bounded[StagedGroup]:
         tag = _tag(group)
         return Bounded(
             action,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Generic, TypeVar
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, Interrupted, OperatorFailed
+
+T = TypeVar("T")
 
 INTERRUPT_GRACE_SECONDS = 10.0
 POLL_SECONDS = 0.05
@@ -32,21 +32,7 @@ class Grace:
         return world.monotonic() > self._until
 
 
-def in_background(action: Callable[[], Any], name: str) -> Future[Any]:
-    """Run an action in a daemon thread with a name; the caller sets the time-out when it waits for the result."""
-    future: Future[Any] = Future()
-
-    def work() -> None:
-        try:
-            future.set_result(action())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=work, daemon=True, name=name).start()
-    return future
-
-
-class Bounded:
+class Bounded(Generic[T]):
     """An action in a thread of its own, for a bounded time: it returns its result in time, or it is abandoned.
 
     An abandoned action may go on for a while, so it must only stage files, or write under a fence that refuses it.
@@ -60,7 +46,7 @@ class Bounded:
 
     def __init__(
         self,
-        action: Callable[[], Any],
+        action: Callable[[], T],
         seconds: float,
         grace: Grace,
         *,
@@ -72,7 +58,7 @@ class Bounded:
         self._seconds, self._grace, self._late = seconds, grace, late
         self._deadline = world.monotonic() + seconds
 
-        def work() -> Any:
+        def work() -> T:
             try:
                 return action()
             except Exception:
@@ -98,7 +84,7 @@ class Bounded:
         """Say whether the action has returned or raised."""
         return self._answer.is_there
 
-    def result(self, look: Callable[[], None] = lambda: None) -> Any:
+    def result(self, look: Callable[[], None] = lambda: None) -> T:
         """Return the result of the action, or raise its error.
 
         Args:

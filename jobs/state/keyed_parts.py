@@ -83,10 +83,16 @@ def parts_of(rows: int) -> int:
 
 def in_part(rows: pa.Table, keys: Sequence[str], number: int, count: int) -> pa.Table:
     """Return the rows with keys in part `number` of `count`."""
-    import numpy as np
     import pyarrow as pa
 
-    return rows if count == 1 else rows.filter(pa.array(_hashes(rows, keys) % np.uint64(count) == number))
+    return rows if count == 1 else rows.filter(pa.array(part_numbers(rows, keys, count) == number))
+
+
+def part_numbers(rows: pa.Table, keys: Sequence[str], count: int) -> Any:
+    """Return for each row the number of its part, from 0; equal keys are in one part in all tables and processes."""
+    import numpy as np
+
+    return (_hashes(rows, keys) % np.uint64(count)).astype(np.int64)
 
 
 def _hashes(rows: pa.Table, keys: Sequence[str]) -> Any:
@@ -95,23 +101,29 @@ def _hashes(rows: pa.Table, keys: Sequence[str]) -> Any:
     from pandas.util import hash_array  # Python's own hash differs between processes, and so would the parts
 
     hashed = np.zeros(rows.num_rows, dtype=np.uint64)
-    for key in keys:
+    for key in keys if rows.num_rows else ():
         encoded = encoded_keys(rows.column(key))
-        values = np.array([repr(value) for value in _values(encoded.dictionary)], dtype=object)
-        if rows.num_rows:
-            hashed = hashed * np.uint64(_ODD) ^ hash_array(values, categorize=False)[encoded.indices.to_numpy()]
+        found = hash_array(_values(encoded.dictionary), categorize=False)
+        found[encoded.dictionary.is_null().to_numpy(zero_copy_only=False)] = _ODD
+        hashed = hashed * np.uint64(_ODD) ^ found[encoded.indices.to_numpy()]
     return hashed
 
 
-def _values(found: pa.Array) -> list[Any]:
-    """Return Python values; times as numbers and texts as bytes, since Python cannot represent all of them."""
+def _values(found: pa.Array) -> Any:
+    """Return values as numpy hashes them fast: numbers and times by their bits, texts by their bytes, and others as
+    Python shows them. Python cannot represent all times and texts."""
+    import numpy as np
     import pyarrow as pa
+    import pyarrow.types as kinds
 
-    if pa.types.is_string(found.type):
-        found = found.cast(pa.binary())
-    elif pa.types.is_date32(found.type):
-        found = found.cast(pa.int32())
-    elif pa.types.is_timestamp(found.type):
-        found = found.cast(pa.int64())
-    values: list[Any] = found.to_pylist()
-    return values
+    if kinds.is_string(found.type):
+        return np.array(found.cast(pa.binary()).to_pylist(), dtype=object)
+    if (
+        kinds.is_integer(found.type)
+        or kinds.is_floating(found.type)
+        or kinds.is_date(found.type)
+        or kinds.is_timestamp(found.type)
+    ):
+        bits = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[found.type.bit_width]
+        return found.view(bits).fill_null(0).to_numpy().astype(np.int64)
+    return np.array([repr(value) for value in found.to_pylist()], dtype=object)

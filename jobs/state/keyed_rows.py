@@ -49,16 +49,26 @@ def last_rows_per_key(rows: pa.Table, keys: Sequence[str], count: int) -> pa.Tab
 
 def rows_of_keys(rows: pa.Table, keys: pa.Table, by: Sequence[str]) -> pa.Table:
     """Return the rows that equal some row of `keys` in the columns `by`; nulls and NaNs are equal to themselves."""
+    import pyarrow as pa
+
+    return rows.filter(pa.array(has_keys(rows, keys, by)))
+
+
+def has_keys(rows: pa.Table, keys: pa.Table, by: Sequence[str]) -> Any:
+    """Return a flag for each row: it equals some row of `keys` in the columns `by`, as for `rows_of_keys`."""
     import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     wanted = pa.table({name: keys[name].cast(rows.schema.field(name).type) for name in by})
-    for name in by:
-        if not pa.types.is_nested(rows.schema.field(name).type):  # leaves few rows, to compare by all columns below
-            rows = rows.filter(pc.is_in(_as_compared(rows[name]), _as_compared(wanted[name]).combine_chunks()))
-    of_rows, of_wanted = key_codes([rows, wanted], by)
-    return rows.filter(pa.array(np.isin(of_rows, of_wanted)))
+    plain = [name for name in by if not pa.types.is_nested(rows.schema.field(name).type)]
+    flags = np.ones(rows.num_rows, dtype=bool)
+    for name in plain:  # leaves few rows, to compare by all columns below
+        flags &= is_among(rows[name], wanted[name]).to_numpy()
+    places = np.flatnonzero(flags)
+    if len(places) and [*by] != plain[:1]:
+        of_rows, of_wanted = key_codes([rows.select(by).take(pa.array(places)), wanted], by)
+        flags[places] = np.isin(of_rows, of_wanted)
+    return flags
 
 
 def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[Any]:
@@ -142,16 +152,9 @@ class RowsPerKey:
 
     def matching(self, rows: DataFrame, changed: DataFrame) -> DataFrame:
         """Return the rows with keys that occur in a frame, compared by the key columns it has; nulls equal nulls."""
-        return self._by_keys(rows, changed, "left_semi")
-
-    def others(self, rows: DataFrame, changed: DataFrame) -> DataFrame:
-        """Return the rows with keys that do not occur in a frame, compared in the same way."""
-        return self._by_keys(rows, changed, "left_anti")
-
-    def _by_keys(self, rows: DataFrame, changed: DataFrame, how: str) -> DataFrame:
         keys = [key for key in self.keys if key in changed.columns]
         if not keys:
             return rows
         wanted = changed.select(*(F.col(quoted_name(key)).alias(f"_changed_{i}") for i, key in enumerate(keys)))
         same = [rows[quoted_name(key)].eqNullSafe(wanted[f"_changed_{i}"]) for i, key in enumerate(keys)]
-        return rows.join(wanted.distinct(), on=same, how=how)
+        return rows.join(wanted.distinct(), on=same, how="left_semi")

@@ -1,7 +1,6 @@
-"""Access of tasks to buckets: one client, with the credentials of the process that the task runs in.
+"""Buckets of S3, Google and Azure behind one client, for Spark's tasks and for the process that runs them.
 
-Only names and addresses are sent with a task. If boto3 is installed and its chain (environment, profile, role) finds
-credentials, they are used; otherwise those of the client's own chain (environment, role).
+Only names and addresses are sent with a task: the client takes the credentials of the process in which it is used.
 """
 
 from __future__ import annotations
@@ -10,25 +9,56 @@ import errno
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
+from drainmark.jobs.tasks.bucket_clients import PATIENCE, Patience, client_of, said, told
 
-CONNECT_SECONDS = 5.0
-REQUEST_SECONDS = 30.0
-RETRIES = 4
-RETRY_SECONDS = 40.0
-"""One call gives up after at most `REQUEST_SECONDS + RETRY_SECONDS`, less than any drain_timeout."""
+PAGE_KEYS = 1000
+"""The most keys on a page of a listing."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PIECE_BYTES = 8 * 1024 * 1024
 _PART_BYTES = 8 * 1024 * 1024
-_BODY = re.compile(r"(?s)[<{].*|, body:.*")  # the body of an answer: it may repeat what was sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectFacts:
+    """The facts about an object, from a listing or a HEAD request.
+
+    Attributes:
+        key: as the store has it, without any encoding.
+        size: bytes.
+        etag: without its quotes.
+        modified: seconds since 1970, whole ones on most stores.
+        version: version id, if the bucket keeps versions and the answer names it.
+    """
+
+    key: str
+    size: int
+    etag: str
+    modified: float
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a listing.
+
+    Attributes:
+        folders: common prefixes of keys, each with its slash.
+        is_last: no keys follow.
+        token: the server's own place for the next page; "" if it names none.
+    """
+
+    objects: tuple[ObjectFacts, ...]
+    folders: tuple[str, ...] = ()
+    is_last: bool = True
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,63 +66,158 @@ class Bucket:
     """A bucket.
 
     Args:
-        address: of the server.
+        address: as in uris: `s3://NAME`, `gs://NAME`, `az://CONTAINER`, `abfss://CONTAINER@ACCOUNT.dfs…`; or
+            `memory://NAME`, which only this process has.
+        server: address of the server of S3; "" for the others.
         profile: of the AWS configuration on the machine of the task; "" for the default.
 
     Raises:
         OSError: from any method: no answer, or a refusal; the message contains no credentials.
     """
 
-    name: str
     address: str
-    region: str
-    profile: str
+    server: str = ""
+    region: str = ""
+    profile: str = ""
+    patience: Patience = PATIENCE
 
-    def get(self, key: str, options: Any) -> bytes:
-        """Return an object's bytes, or the range of them that the options of the client ask for.
+    @property
+    def _client(self) -> Any:
+        return client_of(self.address, self.server, self.region, self.profile, self.patience)
+
+    def uri(self, key: str) -> str:
+        """Return the uri of an object."""
+        return f"{self.address}/{key}"
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def head(self, key: str, version: str | None = None) -> ObjectFacts:
+        """Return the facts of an object, or of one of its versions.
 
         Raises:
-            ObjectMissing, ObjectChanged: it is gone, or does not match the condition in the options. The answer's ETag
-                is compared as well, since some servers ignore `If-Match`.
+            ObjectMissing: the object does not exist.
         """
-        import obstore
-        from obstore.exceptions import PreconditionError
+        with self._asked(key):
+            import obstore
 
-        with told(self, key):
-            try:
-                answer = obstore.get(_store(self), key, options=options)
-                if "if_match" in options and etag_of(answer.meta["e_tag"] or "") != etag_of(options["if_match"]):
-                    raise ObjectChanged(f"s3://{self.name}/{key} is another object now")
+            options = {"head": True, **({} if version is None else {"version": version})}
+            return facts_of(obstore.get(self._client, key, options=options).meta)  # type: ignore[arg-type]
+
+    def get(self, key: str, *, etag: str | None = None, version: str | None = None, part: slice | None = None) -> bytes:
+        """Return an object's bytes, or a part of them, which must not be empty.
+
+        Raises:
+            ObjectMissing, ObjectChanged: the object is gone, or does not have the etag. That of the answer is compared
+                as well, since some servers ignore `If-Match`.
+        """
+        options: dict[str, Any] = {} if version is None else {"version": version}
+        if etag is not None:
+            options["if_match"] = f'"{etag}"'
+        if part is not None:
+            options["range"] = (part.start, part.stop)
+        with self._asked(key):
+            import obstore
+
+            answer = obstore.get(self._client, key, options=options)  # type: ignore[arg-type]
+            facts = facts_of(answer.meta)
+            if etag is not None and facts.etag != etag:
+                raise ObjectChanged(f"{self.uri(key)} is another object now")
+            if part is not None or facts.size <= _PIECE_BYTES:
                 return bytes(answer.bytes())
-            except FileNotFoundError as error:
-                if "NoSuchBucket" in str(error):
-                    raise OSError(errno.ENOENT, "there is no such bucket", f"s3://{self.name}/{key}") from None
-                raise ObjectMissing(f"s3://{self.name}/{key} is gone") from None
-            except PreconditionError:
-                raise ObjectChanged(f"s3://{self.name}/{key} is another object now") from None
+        return b"".join(self.pieces(key, facts.size, etag=facts.etag, version=version))
 
-    def put_absent(self, key: str, content: bytes) -> bool:
-        """Put an object if there is none, by the request with which `deltalake` commits; return whether it was put."""
-        import obstore
-        from obstore.exceptions import AlreadyExistsError
-
-        with told(self, key):
-            try:
-                obstore.put(_store(self), key, content, mode="create")
-            except AlreadyExistsError:
-                return False
-            return True
-
-    def size(self, key: str) -> int:
-        """Return an object's size in bytes.
+    def read_if_match(self, key: str, etag: str) -> None:
+        """Read an object on the condition that it has an etag, and believe the store.
 
         Raises:
-            FileNotFoundError: there is none.
+            ObjectChanged: it has another one.
+        """
+        with self._asked(key):
+            import obstore
+
+            obstore.get(self._client, key, options={"if_match": f'"{etag}"'})
+
+    def pieces(self, key: str, size: int, *, etag: str, version: str | None = None) -> Iterator[bytes]:
+        """Yield an object of `size` bytes piece by piece: small requests meet the timeout, however large the object is.
+
+        Raises:
+            ObjectMissing, ObjectChanged: as `get`; also if it is replaced between two requests.
+        """
+        for start in range(0, size, _PIECE_BYTES):
+            part = slice(start, min(size, start + _PIECE_BYTES))
+            yield self.get(key, etag=etag, version=version, part=part)
+        if not size:
+            yield self.get(key, etag=etag, version=version)
+
+    def page(self, prefix: str, *, after: str = "", recursive: bool = True) -> Page:
+        """Return the first objects below a prefix whose keys come after a key, in the order of the keys.
+
+        Objects with keys that the client cannot name make it fail; an empty one whose key ends in a slash is left out.
         """
         import obstore
 
-        with told(self, key):
-            return int(obstore.head(_store(self), key)["size"])
+        folder, _, is_part = prefix.rpartition("/")
+        with told(self.uri(prefix)):
+            if not recursive:
+                found = obstore.list_with_delimiter(self._client, folder or None)
+                folders = [f"{name}/" for name in found["common_prefixes"]]
+                listed = [facts_of(meta) for meta in found["objects"]]
+                objects = [facts for facts in listed if facts.key > after and facts.key.startswith(prefix)]
+                return Page(self._there(objects), tuple(name for name in folders if name.startswith(prefix)))
+            while True:
+                offset = max(after, prefix[:-1] if is_part else "")
+                stream = obstore.list(self._client, folder or None, offset=offset or None, chunk_size=PAGE_KEYS)
+                listed = [facts_of(meta) for meta in next(iter(stream), ())]
+                objects = [facts for facts in listed if facts.key.startswith(prefix)]
+                is_last = len(listed) < PAGE_KEYS or (bool(objects) and len(objects) < len(listed))
+                if objects or is_last or listed[-1].key > prefix:
+                    return Page(self._there(objects), is_last=is_last or not objects)
+                after = listed[-1].key
+
+    def _there(self, listed: Sequence[ObjectFacts]) -> tuple[ObjectFacts, ...]:
+        return tuple(facts for facts in listed if facts.size or _is_named(self, facts.key, facts.etag))
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def put(self, key: str, content: bytes, *, if_absent: bool = False) -> str:
+        """Write an object and return its etag.
+
+        Args:
+            if_absent: a conditional put, the request with which `deltalake` commits: of several writers one succeeds.
+
+        Raises:
+            ObjectChanged: `if_absent`, and the object exists, perhaps from this call, if a reply was lost: read it.
+        """
+        with self._asked(key):
+            import obstore
+
+            answer = obstore.put(self._client, key, content, mode="create" if if_absent else "overwrite")
+            return etag_of(answer["e_tag"] or "")
+
+    def copy(self, key: str, to_key: str) -> None:
+        """Copy an object inside the bucket; an object at the target is replaced."""
+        with self._asked(key):
+            import obstore
+
+            obstore.copy(self._client, key, to_key)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects; missing objects are no error."""
+        import obstore
+
+        if not keys:
+            return
+        with told(self.uri("")):
+            try:
+                obstore.delete(self._client, list(keys))
+                return
+            except FileNotFoundError:  # some stores end a deletion of several there
+                if len(keys) == 1:
+                    return
+        for key in keys:
+            self.delete([key])
+
+    # --- files of rows -----------------------------------------------------------------------------------------------
 
     def reader(self, key: str) -> Any:
         """Return a file object for pyarrow over an object; it requests only the ranges that pyarrow reads.
@@ -102,18 +227,34 @@ class Bucket:
         """
         import obstore
 
-        with told(self, key):
-            return _Ranges(self, key, obstore.open_reader(_store(self), key))
+        with told(self.uri(key)):
+            return _Ranges(self.uri(key), obstore.open_reader(self._client, key))
 
     @contextmanager
     def writer(self, key: str) -> Iterator[Any]:
         """Write a new object, a large one in parts; it exists, complete, when the block ends without an error."""
         import obstore
 
-        with told(self, key):
-            sink = obstore.open_writer(_store(self), key, buffer_size=_PART_BYTES)
-            yield _Parts(self, key, sink)
+        with told(self.uri(key)):
+            sink = obstore.open_writer(self._client, key, buffer_size=_PART_BYTES)
+            yield _Parts(self.uri(key), sink)
             sink.close()
+
+    @contextmanager
+    def _asked(self, key: str) -> Iterator[None]:
+        """Turn the client's errors into those of the methods."""
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        try:
+            with told(self.uri(key)):
+                try:
+                    yield
+                except (PreconditionError, AlreadyExistsError):
+                    raise ObjectChanged(f"{self.uri(key)} is another object now") from None
+                except ValueError as error:  # the client cannot name this key
+                    raise OSError(errno.EIO, said(error), self.uri(key)) from None
+        except FileNotFoundError:
+            raise ObjectMissing(f"{self.uri(key)} is gone") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,10 +284,7 @@ class StoredObject:
             ObjectMissing, ObjectChanged: it is gone, or was replaced by another one.
             OSError: no answer, or a refusal.
         """
-        for start in range(0, self.size, _PIECE_BYTES):  # small requests meet the timeout, however large the object is
-            yield self.read(start, min(self.size, start + _PIECE_BYTES))
-        if not self.size:
-            yield self.bucket.get(self.key, self._condition)
+        return self.bucket.pieces(self.key, self.size, etag=self.etag, version=self.version)
 
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes from `start` (inclusive) to `end` (exclusive).
@@ -154,19 +292,16 @@ class StoredObject:
         Raises:
             ObjectMissing, ObjectChanged, OSError: as `pieces`.
         """
-        return self.bucket.get(self.key, {**self._condition, "range": (start, end)}) if start < end else b""
-
-    @property
-    def _condition(self) -> dict[str, str]:
-        return {"if_match": f'"{self.etag}"', **({} if self.version is None else {"version": self.version})}
+        if start >= end:
+            return b""
+        return self.bucket.get(self.key, etag=self.etag, version=self.version, part=slice(start, end))
 
 
 class _ObjectFile(io.RawIOBase):
     """A file object over the client's file; it raises the client's errors as OSErrors."""
 
-    def __init__(self, bucket: Bucket, key: str, file: Any) -> None:
-        self._bucket = bucket
-        self._key = key
+    def __init__(self, uri: str, file: Any) -> None:
+        self._uri = uri
         self._file = file
 
 
@@ -180,7 +315,7 @@ class _Ranges(_ObjectFile):
         return True
 
     def read(self, size: int | None = -1) -> bytes:
-        with told(self._bucket, self._key):
+        with told(self._uri):
             return bytes(self._file.read(size if size is not None and size >= 0 else None))
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -197,8 +332,17 @@ class _Parts(_ObjectFile):
         return True
 
     def write(self, content: Any) -> int:
-        with told(self._bucket, self._key):
+        with told(self._uri):
             return int(self._file.write(memoryview(content).tobytes()))  # a copy, since Arrow reuses its buffers
+
+
+@lru_cache(maxsize=10_000)
+def _is_named(bucket: Bucket, key: str, etag: str) -> bool:
+    """Say whether an empty object of a listing has its key: the client leaves out a slash at a key's end."""
+    try:
+        return bucket.head(key).etag == etag
+    except ObjectMissing:
+        return False
 
 
 def can_be_named(key: str) -> bool:
@@ -211,48 +355,12 @@ def etag_of(quoted: str) -> str:
     return quoted.removeprefix("W/").strip('"')
 
 
-@contextmanager
-def told(bucket: Bucket, key: str) -> Iterator[None]:
-    """Turn an error of the client inside the block into an OSError, without the body of the store's answer."""
-    from obstore.exceptions import BaseError
-
-    try:
-        yield
-    except FileNotFoundError as error:
-        text = error.strerror if error.errno else "there is no such object"
-        raise FileNotFoundError(errno.ENOENT, text, f"s3://{bucket.name}/{key}") from None
-    except (BaseError, OSError) as error:  # the client raises both kinds
-        if isinstance(error, OSError) and error.filename is not None:
-            raise  # an inner block has translated it
-        text = f"{type(error).__name__}: {_BODY.sub('', str(error))[:300].rstrip()}"
-        raise OSError(errno.EIO, text, f"s3://{bucket.name}/{key}") from None
-
-
-@lru_cache(maxsize=16)
-def _store(bucket: Bucket) -> Any:
-    from obstore.store import S3Store
-
-    return S3Store(
-        bucket.name,
-        endpoint=bucket.address,
-        region=bucket.region,
-        client_options={
-            "allow_http": bucket.address.startswith("http://"),
-            "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
-            "timeout": timedelta(seconds=REQUEST_SECONDS),
-        },
-        retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
-        credential_provider=_credentials(bucket.profile),
+def facts_of(meta: Any) -> ObjectFacts:
+    """Return the client's facts about an object."""
+    return ObjectFacts(
+        key=meta["path"],
+        size=meta["size"],
+        etag=etag_of(meta["e_tag"] or ""),
+        modified=meta["last_modified"].timestamp(),
+        version=meta["version"],
     )
-
-
-def _credentials(profile: str) -> Any:
-    """Return a provider that gives the client credentials and renews them; None lets the client find its own."""
-    try:
-        import boto3
-    except ImportError:
-        return None
-    from obstore.auth.boto3 import Boto3CredentialProvider
-
-    session = boto3.session.Session(profile_name=profile or None)
-    return Boto3CredentialProvider(session) if session.get_credentials() is not None else None

@@ -12,15 +12,15 @@ import json
 import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.tasks.executor import Facts
 from drainmark.jobs.tasks.file_shares import batches_of_groups, typed
-from drainmark.jobs.tasks.parquet_files import WrittenFile, facts_of, new_name, parquet_writer
+from drainmark.jobs.tasks.parquet_files import WrittenFile, new_name, parquet_writer
 from drainmark.jobs.tasks.places import Place
 
 if TYPE_CHECKING:
@@ -81,13 +81,12 @@ class RowsWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportTask:
-    """The work of one task: it writes a file for each id of a share that has rows, and returns the facts of the files.
+    """The writing of a file for each id that has rows; a share is some ids.
 
     Attributes:
         source: the place of the files with the rows.
         files: with the rows, in the order of the rows.
         schema: columns of the rows, with `_sequence_id`, which the new files do not have.
-        shares: ids, by number of the task.
         file_format: see `RowsWriter`.
         every_id: ids without rows get a file, too.
         place, folder: of the new files.
@@ -96,19 +95,12 @@ class ExportTask:
     source: Place
     files: tuple[StagedFile, ...]
     schema: pa.Schema
-    shares: tuple[tuple[int, ...], ...]
     file_format: str
     every_id: bool
     place: Place
     folder: str
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
-            files = self.written(number)
-            while facts := [*facts_of(partial(next, files, None))]:
-                yield from facts
-
-    def written(self, number: int) -> Iterator[WrittenFile]:
+    def work(self, share: Sequence[int]) -> Iterator[Facts]:
         """Write the files of a share; yield the facts of each file when all of them are durable."""
         import pyarrow as pa
 
@@ -124,16 +116,16 @@ class ExportTask:
                 opened.callback(writers[of].close)  # runs before the sink is closed
                 return writers[of]
 
-            for each, rows in self._parts(self.shares[number]):
+            for each, rows in self._parts(share):
                 writer = writers.get(each) or begin(each)
                 writer.write(rows.select(content.names))
                 counts[each] += rows.num_rows
-            for each in self.shares[number] if self.every_id else ():
+            for each in share if self.every_id else ():
                 if each not in writers:
                     begin(each)
         for each, name in sorted(names.items()):
             size, mark = self.place.stamp(name)
-            yield WrittenFile(
+            file = WrittenFile(
                 name=name,
                 size=size,
                 rows=counts[each],
@@ -143,6 +135,7 @@ class ExportTask:
                 without_id=0,
                 mark=mark,
             )
+            yield asdict(file)
 
     def _parts(self, ids: Sequence[int]) -> Iterator[tuple[int, pa.Table]]:
         """Yield (id, rows) for the rows of some ids, each id's in their order; the rows in memory are bounded."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar
+from typing import BinaryIO
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.bad_records import CAPS
@@ -23,28 +22,12 @@ from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.layout import Layout, layout_of
 from drainmark.jobs.formats.lines.content import END, PLAIN, LocalFile, Readable, SeekableData
 from drainmark.jobs.formats.lines.record_ranges import EdgeFacts, edge_facts
-from drainmark.jobs.frames.names import BatchTask
 from drainmark.jobs.tasks.buckets import StoredObject
-from drainmark.jobs.tasks.parquet_files import facts_of_failure, failure_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
-
-_Sized = TypeVar("_Sized", bound="Sized")
+from drainmark.jobs.tasks.executor import Executor, Facts
 
 _HEAD_BYTES = 64 * 1024
 _PIECE_BYTES = 4 * 1024 * 1024
 """The bytes of one request for a part of an object that is read out of order."""
-
-_TASK_BYTES = 32 * 1024 * 1024
-
-
-class Sized(Protocol):
-    """An input of a task, with its size in bytes."""
-
-    @property
-    def size(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,18 +91,6 @@ def has_cuts(expected: Expected) -> bool:
     return not is_document and expected.line_end is None and expected.encoding is None
 
 
-def shares_of(files: Sequence[_Sized]) -> list[tuple[_Sized, ...]]:
-    """Return the files of each task: neighbours, about equal bytes for each; at least a task for each core here."""
-    total = sum(file.size for file in files)
-    tasks = min(len(files), max(os.cpu_count() or 2, -(-total // _TASK_BYTES)))
-    shares: list[list[_Sized]] = [[] for _ in range(tasks)]
-    passed = 0
-    for file in files:
-        shares[min(tasks - 1, passed * tasks // max(1, total))].append(file)
-        passed += file.size
-    return [tuple(share) for share in shares if share]
-
-
 @contextmanager
 def opened(file: InputFile) -> Iterator[Readable]:
     """Open a file for reads by position.
@@ -171,120 +142,89 @@ class Copied:
 # --- looks at files -----------------------------------------------------------------------------------------------
 
 
-def edges_of(session: SparkSession, ranges: Sequence[FileRange], expected: Expected) -> list[EdgeFacts | str]:
+def edges_of(executor: Executor, ranges: Sequence[FileRange], expected: Expected) -> list[EdgeFacts | str]:
     """Return how each range begins and ends, for records that may have several lines; "gone" or "changed" if lost.
 
     Raises:
-        OSError, StoreUnavailable: a disk or a store failed a task.
+        OSError, StoreUnavailable: a disk or a store failed.
     """
-    shares = tuple(shares_of(ranges))
-    answers = answers_of(session, EdgeTask(shares=shares, expected=expected), len(shares))
-    found = ((answer["lost"] if "lost" in answer else answer["edges"]) for answer in answers)
+    told = executor.run(EdgeTask(expected), executor.shares_of(ranges))
+    found = ((answer["lost"] if "lost" in answer else answer["edges"]) for answer in told)
     return [
         each if isinstance(each, str) else EdgeFacts(**{**each, "quoted_after": tuple(each["quoted_after"])})
         for each in found
     ]
 
 
-def digests_of(session: SparkSession, files: Sequence[InputFile]) -> list[str | None]:
+def digests_of(executor: Executor, files: Sequence[InputFile]) -> list[str | None]:
     """Return the digest of each object's bytes; None if the object is gone or has changed.
 
     Raises:
-        OSError, StoreUnavailable: a store failed a task.
+        OSError, StoreUnavailable: a store failed.
     """
-    shares = tuple(shares_of([FileRange(file=file, start=0, end=file.size) for file in files]))
-    answers = answers_of(
-        session, DigestTask(shares=shares, expected=Expected(format="text", columns=None)), len(shares)
-    )
-    return [answer.get("digest") for answer in answers]
+    return [answer.get("digest") for answer in executor.run(DigestTask(), executor.shares_of(_wholes(files)))]
 
 
-def layouts_of(session: SparkSession, files: Sequence[InputFile], expected: Expected) -> list[Layout | None]:
+def layouts_of(executor: Executor, files: Sequence[InputFile], expected: Expected) -> list[Layout | None]:
     """Return the layout of each file (`jobs.formats.layout.layout_of`); None also if an object is gone or has changed.
 
     Raises:
-        OSError, StoreUnavailable: a disk or a store failed a task.
+        OSError, StoreUnavailable: a disk or a store failed.
     """
-    shares = tuple(shares_of([FileRange(file=file, start=0, end=file.size) for file in files]))
-    answers = answers_of(session, LayoutTask(shares=shares, expected=expected), len(shares))
-    found = [answer.get("layout") for answer in answers]
+    found = [answer.get("layout") for answer in executor.run(LayoutTask(expected), executor.shares_of(_wholes(files)))]
     return [Layout(each["ddl"], tuple(each["unread"])) if each is not None else None for each in found]
 
 
-def answers_of(session: SparkSession, task: BatchTask, count: int) -> list[Mapping[str, Any]]:
-    """Return the answers of tasks about their shares, in the order of the shares.
-
-    Args:
-        task: returns its answers as JSON texts; its input is the number of a share.
-        count: of the shares.
-
-    Raises:
-        OSError, StoreUnavailable: a disk or a store failed a task.
-    """
-    rows = session.range(0, count, 1, count).mapInArrow(task, "facts string").collect()
-    answers: list[Mapping[str, Any]] = [json.loads(answer) for (answer,) in rows]
-    for answer in answers:
-        if "failed" in answer:
-            raise failure_of(answer["failed"])
-    return answers
+def _wholes(files: Sequence[InputFile]) -> list[FileRange]:
+    return [FileRange(file=file, start=0, end=file.size) for file in files]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _LookTask:
-    """The work of one task: it looks at the ranges of its share, and returns a JSON text about each.
+    """A look at files that reads no rows; a share is some ranges."""
 
-    Args:
-        shares: of all tasks; a row of the input is the number of a share.
-    """
+    def work(self, share: Sequence[FileRange]) -> Iterator[Facts]:
+        """Yield the facts of each range, or as `lost` that its object is "gone" or "changed"."""
+        for wanted in share:
+            try:
+                with opened(wanted.file) as data:
+                    yield self._found(data, wanted)
+            except ObjectMissing:
+                yield {"lost": "gone"}
+            except ObjectChanged:
+                yield {"lost": "changed"}
 
-    shares: tuple[tuple[FileRange, ...], ...]
-    expected: Expected
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
-            for each in self.shares[number]:
-                yield pa.RecordBatch.from_pydict({"facts": [json.dumps(self._answer(each))]})
-
-    def _answer(self, wanted: FileRange) -> Mapping[str, Any]:
-        try:
-            with opened(wanted.file) as data:
-                return self._found(data, wanted)
-        except ObjectMissing:
-            return {"lost": "gone"}
-        except ObjectChanged:
-            return {"lost": "changed"}
-        except OSError as error:
-            return {"failed": facts_of_failure(error)}
-
-    def _found(self, data: Readable, wanted: FileRange) -> Mapping[str, Any]:
+    def _found(self, data: Readable, wanted: FileRange) -> Facts:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class EdgeTask(_LookTask):
-    """A task that finds how ranges begin and end, for records that may have several lines."""
+    """A look at how ranges begin and end, for records that may have several lines."""
 
-    def _found(self, data: Readable, wanted: FileRange) -> Mapping[str, Any]:
+    expected: Expected
+
+    def _found(self, data: Readable, wanted: FileRange) -> Facts:
         return {"edges": asdict(edge_facts(data, wanted.start, wanted.end, self.expected.dialect))}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DigestTask(_LookTask):
-    """A task that computes digests of files: the first 32 hex digits of SHA-256."""
+    """The digests of files: the first 32 hex digits of SHA-256."""
 
-    def _found(self, data: Readable, wanted: FileRange) -> Mapping[str, Any]:
+    def _found(self, data: Readable, wanted: FileRange) -> Facts:
         digest = hashlib.sha256()
         for start in range(0, data.size, CAPS.piece_bytes):
             digest.update(data.read(start, min(data.size, start + CAPS.piece_bytes)))
         return {"digest": digest.hexdigest()[:32]}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LayoutTask(_LookTask):
-    """A task that finds the columns that files declare; it reads only the bytes needed for that."""
+    """A look at the columns that files declare; it reads only the bytes needed for that."""
 
-    def _found(self, data: Readable, wanted: FileRange) -> Mapping[str, Any]:
+    expected: Expected
+
+    def _found(self, data: Readable, wanted: FileRange) -> Facts:
         layout = layout_of(io.BufferedReader(SeekableData(data), _HEAD_BYTES), wanted.file.suffix, self.expected)
         return {"layout": asdict(layout) if layout is not None else None}

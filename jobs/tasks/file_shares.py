@@ -1,6 +1,6 @@
 """Parquet files of rows as tasks read them: in shares of some files, or of some row groups of a large file.
 
-A task gets the numbers of its shares. If a file cannot be read, an `Owner` selects the error to raise.
+If a file cannot be read, an `Owner` selects the error to raise.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ from drainmark.jobs.tasks.places import Place
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
-
-FILE = "_drainmark_file"
-"""The column with the path of a row's file."""
 
 _NONE: Mapping[str, str | None] = {}
 _MOST_FILES = 32
@@ -96,25 +93,9 @@ class FileShare:
     def size(self) -> int:
         return sum(file.size for file in self.files)
 
-    def rows(self, *, has_paths: bool = False) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in their order; with `has_paths`, the column `FILE` has the path of their file."""
-        import pyarrow as pa
-
-        for file in self.files:
-            for batch in rows_of([file], self.place.opened, self.schema, self.owner):
-                yield batch.append_column(FILE, pa.repeat(file.path, batch.num_rows)) if has_paths else batch
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTask:
-    """The work of one task: it returns the rows of the shares with the numbers in its input."""
-
-    shares: tuple[FileShare, ...]
-    has_paths: bool = False
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
-            yield from self.shares[number].rows(has_paths=self.has_paths)
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in their order."""
+        return rows_of(self.files, self.place.opened, self.schema, self.owner)
 
 
 def packed(files: Iterable[RowFile], share_bytes: int) -> list[tuple[RowFile, ...]]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.formats.values.far_times import RULE, first_far
-from drainmark.jobs.frames.names import in_tasks
 from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.tasks.executor import Executor, Facts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,29 +59,30 @@ def unheld(rows: pa.Table, file_format: str) -> dict[str, Any] | None:
     return {"rule": rule, "condition": f"row {row}"[:500], "rows": 1, "first_id": row[SEQUENCE_ID]}
 
 
-def first_unfit(frame: DataFrame, *, file_format: str) -> tuple[str, dict[str, Any]] | None:
-    """Let tasks check rows; return `UNREADABLE` or `UNHELD` and the facts of a bad row, or None if there is none.
+def first_unfit(executor: Executor, frame: DataFrame, *, file_format: str) -> tuple[str, dict[str, Any]] | None:
+    """Check rows; return `UNREADABLE` or `UNHELD` and the facts of a bad row, or None if there is none.
 
     Args:
         file_format: of the files that the rows are written to.
     """
-    found = in_tasks(frame, _LookTask(file_format), "kind string, facts string").collect()
-    return (found[0][0], json.loads(found[0][1])) if found else None
+    found = executor.run_over(frame, LookTask(file_format))
+    return (found[0]["kind"], dict(found[0]["told"])) if found else None
 
 
 @dataclass(frozen=True, slots=True)
-class _LookTask:
-    """The work of one task: it returns the facts of the first bad batch, and ends."""
+class LookTask:
+    """The check of rows for a format of files."""
 
     file_format: str
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def work(self, share: Iterator[pa.RecordBatch]) -> Iterator[Facts]:
+        """Yield the `kind` of the first bad batch, and the facts of a row as `told`; nothing if there is none."""
         import pyarrow as pa
 
-        for batch in batches:
+        for batch in share:
             rows = pa.Table.from_batches([batch])
             for kind, look in ((UNREADABLE, unreadable_text), (UNHELD, partial(unheld, file_format=self.file_format))):
                 found = look(rows)
                 if found is not None:
-                    yield pa.RecordBatch.from_pydict({"kind": [kind], "facts": [json.dumps(found)]})
+                    yield {"kind": kind, "told": found}
                     return

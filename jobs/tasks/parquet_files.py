@@ -1,45 +1,35 @@
 """Parquet files of rows, written by a task of Spark or by this process.
 
-A task writes a file under a name that no other attempt has, and returns the file's facts as a row. Spark gives the
-driver the rows of one attempt of each task. So no file is renamed or listed, and no output committer is needed: the
-files of repeated and speculative attempts are in no list.
+A task writes a file under a name that no other attempt has, and yields the file's facts. Spark gives the driver the
+facts of one attempt of each task. So no file is renamed or listed, and no output committer is needed: the files of
+repeated and speculative attempts are in no list.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import StoreUnavailable, TooManyPartitions
+from drainmark.jobs.errors import TooManyPartitions
 from drainmark.jobs.errors.environment import SHARE_FOLDERS, FilesLost
-from drainmark.jobs.frames.names import BatchTask, in_tasks
 from drainmark.jobs.frames.row_types import arrow_schema
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.tasks.column_statistics import ColumnStatistics, floating_leaves
-from drainmark.jobs.tasks.file_shares import FILE, FileShare, ReadTask, RowFile
+from drainmark.jobs.tasks.executor import Facts, OnSpark
+from drainmark.jobs.tasks.file_shares import FileShare, RowFile
 from drainmark.jobs.tasks.layout import NO_LAYOUT, Layout
-from drainmark.jobs.tasks.places import LocalPlace, Place
+from drainmark.jobs.tasks.places import LocalPlace, MemoryPlace, Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-FACTS = (
-    "name string, size long, rows long, footer_rows long, first_id long, last_id long, without_id long, mark string,"
-    " partition string, statistics string, failed string"
-)
-"""Columns of the rows that a task returns; see `WrittenFile`."""
-
-_TOO_MANY = "too many partitions"
 
 ROW_GROUP_BYTES = 8 * 2**20
 _SHARE_BYTES, _MOST_SHARES = 8 * 2**20, 4000
@@ -86,7 +76,8 @@ def write_files(frame: DataFrame, place: Place, folder: str = "", *, layout: Lay
         OSError, StoreUnavailable: a task could not write.
         TooManyPartitions: the rows are in more partitions than one group may write to.
     """
-    written = written_by(layout.of_frame(frame), WriteTask(place, folder, layout))
+    task = WriteTask(place, folder, layout)
+    written = written_files(OnSpark(frame.sparkSession).run_over(layout.of_frame(frame), task))
     require_few(layout, {file.partition for file in written})
     return written
 
@@ -108,60 +99,14 @@ def _too_many(most: int, partition_by: Sequence[str]) -> TooManyPartitions:
     return TooManyPartitions(msg, remedy=remedy, columns=tuple(partition_by))
 
 
-def written_by(frame: DataFrame, task: BatchTask) -> list[WrittenFile]:
-    """Let tasks write files, each from the rows of a partition of the frame; return the files, sorted by name.
-
-    Args:
-        task: returns facts, as `facts_of` does.
-
-    Raises:
-        OSError, StoreUnavailable: a task could not write.
-    """
-    return _files_of(row.asDict() for row in in_tasks(frame, task, FACTS).collect())
-
-
-def written_of(session: SparkSession | None, count: int, task: BatchTask) -> list[WrittenFile]:
-    """Run a task as `written_by` does, on the numbers from 0 to `count` - 1; without a session, in this process.
-
-    Raises:
-        OSError, StoreUnavailable: a task, or this process, could not write.
-    """
-    if session is not None:
-        return written_by(session.range(0, count, 1, count), task)
-    import pyarrow as pa
-
-    numbers = (pa.RecordBatch.from_pydict({"id": [number]}) for number in range(count))
-    return _files_of(facts for batch in task(numbers) for facts in batch.to_pylist())
-
-
-def _files_of(rows: Iterable[dict[str, Any]]) -> list[WrittenFile]:
-    written = []
-    for facts in rows:
-        if failed := facts.pop("failed"):
-            raise failure_of(json.loads(failed))
-        written.append(WrittenFile(**facts))
-    return sorted(written, key=lambda file: file.name)
-
-
-def facts_of_failure(error: OSError) -> list[Any]:
-    """Return the facts that a task reports if a disk or a store failed."""
-    return [error.errno, error.strerror or str(error), error.filename]
-
-
-def failure_of(facts: Sequence[Any]) -> OSError | StoreUnavailable | TooManyPartitions:
-    """Return the error for the facts that a task reported of a disk, a store, or too many partitions."""
-    number, text, where = facts
-    if number == _TOO_MANY:
-        return _too_many(text, where)
-    if str(where).startswith("s3://"):
-        remedy = "look at the store, and at the credentials where Spark's workers run"
-        return StoreUnavailable(f"a task does not reach {where}: {text}", remedy=remedy)
-    return OSError(*facts)
+def written_files(facts: Iterable[Facts]) -> list[WrittenFile]:
+    """Return the files that tasks told of, sorted by name."""
+    return sorted((WrittenFile(**each) for each in facts), key=lambda file: file.name)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """The work of one task: it writes the rows of a partition of the frame, and returns the facts of the files.
+    """The writing of rows: one file for each partition of the table that they are in, in the order of the rows.
 
     Args:
         folder: of the files, below the place.
@@ -171,31 +116,23 @@ class WriteTask:
     folder: str
     layout: Layout = NO_LAYOUT
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        runs = itertools.groupby(self._parts(batches), key=itemgetter(0))
+    def work(self, share: Iterator[pa.RecordBatch]) -> Iterator[Facts]:
+        """Write the rows of a share, and yield the facts of the files.
+
+        Raises:
+            TooManyPartitions: this share alone has rows of more partitions than a group may write to.
+        """
+        runs = itertools.groupby(self._parts(share), key=itemgetter(0))
         for number, (partition, parts) in enumerate(runs):
-            most = self.layout.most_partitions
-            if number == most:  # stop early: there may be as many partitions as rows
-                yield _batch_of({"failed": json.dumps([_TOO_MANY, most, self.layout.partition_by])})
-                return
-            yield from facts_of(partial(self._write, partition, (rows for _, rows in parts)))
+            if number == self.layout.most_partitions:  # stop early: there may be as many partitions as rows
+                raise _too_many(number, self.layout.partition_by)
+            groups = (rows for _, rows in parts)
+            file = write_groups(groups, self.place, self.folder, layout=self.layout, partition=partition)
+            if file is not None:
+                yield asdict(file)
 
     def _parts(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
-        return (part for group in _row_groups(batches) for part in self.layout.parts(group))
-
-    def _write(self, partition: str, groups: Iterator[pa.Table]) -> WrittenFile | None:
-        return write_groups(groups, self.place, self.folder, layout=self.layout, partition=partition)
-
-
-def facts_of(write: Callable[[], WrittenFile | None]) -> Iterator[pa.RecordBatch]:
-    """Yield the row that a task returns for a file: its facts, or the failure of a disk or a store."""
-    try:
-        written = write()
-    except OSError as error:
-        yield _batch_of({"failed": json.dumps(facts_of_failure(error))})
-    else:
-        if written is not None:
-            yield _batch_of(asdict(written))
+        return (part for group in row_groups(batches) for part in self.layout.parts(group))
 
 
 def frame_of_files(
@@ -224,24 +161,14 @@ def own_shares(place: Place, names: Sequence[str], schema: pa.Schema, sizes: Seq
     return [FileShare(files=(part,), place=place, schema=schema) for part in parts]
 
 
-def frame_of_shares(
-    session: SparkSession, shares: Sequence[FileShare], schema: StructType, *, has_paths: bool = False
-) -> DataFrame:
-    """Return the rows of shares as a frame; one task reads each share.
-
-    Args:
-        has_paths: add the column `FILE` with the path of each row's file.
-    """
-    from pyspark.sql.types import StringType, StructType
-
-    tasks = session.range(0, len(shares), 1, len(shares))
-    columns = StructType([*schema.fields]).add(FILE, StringType()) if has_paths else schema
-    return tasks.mapInArrow(ReadTask(tuple(shares), has_paths), columns)
+def frame_of_shares(session: SparkSession, shares: Sequence[FileShare], schema: StructType) -> DataFrame:
+    """Return the rows of shares as a frame; one task reads each share."""
+    return OnSpark(session).frame(shares, FileShare.rows, schema)
 
 
 def write_batches(batches: Iterator[pa.RecordBatch], place: Place, folder: str = "") -> WrittenFile | None:
     """Write rows to a folder of a place, under a name that no other file has; no file for no rows."""
-    return write_groups(_row_groups(batches), place, folder)
+    return write_groups(row_groups(batches), place, folder)
 
 
 def write_groups(
@@ -388,6 +315,8 @@ def _write(
     """
     import pyarrow.parquet as pq
 
+    if isinstance(place, MemoryPlace):
+        return _held(groups, place, folder)
     name, bounds, rows = os.path.join(folder, new_name()), IdBounds(), 0
     shown = known is not None
     with place.new_file(name) as sink, parquet_writer(sink, schema, is_kept=place.is_kept, is_shown=shown) as writer:
@@ -407,8 +336,18 @@ def _write(
     )
 
 
-def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of batches, in their order, as tables that each become one row group; no table is empty."""
+def _held(groups: Iterable[pa.Table], place: MemoryPlace, folder: str) -> WrittenFile:
+    name, bounds, rows = os.path.join(folder, new_name()), IdBounds(), 0
+    for group in groups:
+        place.add(name, group)
+        bounds.add(group)
+        rows += group.num_rows
+    size, mark = place.stamp(name)
+    return WrittenFile(name=name, size=size, rows=rows, footer_rows=rows, mark=mark, **asdict(bounds))
+
+
+def row_groups(batches: Iterator[pa.RecordBatch], size_of_group: int = ROW_GROUP_BYTES) -> Iterator[pa.Table]:
+    """Yield the rows of batches, in their order, as tables of about so many bytes in memory; no table is empty."""
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []
@@ -417,7 +356,7 @@ def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         if batch.num_rows:
             held.append(batch)
             size += batch.nbytes
-        if size >= ROW_GROUP_BYTES:
+        if size >= size_of_group:
             yield pa.Table.from_batches(held)
             held, size = [], 0
     if held:
@@ -431,11 +370,3 @@ def new_name(ending: str = "parquet") -> str:
     task = TaskContext.get()
     place = f"{task.partitionId():05d}-{task.taskAttemptId()}" if task is not None else "00000-0"
     return f"{place}-{uuid.uuid4().hex}.{ending}"
-
-
-def _batch_of(facts: Mapping[str, Any]) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    kinds = {"string": pa.string(), "long": pa.int64()}
-    schema = pa.schema([(name, kinds[kind]) for name, kind in (column.split() for column in FACTS.split(", "))])
-    return pa.RecordBatch.from_pydict({name: [facts.get(name)] for name in schema.names}, schema=schema)

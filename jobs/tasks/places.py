@@ -6,17 +6,24 @@ own environment.
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import io
 import os
 import shutil
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.errors import ObjectMissing
 from drainmark.jobs.tasks.buckets import Bucket, StoredObject
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _PIECE_BYTES = 1024 * 1024
 MARK_BYTES = 128 * 1024
@@ -51,7 +58,11 @@ class Place(ABC):
 
     @abstractmethod
     def stamp(self, name: str) -> tuple[int, str]:
-        """Return a file's size in bytes and its mark; the mark is "" if the place has its own, such as ETags."""
+        """Return a file's size in bytes and its mark; the mark is "" if the place has its own, such as ETags.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
 
     def take_in(self, path: Path, name: str) -> None:
         """Move a file of this machine to the place, as a new file.
@@ -114,7 +125,7 @@ class BucketPlace(Place):
     is_kept: bool = True
 
     def __str__(self) -> str:
-        return f"s3://{self.bucket.name}/{self.prefix}"
+        return self.bucket.uri(self.prefix)
 
     @contextmanager
     def new_file(self, name: str) -> Iterator[Any]:
@@ -125,7 +136,10 @@ class BucketPlace(Place):
         return self.bucket.reader(self._key(name))
 
     def stamp(self, name: str) -> tuple[int, str]:
-        return self.bucket.size(self._key(name)), ""
+        try:
+            return self.bucket.head(self._key(name)).size, ""
+        except ObjectMissing as error:
+            raise FileNotFoundError(name) from error
 
     def stored(self, name: str, size: int, etag: str) -> StoredObject:
         """Return a file as tasks fetch it: with this ETag, or not at all."""
@@ -133,6 +147,67 @@ class BucketPlace(Place):
 
     def _key(self, name: str) -> str:
         return "/".join(filter(None, (self.prefix, name)))
+
+
+class TooLarge(Exception):
+    """Rows have more values, or their files more bytes, than this process should hold."""
+
+
+@dataclass(slots=True)
+class MemoryPlace(Place):
+    """Files of this process. Files of rows stay Arrow tables, and become Parquet only if somebody opens them.
+
+    Attributes:
+        most_values: how many values the rows of all files may have together.
+    """
+
+    most_values: int = sys.maxsize
+    is_kept: bool = False
+    _rows: dict[str, list[pa.Table]] = field(default_factory=dict)
+    _bytes: dict[str, bytes] = field(default_factory=dict)
+    _values: int = 0
+
+    def add(self, name: str, rows: pa.Table) -> None:
+        """Add rows to a file.
+
+        Raises:
+            TooLarge: the place has more values than it should.
+        """
+        self._values += rows.num_rows * rows.num_columns
+        if self._values > self.most_values:
+            raise TooLarge
+        self._rows.setdefault(name, []).append(rows)
+
+    def tables(self, names: Sequence[str]) -> list[pa.Table]:
+        """Return the rows of files, in their order."""
+        return [rows for name in names for rows in self._rows[name]]
+
+    @contextmanager
+    def new_file(self, name: str) -> Iterator[Any]:
+        sink = io.BytesIO()
+        yield sink
+        self._bytes[name] = sink.getvalue()
+
+    def opened(self, name: str) -> Any:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if name in self._rows:
+            sink = pa.BufferOutputStream()
+            pq.write_table(pa.concat_tables(self._rows[name]), sink)
+            return pa.BufferReader(sink.getvalue())
+        self.stamp(name)
+        return pa.BufferReader(self._bytes[name])
+
+    def stamp(self, name: str) -> tuple[int, str]:
+        if name in self._rows:
+            return sum(rows.nbytes for rows in self._rows[name]), ""
+        if name in self._bytes:
+            return len(self._bytes[name]), ""
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+
+    def __str__(self) -> str:
+        return "memory"
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:

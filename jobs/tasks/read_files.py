@@ -1,21 +1,20 @@
 """The reading of a group's files: their records become rows, and the bad ones are told, with the reason of each.
 
-For a small group this process reads, and keeps the rows in memory. For a large group Spark's tasks read: they get
-objects themselves, write the rows to files, and return their findings about each input file. Both are `_ShareReader`.
+Tasks get objects themselves, write the rows to files, and tell their findings about each input file. The files of rows
+of a small group are in the memory of this process.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict, Refused
@@ -26,28 +25,21 @@ from drainmark.jobs.formats.lines.record_ranges import EdgeFacts, quoted_at
 from drainmark.jobs.formats.values.far_times import python_rows
 from drainmark.jobs.frames.row_types import arrow_schema, tagged_type
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.tasks.executor import Executor, Facts
 from drainmark.jobs.tasks.file_ranges import (
     Copied,
     FileRange,
     InputFile,
-    answers_of,
     edges_of,
     has_cuts,
     opened,
     ranges_of,
-    shares_of,
 )
-from drainmark.jobs.tasks.parquet_files import (
-    WrittenFile,
-    facts_of_failure,
-    require_here,
-    write_file,
-)
-from drainmark.jobs.tasks.places import Place
+from drainmark.jobs.tasks.parquet_files import WrittenFile, require_here, write_file
+from drainmark.jobs.tasks.places import MemoryPlace, Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
     from drainmark.jobs.formats.parsed import Parsed
 
@@ -66,27 +58,33 @@ _JOINED_BYTES, _JOINED_FILE_BYTES = 16 * 1024 * 1024, 1024 * 1024
 
 @dataclass(slots=True, kw_only=True)
 class ReadRows:
-    """Rows that were read: tables of a small group, Parquet files of a large one.
+    """Rows that were read, in files of a place.
 
     Columns are `_sequence_id` bigint, `_position` struct<block, row> and those of the source.
 
     Attributes:
-        names: of the Parquet files, below `place`.
+        names: of the files, below `place`.
     """
 
-    tables: list[pa.Table] = field(default_factory=list)
+    place: Place
     names: list[str] = field(default_factory=list)
-    place: Place | None = None
 
-    def take(self, place: Place, written: Sequence[WrittenFile]) -> None:
-        """Register files of rows that tasks wrote to a place.
+    def take(self, written: Sequence[WrittenFile]) -> None:
+        """Register files of rows that tasks wrote to the place.
 
         Raises:
             AccountingError: this process does not find one of them.
         """
-        require_here(place.stamp, str(place), written)
-        self.place = place
+        require_here(self.place.stamp, str(self.place), written)
         self.names += [file.name for file in written]
+
+    def tables(self) -> list[pa.Table]:
+        """Return the rows, in their order; they come into the memory of this process."""
+        import pyarrow.parquet as pq
+
+        if isinstance(self.place, MemoryPlace):
+            return self.place.tables(self.names)
+        return [pq.read_table(self.place.opened(name)) for name in self.names]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,13 +92,13 @@ class ReadFiles:
     """The result of the reading of some files.
 
     Attributes:
-        verdicts: by id, of the files that have not changed since the scan.
         rows: of the good records. Files that are refused may have rows there, which must be left out.
+        verdicts: by id, of the files that have not changed since the scan.
         gone, changed: ids of objects that are gone, or were replaced since the scan.
     """
 
+    rows: ReadRows
     verdicts: dict[int, FileVerdict] = field(default_factory=dict)
-    rows: ReadRows = field(default_factory=ReadRows)
     gone: list[int] = field(default_factory=list)
     changed: list[int] = field(default_factory=list)
 
@@ -116,34 +114,6 @@ class ReadFiles:
     def lose(self, number: int, lost: str) -> None:
         """Note that an object is "gone" or "changed"."""
         (self.gone if lost == "gone" else self.changed).append(number)
-
-
-class TooLarge(Exception):
-    """Rows have more values than this process should hold."""
-
-
-def read_here(files: Sequence[InputFile], expected: Expected, most_values: int = sys.maxsize) -> ReadFiles:
-    """Read files in this process, and keep the rows in memory.
-
-    Raises:
-        OSError: a disk fails.
-        TooLarge: the rows, with their tags, have more values than `most_values`.
-    """
-    found, held = ReadFiles(), 0
-
-    def take(rows: pa.Table) -> None:
-        nonlocal held
-        held += rows.num_rows * rows.num_columns
-        if held > most_values:
-            raise TooLarge
-        found.rows.tables.append(rows)
-
-    cut = [ranges_of(file, expected, END) for file in files]
-    with _scratch() as scratch:
-        reader = _ShareReader(expected, take, Path(scratch), sends_all=True)
-        answers = reader.read([each for ranges in cut for each in ranges])
-    found.join(cut, iter(answers), expected)
-    return found
 
 
 def first_rows(file: InputFile, expected: Expected, most: int) -> pa.Table:
@@ -173,35 +143,39 @@ class _Enough(Exception):
     """No further rows are wanted."""
 
 
-def read_by_tasks(
-    session: SparkSession, files: Sequence[InputFile], expected: Expected, place: Place, range_bytes: int
+def read_files(
+    executor: Executor, files: Sequence[InputFile], expected: Expected, place: Place, range_bytes: int = END
 ) -> ReadFiles:
-    """Let Spark's tasks read files, and write the rows to files.
+    """Read files, and write the rows to files of a place.
+
+    Args:
+        range_bytes: tasks read larger files in ranges of so many bytes.
 
     Raises:
-        OSError, StoreUnavailable: a disk or a store failed a task; the input files are not at fault.
+        OSError, StoreUnavailable: a disk or a store failed; the input files are not at fault.
+        TooLarge: the place has no room for the rows.
         AccountingError: this process does not find a file of rows.
     """
-    found = ReadFiles()
-    cut = [ranges_of(file, expected, range_bytes) for file in files]
+    found = ReadFiles(rows=ReadRows(place=place))
+    cut = [ranges_of(file, expected, range_bytes if executor.is_remote else END) for file in files]
     if expected.is_multiline and has_cuts(expected):
-        cut = _begun(session, cut, expected, found)
+        cut = _begun(executor, cut, expected, found)
     ranges = [each for of_file in cut for each in of_file]
-    answers, written = _read(session, ranges, expected, place) if ranges else ([], [])
+    answers, written = _read(executor, ranges, ReadTask(expected, place, sends_all=not executor.is_remote))
     sampled = [at for at, answer in enumerate(answers) if answer.facts.is_sample]
-    more, _ = _read(session, [ranges[at] for at in sampled], expected, None) if sampled else ([], [])
+    more, _ = _read(executor, [ranges[at] for at in sampled], ReadTask(expected, None, sends_all=True))
     for at, answer in zip(sampled, more, strict=True):
         answers[at].facts.bad, answers[at].lost = answer.facts.bad, answer.lost
-    found.rows.take(place, written)
+    found.rows.take(written)
     found.join(cut, iter(answers), expected)
     return found
 
 
 def _begun(
-    session: SparkSession, cut: Sequence[list[FileRange]], expected: Expected, found: ReadFiles
+    executor: Executor, cut: Sequence[list[FileRange]], expected: Expected, found: ReadFiles
 ) -> list[list[FileRange]]:
     """Return the ranges to read, each with `is_quoted` set."""
-    edges = iter(edges_of(session, [each for ranges in cut if len(ranges) > 1 for each in ranges], expected))
+    edges = iter(edges_of(executor, [each for ranges in cut if len(ranges) > 1 for each in ranges], expected))
     begun: list[list[FileRange]] = []
     for ranges in cut:
         if len(ranges) == 1:
@@ -216,14 +190,10 @@ def _begun(
     return begun
 
 
-def _read(
-    session: SparkSession, ranges: Sequence[FileRange], expected: Expected, place: Place | None
-) -> tuple[list[_Answer], list[WrittenFile]]:
-    shares = tuple(shares_of(ranges))
-    task = ReadTask(shares=shares, expected=expected, place=place)
+def _read(executor: Executor, ranges: Sequence[FileRange], task: ReadTask) -> tuple[list[_Answer], list[WrittenFile]]:
     answers: list[_Answer] = []
     written: list[WrittenFile] = []
-    for told in answers_of(session, task, len(shares)):
+    for told in executor.run(task, executor.shares_of(ranges)):
         answers += [_Answer(facts=facts_of(each["facts"]), lost=each["lost"]) for each in told["answers"]]
         written += [WrittenFile(**file) for file in told["written"]]
     return answers, written
@@ -241,37 +211,28 @@ class _Answer:
     lost: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ReadTask:
-    """The work of one task: it reads the ranges of its share, and returns its findings as one JSON text.
+    """The reading of files; a share is some ranges.
 
     Args:
-        shares: of all tasks; a row of the input is the number of a share.
-        place: for the files of rows; None to write none, and to return all bad records.
+        place: for the files of rows; None to write none.
+        sends_all: all bad records are among the facts, not only a sample of many.
     """
 
-    shares: tuple[tuple[FileRange, ...], ...]
     expected: Expected
     place: Place | None
+    sends_all: bool = False
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
-            yield pa.RecordBatch.from_pydict({"facts": [json.dumps(self._facts(self.shares[number]))]})
-
-    def _facts(self, ranges: Sequence[FileRange]) -> Mapping[str, Any]:
+    def work(self, share: Sequence[FileRange]) -> Iterator[Facts]:
+        """Read a share; yield once the answers about its ranges, and the files of rows that were written."""
         rows = _RowFiles(self.place)
-        try:
-            with _scratch() as scratch:
-                reader = _ShareReader(self.expected, rows.add, Path(scratch), sends_all=self.place is None)
-                answers = reader.read(ranges)
-            written = rows.finish()
-        except OSError as error:
-            return {"failed": facts_of_failure(error)}
-        return {
+        with _scratch() as scratch:
+            reader = _ShareReader(self.expected, rows.add, Path(scratch), sends_all=self.sends_all)
+            answers = reader.read(share)
+        yield {
             "answers": [{"facts": asdict(each.facts), "lost": each.lost} for each in answers],
-            "written": [asdict(file) for file in written],
+            "written": [asdict(file) for file in rows.finish()],
         }
 
 

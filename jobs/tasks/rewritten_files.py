@@ -6,10 +6,11 @@ is. If the layout has an order, a task holds and sorts all its rows at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from drainmark.jobs.tasks.executor import Facts
 from drainmark.jobs.tasks.file_shares import FileShare, RowFile
 from drainmark.jobs.tasks.layout import NO_LAYOUT, Layout
 from drainmark.jobs.tasks.parquet_files import WriteTask
@@ -21,12 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteTask:
-    """The work of one task: it writes the rows of some files to new files, and returns the facts of the new files.
+    """The rewriting of files; a share is the names of files whose rows come together.
 
     Attributes:
         source: the place of the files.
         place, folder: of the new files.
-        parts: names of the files to combine, by number of the task.
         schema: columns of the new files; those that an old one lacks are null.
         where: the condition for rows to stay; None for all rows.
         layout: of the table.
@@ -35,17 +35,15 @@ class RewriteTask:
     source: Place
     place: Place
     folder: str
-    parts: tuple[tuple[str, ...], ...]
     schema: pa.Schema
     where: pa.compute.Expression | None = None
     layout: Layout = NO_LAYOUT
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        write = WriteTask(self.place, self.folder, self.layout)
-        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-            yield from write(self._rows(self.parts[number]))
+    def work(self, share: Sequence[str]) -> Iterator[Facts]:
+        """Write the rows of a share to new files, and yield the facts of these."""
+        return WriteTask(self.place, self.folder, self.layout).work(self._rows(share))
 
-    def _rows(self, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         kept = self._kept(names)
@@ -53,7 +51,7 @@ class RewriteTask:
             kept = iter(self.layout.of_rows(pa.Table.from_batches(kept, self.schema)).to_batches())
         return kept
 
-    def _kept(self, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    def _kept(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         files = tuple(RowFile(path=name) for name in names)
         for batch in FileShare(files=files, place=self.source, schema=self.schema).rows():
             yield batch if self.where is None else batch.filter(self.where)

@@ -6,10 +6,9 @@ are bounded, however large a share is.
 
 from __future__ import annotations
 
-import json
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from drainmark.jobs.errors import (
@@ -26,13 +25,12 @@ from drainmark.jobs.errors.machine_faults import machine_fault
 from drainmark.jobs.formats.byte_records import BAD
 from drainmark.jobs.frames.origins import ORIGIN, OriginsSeen
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.tasks.file_ranges import shares_of
-from drainmark.jobs.tasks.parquet_files import WrittenFile, facts_of_failure, failure_of, require_here, write_batches
+from drainmark.jobs.tasks.executor import Executor, Facts
+from drainmark.jobs.tasks.parquet_files import WrittenFile, require_here, write_batches
 from drainmark.jobs.tasks.places import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
 SHARE_BYTES = 32 * 1024 * 1024
 """The bytes of rows in one share, about: one or two seconds of work for a core."""
@@ -65,10 +63,13 @@ class Unfit(Exception):
     """A column is missing, or its values do not fit its type; the text says why."""
 
     def __init__(self, sequence_id: int, column: str, kind: str, why: str) -> None:
-        super().__init__(why)
+        super().__init__(sequence_id, column, kind, why)
         self.sequence_id = sequence_id
         self.column = column
         self.kind = kind
+
+    def __str__(self) -> str:
+        return str(self.args[-1])
 
 
 class _Unread(Exception):
@@ -113,52 +114,60 @@ class ShareRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareTask:
-    """The work of one task: it reads its shares, and returns a JSON text about each.
+    """The reading of slices; a share is some of their parts.
 
     Attributes:
-        shares: of all tasks; a row of the input is the number of an entry.
+        reach: how the source is reached.
+        of_task: the same, if tasks on other machines may read: what they tell is without passwords, and names the
+            machine. None if only this process reads: it raises the errors of the source as they are.
         schema: of the files: tags, then the columns of the source.
         reading: makes the rows as read rows of the columns; None if they are.
         folder: of the files, below the place.
     """
 
-    shares: tuple[tuple[Share, ...], ...] = ()
     reads: Reads
-    reach: Reached
+    reach: Any
+    of_task: Reached | None
     schema: pa.Schema
     reading: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] | None
     place: Place
     folder: str
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
+    def work(self, share: Sequence[Share]) -> Iterator[Facts]:
+        """Read the parts of a share, and yield the facts of each, as `ShareRows` has them.
 
-        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
-            for share in self.shares[number]:
-                facts = self._facts(share)
-                yield pa.RecordBatch.from_pydict({"facts": [json.dumps(facts)]})
-                if "rows" not in facts:
-                    return  # the group fails, so its other shares are of no use
+        Raises:
+            Unfit: see there.
+            OSError: a file could not be written.
+            DrainmarkError: the rows cannot be had. Of a task, its facts are `host`, this machine; and `variables`, the
+                environment variables from which the source took address and credentials.
+        """
+        for part in share:
+            yield self._written(part) if self.of_task is None else self._told(part, self.of_task)
 
-    def _facts(self, share: Share) -> Mapping[str, Any]:
+    def _told(self, part: Share, connections: Reached) -> Facts:
+        def failure(kind: type[DrainmarkError], message: str, remedy: str | None = None) -> DrainmarkError:
+            facts: dict[str, Any] = {"host": socket.gethostname(), "variables": sorted(set(connections.variables))}
+            if kind is InputMissing:
+                facts["triggers"] = ()
+            return kind(connections.redacted(message), remedy=remedy, **facts)
+
         try:
-            return self._written(share)
-        except Unfit as unfit:
-            return {"unfit": [unfit.sequence_id, unfit.column, unfit.kind, str(unfit)]}
+            return self._written(part)
+        except (OSError, Unfit):
+            raise
         except DrainmarkError as error:
-            told = [error.id, self.reach.redacted(error.message), error.remedy]
-        except OSError as error:
-            return {"failed": facts_of_failure(error)}
+            raise failure(_TOLD.get(error.id, OperatorFailed), error.message, error.remedy) from error
         except _Unread as error:
-            told = ["", self.reach.redacted(str(error)), None]
+            raise failure(OperatorFailed, str(error)) from error
         except Exception as error:
-            told = ["", self.reach.redacted(f"{type(error).__name__}: {error}"), None]
-        return {"error": told, "host": socket.gethostname(), "variables": sorted(set(self.reach.variables))}
+            raise failure(OperatorFailed, f"{type(error).__name__}: {error}") from error
 
-    def _written(self, share: Share) -> Mapping[str, Any]:
+    def _written(self, share: Share) -> Facts:
         read = self.reads.read(share.piece, self.reach)
         try:
-            found = _read(read) if self.reading is None else self.reading(_read(read))
+            found = read if self.of_task is None else _read(read)
+            found = found if self.reading is None else self.reading(found)
             rows = TaggedRows(found, share.sequence_id, self.schema, block=share.number)
             file = write_batches(iter(rows), self.place, self.folder)
         finally:
@@ -248,11 +257,8 @@ class TaggedRows:
             raise Unfit(self.sequence_id, column.name, str(column.type), str(error)) from error
 
 
-def read_shares(session: SparkSession, task: ShareTask, shares: Sequence[Share]) -> list[ShareRows]:
-    """Let Spark's tasks read shares; return their results, in the order of the shares.
-
-    Args:
-        task: the task, without its shares.
+def read_shares(executor: Executor, task: ShareTask, shares: Sequence[Share]) -> list[ShareRows]:
+    """Read shares; return their results, in the order of the shares.
 
     Raises:
         Unfit: see there.
@@ -264,37 +270,7 @@ def read_shares(session: SparkSession, task: ShareTask, shares: Sequence[Share])
         OSError, StoreUnavailable: a task could not write.
         AccountingError: this process does not find a file of rows.
     """
-    if not shares:
-        return []
-    parts = shares_of(shares)
-    tasks = session.range(0, len(parts), 1, len(parts))
-    told = tasks.mapInArrow(replace(task, shares=tuple(parts)), "facts string").collect()
-    answers: list[Mapping[str, Any]] = [json.loads(answer) for (answer,) in told]
-    for answer in answers:
-        _require_read(answer)
-    found = [
-        ShareRows(
-            rows=answer["rows"],
-            file=WrittenFile(**answer["file"]) if answer["file"] else None,
-            is_numbered=answer["is_numbered"],
-            origins=answer["origins"],
-            highest_id=answer["highest_id"],
-            bad=answer["bad"],
-        )
-        for answer in answers
-    ]
+    told = executor.run(task, executor.shares_of(shares))
+    found = [ShareRows(**{**each, "file": WrittenFile(**each["file"]) if each["file"] else None}) for each in told]
     require_here(task.place.stamp, str(task.place), [each.file for each in found if each.file is not None])
     return found
-
-
-def _require_read(answer: Mapping[str, Any]) -> None:
-    if "unfit" in answer:
-        raise Unfit(*answer["unfit"])
-    if "failed" in answer:
-        raise failure_of(answer["failed"])
-    if "error" in answer:
-        kind, message, remedy = answer["error"]
-        facts: dict[str, Any] = {"host": answer["host"], "variables": answer["variables"]}
-        if kind == InputMissing.id:
-            facts["triggers"] = ()
-        raise _TOLD.get(kind, OperatorFailed)(message, remedy=remedy, **facts)

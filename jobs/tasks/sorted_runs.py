@@ -6,14 +6,15 @@ files: a bounded number of rows is in memory, however large the state is.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.state.keyed_rows import RowsPerKey
 from drainmark.jobs.state.run_files import KEY_HASH, ROWS_A_GROUP, RunIndex, key_hash, notes_of
-from drainmark.jobs.tasks.parquet_files import ROW_GROUP_BYTES, WrittenFile, facts_of, write_groups, written_by
+from drainmark.jobs.tasks.executor import Facts, OnSpark
+from drainmark.jobs.tasks.parquet_files import ROW_GROUP_BYTES, WrittenFile, write_groups, written_files
 from drainmark.jobs.tasks.places import Place
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ class RunWriter:
         count = -(-size // _FILE_BYTES)
         keyed = rows.select("*", key_hash(self.hashed))
         parts = keyed.repartitionByRange(count, KEY_HASH) if count > 1 else keyed.coalesce(1)
-        return written_by(parts.sortWithinPartitions(KEY_HASH), FlushTask(self))
+        sorted_rows = parts.sortWithinPartitions(KEY_HASH)
+        return written_files(OnSpark(rows.sparkSession).run_over(sorted_rows, FlushTask(self)))
 
     def merge(self, session: SparkSession, names: Sequence[str], size: int) -> list[WrittenFile]:
         """Write the rows of files of runs as one run.
@@ -65,11 +67,10 @@ class RunWriter:
         Raises:
             OSError, StoreUnavailable: a task could not read or write.
         """
-        cuts = self._cuts(names, -(-size // _FILE_BYTES))
-        task, written = MergeTask(self, tuple(names), cuts), []
-        for number in range(len(cuts) + 1):  # one job of one task each: the other cores are for the groups
-            written += written_by(session.range(number, number + 1, 1, 1), task)
-        return written
+        task, tasks = MergeTask(self, tuple(names)), OnSpark(session)
+        bounds = (None, *self._cuts(names, -(-size // _FILE_BYTES)), None)
+        # One job of one task each: the other cores are for the groups.
+        return [file for share in itertools.pairwise(bounds) for file in written_files(tasks.run(task, [share]))]
 
     def _cuts(self, names: Sequence[str], count: int) -> tuple[int, ...]:
         """Return the hashes that cut files into about equal parts."""
@@ -110,35 +111,35 @@ class RunWriter:
 
 @dataclass(frozen=True, slots=True)
 class FlushTask:
-    """The work of one task: it writes the sorted rows of a partition, and returns the facts of the file."""
+    """The writing of sorted rows to one file."""
 
     writer: RunWriter
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def work(self, share: Iterator[pa.RecordBatch]) -> Iterator[Facts]:
+        """Write the rows of a share, and yield the facts of the file, if a row is kept."""
         import pyarrow as pa
 
-        return facts_of(lambda: self.writer.write(pa.Table.from_batches([batch]) for batch in batches))
+        file = self.writer.write(pa.Table.from_batches([batch]) for batch in share)
+        if file is not None:
+            yield asdict(file)
 
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """The work of one task: it writes a range of hashes of some runs to one file, and returns the facts of the file.
+    """The merge of runs; a share is a range of hashes, from the first (inclusive) to the second (exclusive).
 
     Attributes:
-        cuts: the range of task n is from cut n - 1 (inclusive) to cut n (exclusive).
+        names: of the files of the runs.
     """
 
     writer: RunWriter
     names: tuple[str, ...]
-    cuts: tuple[int, ...]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        bounds = (None, *self.cuts, None)
-        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
-            yield from facts_of(partial(self._write, bounds[number], bounds[number + 1]))
-
-    def _write(self, first: int | None, below: int | None) -> WrittenFile | None:
-        return self.writer.write(self._rows(first, below))
+    def work(self, share: tuple[int | None, int | None]) -> Iterator[Facts]:
+        """Write the rows of a share to one file, and yield the facts of the file, if a row is kept."""
+        file = self.writer.write(self._rows(*share))
+        if file is not None:
+            yield asdict(file)
 
     def _rows(self, first: int | None, below: int | None) -> Iterator[pa.Table]:
         """Yield the rows of a range of hashes, in the order of the hashes."""

@@ -102,7 +102,7 @@ class SeekableData(io.RawIOBase):
         return len(found)
 
 
-class InOrder:
+class StreamedContent:
     """Content that is read once from its beginning to its end; only the piece of the last read can be read again."""
 
     size = END
@@ -135,7 +135,7 @@ def content_of(data: Readable, suffix: str, encoding: str | None) -> Readable:
         return data
     file = io.BufferedReader(SeekableData(data), CAPS.piece_bytes)
     pieces = _unpacked(file, suffix, data.size) if suffix != PLAIN else iter(lambda: file.read(CAPS.piece_bytes), b"")
-    return InOrder(pieces if encoding is None else _in_utf8(pieces, encoding))
+    return StreamedContent(pieces if encoding is None else _in_utf8(pieces, encoding))
 
 
 def read_whole(content: Readable) -> bytes:

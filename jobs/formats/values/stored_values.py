@@ -33,14 +33,14 @@ _DOUBLE_BITS = 32
 """Bits of the widest numbers of which each is a double."""
 
 
-class Taken(NamedTuple):
+class TypedValues(NamedTuple):
     """Values of a column in the declared type, null at a fault; the faults by the place of the value."""
 
     values: pa.Array
     faults: Mapping[int, str]
 
 
-Reading: TypeAlias = "Callable[[pa.Array], Taken]"
+Reading: TypeAlias = "Callable[[pa.Array], TypedValues]"
 _Change: TypeAlias = "Callable[[pa.Array], pa.Array]"
 
 
@@ -55,14 +55,14 @@ def reading_of(found: pa.DataType, wanted: pa.DataType, name: str, *, is_julian:
     import pyarrow as pa
 
     if pa.types.is_null(found):
-        return lambda array: Taken(pa.nulls(len(array), wanted), {})
+        return lambda array: TypedValues(pa.nulls(len(array), wanted), {})
     if pa.types.is_dictionary(found):
         return _after(
             reading_of(found.value_type, wanted, name, is_julian=is_julian), lambda array: array.dictionary_decode()
         )
     if isinstance(found, pa.BaseExtensionType):
         if found.extension_name == "arrow.uuid" and pa.types.is_string(wanted):
-            return lambda array: Taken(_texts_of_uuids(_storage(array)), {})
+            return lambda array: TypedValues(_texts_of_uuids(_storage(array)), {})
         return _after(reading_of(found.storage_type, wanted, name, is_julian=is_julian), _storage)
     nested = ((pa.types.is_struct, _struct), (pa.types.is_map, _map), (is_list, _list))
     for is_nested, read in nested:
@@ -217,16 +217,16 @@ def _is_bytes(kind: Any) -> bool:
     return kind in kinds or bool(pa.types.is_fixed_size_binary(kind))
 
 
-def _changed(array: pa.Array, change: _Change, wanted: Any, name: str) -> Taken:
+def _changed(array: pa.Array, change: _Change, wanted: Any, name: str) -> TypedValues:
     import pyarrow as pa
 
     try:
-        return Taken(change(array), {})
+        return TypedValues(change(array), {})
     except pa.ArrowInvalid:
         bad = list(_misfits(array, change, 0))
     kind = _named(wanted)
     faults = {place: f"{name!r}: {_shown_bytes(array[place])} is no {kind}{_hint(array.type, wanted)}" for place in bad}
-    return Taken(change(without(array, bad)), faults)
+    return TypedValues(change(without(array, bad)), faults)
 
 
 def _misfits(array: pa.Array, change: _Change, start: int) -> Iterator[int]:
@@ -311,13 +311,13 @@ def _struct(found: Any, wanted: Any, name: str, is_julian: bool) -> Reading | No
         places.append(place)
         readings.append(part)
 
-    def read(array: pa.Array) -> Taken:
+    def read(array: pa.Array) -> TypedValues:
         import pyarrow as pa
 
         parts = array.flatten()
         taken = [reading(parts[place]) for place, reading in zip(places, readings, strict=True)]
         values = pa.StructArray.from_arrays([part.values for part in taken], fields=list(wanted), mask=array.is_null())
-        return Taken(values, {place: why for part in taken for place, why in part.faults.items()})
+        return TypedValues(values, {place: why for part in taken for place, why in part.faults.items()})
 
     return read
 
@@ -333,13 +333,13 @@ def _list(found: Any, wanted: Any, name: str, is_julian: bool) -> Reading | None
     if reading is None:
         return None
 
-    def read(array: pa.Array) -> Taken:
+    def read(array: pa.Array) -> TypedValues:
         import pyarrow as pa
 
         offsets = _offsets(array)
         taken = reading(array.flatten())
         values = pa.ListArray.from_arrays(pa.array(offsets), taken.values, type=wanted, mask=array.is_null())
-        return Taken(values, _of_parents(taken.faults, offsets))
+        return TypedValues(values, _of_parents(taken.faults, offsets))
 
     return read
 
@@ -350,7 +350,7 @@ def _map(found: Any, wanted: Any, name: str, is_julian: bool) -> Reading | None:
     if keys_of is None or items_of is None:
         return None
 
-    def read(array: pa.Array) -> Taken:
+    def read(array: pa.Array) -> TypedValues:
         import pyarrow as pa
 
         entries = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
@@ -359,12 +359,12 @@ def _map(found: Any, wanted: Any, name: str, is_julian: bool) -> Reading | None:
         if taken.faults:  # a map has no null among its keys: the whole map is null in their place
             bad = _of_parents(taken.faults, offsets)
             others = read(without(array, list(bad)))
-            return Taken(others.values, {**others.faults, **bad})
+            return TypedValues(others.values, {**others.faults, **bad})
         values = items_of(items)
         made = pa.MapArray.from_arrays(
             pa.array(offsets), taken.values, values.values, type=wanted, mask=array.is_null()
         )
-        return Taken(made, _of_parents(values.faults, offsets))
+        return TypedValues(made, _of_parents(values.faults, offsets))
 
     return read
 

@@ -74,9 +74,9 @@ class ParallelMap(Operator):
 
     def apply(self, frames: OperatorContext) -> DataFrame:
         if not frames.is_run:
-            return frames.local(None, self.made)
+            return frames.local(self, None, self.made)
         rows = frames.collect(self, ranked(frames, self, self.inputs[0]))
-        return frames.local(self.mapped(rows, frames.params), self.made)
+        return frames.local(self, self.mapped(rows, frames.params), self.made)
 
     def mapped(self, rows: pa.Table, params: Any) -> pa.Table:
         """Call the function on each row, with a permit for each call, and combine its results in the rows' order.

@@ -125,7 +125,7 @@ class Parse(Operator):
         table = frames.collect(self, rows)
         parsed = parser(table[self.column].combine_chunks())
         schema = StructType([*rows.schema.fields, StructField(_PARSED, parser.kind)])
-        return frames.local(table.append_column(_PARSED, parsed), schema)
+        return frames.local(self, table.append_column(_PARSED, parsed), schema)
 
     def _picked(self, parsed: DataFrame, rows: DataFrame, schema: StructType) -> DataFrame:
         tags = [tag for tag in TAGS if tag in rows.columns]

@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from drainmark.jobs.errors import InputChanged, InputMissing
 from drainmark.jobs.frames.origins import with_origins, with_tags_of_table
 from drainmark.jobs.frames.tags import RESERVED
-from drainmark.jobs.operators.sources.added_files import FilesSlice, Followed, missing_version
 from drainmark.jobs.operators.sources.contract import Files, Reach, RowSlices, Workers
 from drainmark.jobs.operators.sources.slices import ANEW, Position, Slice, SliceLimit
-from drainmark.jobs.operators.sources.table_log import actions_of, ids_in, rewinds_between, rewound_to, written_at
+from drainmark.jobs.operators.sources.table_log import (
+    FilesSlice,
+    Followed,
+    actions_of,
+    ids_in,
+    missing_version,
+    rewinds_between,
+    rewound_to,
+    written_at,
+)
 from drainmark.jobs.tasks.file_shares import FileShare, RowFile, packed, rows_of
 from drainmark.jobs.tasks.places import LocalPlace
 

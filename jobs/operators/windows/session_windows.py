@@ -168,7 +168,7 @@ class SessionWindows(WatermarkedValues):
         import pyarrow as pa
 
         batches = [*walk(iter(frames.collect(self, items).to_batches()))]
-        return frames.local(pa.Table.from_batches(batches) if batches else None, schema)
+        return frames.local(self, pa.Table.from_batches(batches) if batches else None, schema)
 
     def _computed(self, parts: DataFrame, watermark: Watermark, types: Mapping[str, str]) -> DataFrame:
         """Return the sessions at the end of each id that changed them, the closed ones, and those that are gone because

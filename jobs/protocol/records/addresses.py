@@ -1,4 +1,7 @@
-"""Addresses in buckets: `s3://BUCKET/KEY`, with the key as the store has it, without any encoding."""
+"""Addresses in buckets: that of the bucket, a slash, and the key as the store has it, without any encoding.
+
+s3://BUCKET/KEY   gs://BUCKET/KEY   az://CONTAINER/KEY   abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY
+"""
 
 from __future__ import annotations
 
@@ -6,30 +9,40 @@ import re
 
 from drainmark.jobs.errors import UsageError
 
-SCHEME = "s3://"
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
+S3 = "s3://"
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}"
+_CONTAINER = r"[a-z0-9$][a-z0-9-]{1,62}"
+_BUCKET = re.compile(rf"(s3|gs)://{_NAME}|az://{_CONTAINER}|abfss://{_CONTAINER}@[a-z0-9]{{3,24}}\.dfs(\.[a-z0-9-]+)+")
+_SCHEMES = (S3, "gs://", "az://", "abfss://")
 
 
 def is_object(uri: str) -> bool:
     """Say whether a path or uri is in a bucket."""
-    return uri.startswith(SCHEME)
+    return uri.startswith(_SCHEMES)
 
 
 def address_of(uri: str) -> tuple[str, str]:
-    """Return bucket and key (or prefix) of an address.
+    """Return the bucket's address and the key (or prefix) of an address.
 
     Raises:
         UsageError: it names no bucket, or holds something like a credential; the message does not repeat it.
     """
-    bucket, _, key = uri.removeprefix(SCHEME).partition("/")
-    if not is_object(uri) or not _BUCKET.fullmatch(bucket):
-        msg = "an address in a bucket is s3://BUCKET/KEY; credentials, ports and access points have no place in it"
-        raise UsageError(msg, remedy="credentials: s3_profile or the AWS_* variables; the server: s3_endpoint_url")
+    scheme, separator, rest = uri.partition("://")
+    name, _, key = rest.partition("/")
+    bucket = f"{scheme}{separator}{name}"
+    if not _BUCKET.fullmatch(bucket):
+        msg = (
+            "an address in a bucket is s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY or"
+            " abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY; credentials, ports and access points have no place"
+            " in it"
+        )
+        remedy = "credentials: the environment (s3_profile or the AWS_* variables for S3); the server: s3_endpoint_url"
+        raise UsageError(msg, remedy=remedy)
     return bucket, key
 
 
 def prefix_of(location: str) -> tuple[str, str]:
-    """Return bucket and prefix of a folder in a bucket; the prefix is empty or ends in a slash.
+    """Return the bucket's address and the prefix of a folder in a bucket; the prefix is empty or ends in a slash.
 
     Raises:
         UsageError: as `address_of`.
@@ -40,4 +53,4 @@ def prefix_of(location: str) -> tuple[str, str]:
 
 def object_uri(bucket: str, key: str) -> str:
     """Return the uri of an object."""
-    return f"{SCHEME}{bucket}/{key}"
+    return f"{bucket}/{key}"

@@ -1,4 +1,4 @@
-"""One row of a region's checkpoint table.
+"""One row of a region's checkpoint table, and the way in which an owner ended.
 
 The table is the truth: claims, states, rewinds, halts. Values that only some kinds have are in `detail`, a JSON object:
 
@@ -120,3 +120,16 @@ class CheckpointRow:
         """Return the row that `to_json` described."""
         moment = dt.datetime.fromisoformat(value["recorded_at"])
         return cls(**{**value, "kind": RowKind(value["kind"]), "recorded_at": moment})
+
+
+class Outcome(StrEnum):
+    """The way in which an owner ended. The next owner concludes CRASHED if the last one left no record."""
+
+    NONE = "none"  # there was no owner yet
+    CLEAN = "clean"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+    CRASHED = "crashed"
+
+
+UNCLEAN = frozenset({Outcome.FAILED, Outcome.CRASHED})

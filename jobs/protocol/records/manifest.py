@@ -7,7 +7,7 @@ the files that they name, never the application's code.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -63,6 +63,10 @@ class StagedFile:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StagedFile:
         return cls(**value)
+
+
+RowsOf = tuple[Collection[int], Sequence[StagedFile]]
+"""The rows of some ids in some files, which may hold rows of other ids, too."""
 
 
 REGISTERED = "registered"

@@ -42,7 +42,6 @@ from drainmark.jobs.runtime.analysis.column_types import (
     check_types,
 )
 from drainmark.jobs.runtime.analysis.vectorisation import GroupVerdict, runs_in_python, verdict_of
-from drainmark.jobs.runtime.analysis.worker_code import ship
 from drainmark.jobs.runtime.input.quarantine_rows import quarantine_table
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.state.handlers.handler_state import HandlerState
@@ -135,11 +134,12 @@ def analyse(
         OperatorFailed: a function does not accept its columns.
         DeclarationError: a result cannot be stored.
     """
+    from drainmark.resources.spark.worker_code import ship
+
     session = outside.engine.session
     ship((*region.run_order, *region.followers), session)
     frames = _empty_frames(region, params, session, outside)
-    walked: dict[str, GroupVerdict] = {}
-    multiplied: set[str] = set()
+    walked, multiplied = dict[str, GroupVerdict](), set[str]()
     tables: list[RegionTable] = []
     written_by: dict[str, str] = {}
     changes: dict[str, dict[str, DataFrame]] = {}
@@ -169,7 +169,7 @@ def analyse(
         tables.append(quarantine_table(region))
     _check_tables(application, region, tables, outside)
     check_channel_keys(application, region, frames.streams)
-    carried = {name: _nullable_type(frames.streams[name]) for name in {each.stream for each in region.channels}}
+    carried = {each.stream: _nullable_type(frames.streams[each.stream]) for each in region.channels}
     return Blueprint(
         region=region,
         application=application,

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.runtime.analysis.analysed_plan import Node, analysed_plan, tree_of
+from drainmark.jobs.runtime.analysis.row_ids import KEEP_LEFT, KEEP_RIGHT, are_of, find_ids, makes_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,6 +22,7 @@ _ROW_WISE = frozenset(
         "Project",
         "Filter",
         "Generate",
+        "Join",
         "Union",
         "SubqueryAlias",
         "LocalRelation",
@@ -63,20 +67,18 @@ _IN_ORDER = _ROW_BY_ROW | {
 _NEW_TAG = re.compile(r" AS _(?:sequence_id|position)#")
 _NOT_DETERMINISTIC = re.compile(
     r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|"
-    r"input_file_name|current_timestamp|current_date|current_time|localtimestamp|now)\(",
+    r"input_file_name|input_file_block_start|input_file_block_length|current_timestamp|current_date|current_time|"
+    r"localtimestamp|now|reflect|try_reflect|java_method)\(",
     re.IGNORECASE,
 )
 _CALL = re.compile(r"\)#\d")
 """The end of a Python call, which has a number like a column, `plus(v#2)#3`; or the end of a column's name."""
 
 _MAPS_IN_PYTHON = re.compile(r"\b(?:Python)?(?:FlatMap(?:Co)?Groups|Map)In(?:Pandas|Arrow)\b|\b\w+EvalPython")
-_ID = re.compile(r"(?:^|, )_sequence_id#\d+L?(?=,|$)")
-_SAME_ID = re.compile(r"_sequence_id#(\d+)L? (?:<=>|=) _sequence_id#(?!\1L?\b)\d+L?")
+_ID = re.compile(r"(?:^|, )_sequence_id#(\d+)L?(?=,|$)")
+_SAME_ID = re.compile(r"_sequence_id#(\d+)L? (?:<=>|=) _sequence_id#(\d+)L?")
 _AND = " AND "
 _PICKED = re.compile(r"Project \[(\w+#\d+L?( AS \w+#\d+L?)?(, (?=\w)|(?=\])))*\]")
-_BRANCH = re.compile(r"^((?:[ :]  )*)(?:[:+]- )?")
-_STREAM_LEFT = frozenset({"Inner", "LeftOuter", "LeftSemi", "LeftAnti", "Cross"})
-_STREAM_RIGHT = frozenset({"Inner", "RightOuter", "Cross"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,41 +108,12 @@ class GroupVerdict:
         )
 
 
-@dataclass(slots=True)
-class _Node:
-    text: str
-    children: list[_Node] = field(default_factory=list)
-    names_stream: bool = False
-
-    @property
-    def name(self) -> str:
-        return re.split(r"[ \[(]", self.text, maxsplit=1)[0]
-
-    @property
-    def number(self) -> str:
-        """Return the number of the common table expression that the node defines or refers to."""
-        return re.split(r"[ ,]", self.text)[1]
-
-    @property
-    def is_stream(self) -> bool:
-        """Does the node read rows of a consistent stream? Only those have `_sequence_id`; lookups lose theirs."""
-        if self.children:
-            return any(child.is_stream for child in self.children)
-        return self.names_stream or "_sequence_id#" in self.text
-
-    def walk(self) -> Iterator[_Node]:
-        yield self
-        for child in self.children:
-            yield from child.walk()
-
-
 def verdict_of(frame: DataFrame) -> GroupVerdict:
     """Return the verdict on a function, from the analysed plan of its result over empty frames."""
-    text = analysed_plan(frame)
-    if "subquery#" in text or "exists#" in text:
-        return GroupVerdict(False, "a subquery sees the rows of all triggers")
-    nodes = list(_parse(text).walk())
+    root = tree_of(analysed_plan(frame))
+    nodes = list(root.walk())
     _find_named_streams(nodes)
+    find_ids(root, {})
     has_places = "_position" in frame.columns
     keeps_places = has_places and all(_keeps(node, _ROW_BY_ROW) for node in nodes)
     keeps_order = has_places and all(_keeps(node, _IN_ORDER) for node in nodes)
@@ -153,7 +126,7 @@ def verdict_of(frame: DataFrame) -> GroupVerdict:
     return GroupVerdict(True, only_picks=only_picks, keeps_places=keeps_places, keeps_order=keeps_order)
 
 
-def _find_named_streams(nodes: Sequence[_Node]) -> None:
+def _find_named_streams(nodes: Sequence[Node]) -> None:
     """Mark nodes that refer to a common table expression of the stream: they may have dropped `_sequence_id`."""
     left = [node for node in nodes if node.name == "CTERelationRef"]
     while True:
@@ -164,25 +137,6 @@ def _find_named_streams(nodes: Sequence[_Node]) -> None:
         for node in found:
             node.names_stream = True
         left = [node for node in left if not node.names_stream]
-
-
-def analysed_plan(frame: DataFrame) -> str:
-    """Return the text of the analysed plan."""
-    _, _, rest = _explained(frame).partition("== Analyzed Logical Plan ==\n")
-    plan, _, _ = rest.partition("\n== Optimized Logical Plan ==")
-    _, _, body = plan.partition("\n")  # the first line is the schema
-    return body
-
-
-def _explained(frame: Any) -> str:
-    """Return the text that `explain` prints.
-
-    The text must not be printed: standard output belongs to the whole process, and an analysis has a thread of its own,
-    which continues after a time-out. Redirected output would catch the output of others, or mix plans into it.
-    """
-    if hasattr(type(frame), "_explain_string"):  # of Spark Connect
-        return str(frame._explain_string("extended"))
-    return str(frame._sc._jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "extended"))
 
 
 def runs_in_python(frame: DataFrame) -> bool:
@@ -203,61 +157,46 @@ def _arguments(text: str, end: int) -> str:
     return ""
 
 
-def _parse(text: str) -> _Node:
-    root: _Node | None = None
-    path: list[_Node] = []
-    for line in filter(str.strip, text.splitlines()):
-        prefix = _BRANCH.match(line)
-        width = prefix.end() if prefix else 0
-        depth, node = width // 3, _Node(line[width:])
-        if root is None or depth == 0:
-            if root is not None:
-                root.children.append(_Node("Unreadable"))  # a line break inside an expression: judge it unknown
-                root.children[-1].text = "Unreadable _sequence_id#0"
-                continue
-            root, path = node, [node]
-            continue
-        del path[depth:]
-        path[-1].children.append(node)
-        path.append(node)
-    return root or _Node("Unreadable _sequence_id#0")
-
-
-def _objection(node: _Node) -> str | None:
+def _objection(node: Node) -> str | None:
     """Return the reason why a node over the stream may mix triggers; None if it cannot."""
     if found := _NOT_DETERMINISTIC.search(node.text):
         return f"{found.group(1)}() gives other values for other groupings"
-    name = node.name
-    if name in _ROW_WISE:
-        return None
-    if name == "Join":
-        return None if _join_is_row_wise(node) else "a join of streams without equal _sequence_id mixes triggers"
-    brackets = _brackets(node.text)
-    if name in _KEYED_BY:
-        which = _KEYED_BY[name]
-        if which is not None and len(brackets) > which and _ID.search(brackets[which]):
-            return None
-        return f"{name} is not keyed by _sequence_id"
-    return f"{name} sees the rows of all triggers"
+    if any(subquery.is_stream for subquery in node.subqueries):
+        return "a subquery sees the rows of all triggers"
+    if node.name == "Join" and not _join_is_row_wise(node):
+        return "a join of streams without equal _sequence_id mixes triggers"
+    if node.name in _KEYED_BY and not _is_keyed(node):
+        return f"{node.name} is not keyed by _sequence_id"
+    if node.name not in _ROW_WISE and node.name not in _KEYED_BY:
+        return f"{node.name} sees the rows of all triggers"
+    return "its _sequence_id is not that of the rows that it is made of" if makes_ids(node) else None
 
 
-def _only_picks(node: _Node) -> bool:
+def _is_keyed(node: Node) -> bool:
+    which, brackets = _KEYED_BY[node.name], node.brackets()
+    if which is None or len(brackets) <= which:
+        return False
+    return not node.inputs[-1].ids.isdisjoint(_ID.findall(brackets[which]))
+
+
+def _only_picks(node: Node) -> bool:
     if node.name == "Project":
         return _PICKED.fullmatch(node.text) is not None
     return not node.children
 
 
-def _keeps(node: _Node, names: Collection[str]) -> bool:
+def _keeps(node: Node, names: Collection[str]) -> bool:
     """Say whether a node has one of the names, and gives a row the sequence id and position of its input row."""
     return node.name in names and len(node.children) <= 1 and not _NEW_TAG.search(node.text)
 
 
-def _join_is_row_wise(node: _Node) -> bool:
-    kind, _, condition = node.text.removeprefix("Join ").partition(",")
-    left, right = (child.is_stream for child in node.children)
-    if left and right:
-        return any(_SAME_ID.fullmatch(each) for each in _conjuncts(condition.strip()))
-    return kind.strip() in (_STREAM_LEFT if left else _STREAM_RIGHT)
+def _join_is_row_wise(node: Node) -> bool:
+    left, right = node.inputs
+    if left.is_stream and right.is_stream:
+        condition = node.text.partition(",")[2].strip()
+        same = (_SAME_ID.fullmatch(each) for each in _conjuncts(condition))
+        return any(each is not None and are_of(each[1], each[2], left.ids, right.ids) for each in same)
+    return node.join in (KEEP_LEFT if left.is_stream else KEEP_RIGHT)
 
 
 def _conjuncts(condition: str) -> Iterator[str]:
@@ -284,18 +223,3 @@ def _outermost(text: str) -> str:
             ends = place == len(text) - 1 or text.startswith(", ", place + 1)
             return text[1:place] if place and ends else text
     return text
-
-
-def _brackets(text: str) -> list[str]:
-    """Return the contents of the outermost square brackets in order."""
-    found, depth, start = [], 0, 0
-    for index, character in enumerate(text):
-        if character == "[":
-            depth += 1
-            if depth == 1:
-                start = index + 1
-        elif character == "]":
-            depth -= 1
-            if depth == 0:
-                found.append(text[start:index])
-    return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drainmark.jobs import world
@@ -23,11 +22,12 @@ from drainmark.jobs.operators.sources.files.directory_source import DirectorySou
 from drainmark.jobs.operators.sources.source_rows import empty_rows
 from drainmark.jobs.protocol.records.manifest import FeedTaken
 from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.jobs.runtime.input.attempt import Attempt
+from drainmark.jobs.runtime.input.executors import GroupExecutor
 from drainmark.jobs.runtime.input.file_intake import FileIntake
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
-from drainmark.jobs.runtime.input.materialisation import Materialiser, files_of, materialiser_of
-from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.state.handlers.permits import PermitGate
+from drainmark.jobs.tasks.places import TooLarge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,21 +50,18 @@ class Feeding:
     """The feeds of one attempt at a group, taken and read; used once. Call `release` when its rows are staged.
 
     Attributes:
-        group: all rows of the feeds get its first id.
-        folder: of the attempt; it is deleted with the attempt.
+        attempt: all rows of the feeds get the first id of its group.
         ports: a cursor is moved under a permit of these, so never while a state is established or reset.
         life: number of resets of the region when the attempt began.
         taken: by name of the source; complete once `take` has returned.
     """
 
-    outside: Outside
+    attempt: Attempt
     region: str
-    group: Group
-    folder: Path
     ports: PermitGate
     life: int
     taken: dict[str, FeedTaken] = field(default_factory=dict)
-    _held: list[Materialiser] = field(default_factory=list)
+    _held: list[GroupExecutor] = field(default_factory=list)
 
     def take(self, sources: Sequence[DirectorySource]) -> dict[str, DataFrame]:
         """Return the new rows by stream; a stream without new rows has an empty frame."""
@@ -84,18 +81,18 @@ class Feeding:
 
     def release(self) -> None:
         """Release the materialised frames."""
-        for materialiser in self._held:
-            materialiser.release()
+        for executor in self._held:
+            executor.release()
 
     def _nothing(self, source: DirectorySource, output: str) -> DataFrame:
-        return empty_rows(self.outside.engine.session, source, output, self.outside.reach)
+        return empty_rows(self.attempt.session, source, output, self.attempt.outside.reach)
 
     def _take(self, source: DirectorySource) -> Mapping[str, DataFrame]:
         with self.ports.permit() as granted:
             if granted.resets != self.life:  # this attempt was abandoned: files that it takes would be lost
                 raise Interrupted("the group was abandoned", operator=source.name)
             world.reach(FailPoint.FEED_BEFORE)
-            triggers = self.outside.take_feed(self.region, source, self.group.first_id)
+            triggers = self.attempt.outside.take_feed(self.region, source, self.attempt.group.first_id)
             world.reach(FailPoint.FEED_AFTER)
         if not triggers:
             return {}
@@ -103,52 +100,52 @@ class Feeding:
         on_schema = "quarantine" if source.scan.on_schema == "halt" else source.scan.on_schema
         tolerant = replace(source, scan=replace(source.scan, on_bad="quarantine", on_schema=on_schema))
         while triggers:
-            group, follow_links = self._numbered(triggers), source.scan.follow_links
-            inbox = GroupInbox(
-                self.folder / FOLDER / source.name, group, self.outside.inputs, follow_links=follow_links
-            )
-            here = self.outside.engine.shares_disk
-            small = here and group.bytes_to_read <= _SMALL_BYTES
+            files = self._numbered(triggers)
             try:
-                inbox.fill(by_tasks=not small, here=here)
-                return self._read(tolerant, inbox, small=small, missing=self.taken[source.name].files - len(triggers))
+                return self._read(tolerant, files, missing=self.taken[source.name].files - len(triggers))
             except (InputMissing, InputChanged) as error:
-                inbox.remove()
                 gone = {trigger.id for trigger in error.facts["triggers"]}
                 triggers = [trigger for trigger in triggers if trigger.id not in gone]
         self.taken[source.name] = FeedTaken(files=self.taken[source.name].files, bad=self.taken[source.name].files)
         return {}
 
-    def _read(
-        self, source: DirectorySource, inbox: GroupInbox, *, small: bool, missing: int
-    ) -> Mapping[str, DataFrame]:
-        materialiser = materialiser_of(self.outside, self.group, small=small)
-        self._held.append(materialiser)
-        intake = FileIntake(
-            session=self.outside.engine.session,
-            group=inbox.group,
-            inbox=inbox,
-            materialiser=materialiser,
-            files=files_of(self.outside, self.group),
-        )
-        rows = intake.take([source])
+    def _read(self, source: DirectorySource, files: Group, *, missing: int) -> Mapping[str, DataFrame]:
+        intake, rows = self._taken(source, files)
         bad = sum(intake.quarantine.counts().values())
         self.taken[source.name] = FeedTaken(
-            files=len(inbox.group.members) + missing, rows=sum(intake.rows_in.values()) - bad, bad=bad + missing
+            files=len(files.members) + missing, rows=sum(intake.rows_in.values()) - bad, bad=bad + missing
         )
         return {stream: self._tagged(frame) for stream, frame in rows.items()}
+
+    def _taken(self, source: DirectorySource, files: Group) -> tuple[FileIntake, Mapping[str, DataFrame]]:
+        attempt, follow_links = self.attempt, source.scan.follow_links
+        for executor in attempt.executors(size=files.bytes_to_read, small_bytes=_SMALL_BYTES):
+            self._held.append(executor)
+            inbox = GroupInbox(
+                attempt.folder / FOLDER / source.name, files, attempt.outside.inputs, follow_links=follow_links
+            )
+            intake = FileIntake(attempt=attempt.by(executor), inbox=inbox)
+            try:
+                inbox.fill(by_tasks=executor.tasks.is_remote, here=attempt.engine.shares_disk)
+                return intake, intake.take([source])
+            except TooLarge:
+                inbox.remove()
+            except (InputMissing, InputChanged):
+                inbox.remove()
+                raise
+        raise AssertionError("the last executor takes any input")
 
     def _numbered(self, triggers: Sequence[Trigger]) -> Group:
         """Return the files as a group of their own, numbered by their place in the feed instead of sequence ids."""
         members = tuple(Assigned(sequence_id=place, trigger=found) for place, found in enumerate(triggers, start=1))
-        return Group(members=members, epoch=self.group.epoch, attempt=self.group.attempt)
+        return Group(members=members, epoch=self.attempt.group.epoch, attempt=self.attempt.group.attempt)
 
     def _tagged(self, rows: DataFrame) -> DataFrame:
         """Return the rows with the id of the group's first trigger, and positions in the order of the files."""
         block = f"shiftleft({SEQUENCE_ID}, {_FILE_SHIFT}) + {POSITION}.block"
         others = (quoted_name(name) for name in rows.columns if name not in (SEQUENCE_ID, POSITION))
         return rows.selectExpr(
-            f"cast({self.group.first_id} as bigint) as {SEQUENCE_ID}",
+            f"cast({self.attempt.group.first_id} as bigint) as {SEQUENCE_ID}",
             f"struct({block} as block, {POSITION}.row as row) as {POSITION}",
             *others,
         )

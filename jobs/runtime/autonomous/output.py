@@ -27,11 +27,14 @@ from drainmark.jobs.protocol.records.manifest import Sent
 from drainmark.jobs.runtime.analysis.blueprint import nullable_schema
 from drainmark.jobs.runtime.autonomous.input import sentence_of
 from drainmark.jobs.runtime.autonomous.tables import Outlets
-from drainmark.jobs.runtime.outside import Engine, OutsideTable
+from drainmark.jobs.runtime.input.executors import GroupExecutor
 from drainmark.jobs.state.keyed_rows import RowsPerKey, last_per_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from drainmark.resources.delta.autonomous_tables import AutonomousTable
+    from drainmark.resources.spark.engine import Engine
 
 PATIENCE_SECONDS = 30.0
 """Time that a group, otherwise drained, waits for the sinks that follow its region; or as long as they have run by
@@ -47,15 +50,15 @@ class Sending:
         tag: marks the Spark jobs.
         outlets: of the run.
         attempt: number of the attempt, from `Outlets.begin`.
-        small: the group is small enough for Arrow; the rows of a larger one are written by tasks.
+        executor: of the group.
     """
 
     engine: Engine
-    table: Callable[[str], OutsideTable]
+    table: Callable[[str], AutonomousTable]
     tag: str
     outlets: Outlets
     attempt: int
-    small: bool
+    executor: GroupExecutor
     _began: float = field(default_factory=world.monotonic)
     _computing: set[str] = field(default_factory=set)
     _writing: dict[str, Future[Sent]] = field(default_factory=dict)
@@ -114,28 +117,28 @@ class Sending:
         finally:
             self._computing.discard(sink.name)
 
-    def _computed(self, sink: DeltaSink, frame: DataFrame, table: OutsideTable) -> Callable[[], Sent]:
+    def _computed(self, sink: DeltaSink, frame: DataFrame, table: AutonomousTable) -> Callable[[], Sent]:
         """Compute the rows of a sink; return the function that appends them to the table, or upserts them by key.
 
-        If the group is not small, tasks write the rows to files, and this process never has them in memory.
+        If the rows are not few, tasks write them to files, and this process never has them in memory.
         """
         schema = nullable_schema(frame.schema.json())
-        if not self.small:  # the table may hang: only the returned function opens it, here rows are only staged
+        if not self.executor.are_few:  # the table may hang: only the returned function opens it, here rows are staged
             return self._staged(sink, frame, table, schema)
         rows = arrow_of(frame)
         if isinstance(sink, DeltaUpsertSink):
             return lambda: _sent(rows.num_rows, lambda: table.upsert(last_per_key(rows, sink.keys), sink.keys, schema))
         return lambda: _sent(rows.num_rows, lambda: table.append(rows, schema))
 
-    def _staged(self, sink: DeltaSink, frame: DataFrame, table: OutsideTable, schema: str) -> Callable[[], Sent]:
+    def _staged(self, sink: DeltaSink, frame: DataFrame, table: AutonomousTable, schema: str) -> Callable[[], Sent]:
         if not isinstance(sink, DeltaUpsertSink):
             files = table.gathered(table.staged(frame))
             return lambda: _sent(sum(file.rows for file in files), lambda: table.append_files(files, schema))
-        keys, session = sink.keys, self.engine.session
+        keys = sink.keys
         has_id = f"coalesce({SEQUENCE_ID}, cast(raise_error('rows have no {SEQUENCE_ID}') as bigint))"
         files = table.staged(RowsPerKey(keys).current(frame.withColumn(SEQUENCE_ID, F.expr(has_id))))
         # Without the attempt's tag: a late write must not be cancelled together with late computations.
-        return lambda: _sent(sum(file.rows for file in files), lambda: table.upsert_files(session, files, keys, schema))
+        return lambda: _sent(sum(file.rows for file in files), lambda: table.upsert_files(files, keys, schema))
 
 
 def _sent(rows: int, write: Callable[[], Any]) -> Sent:

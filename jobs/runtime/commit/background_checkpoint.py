@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import DrainTimeout, Interrupted
@@ -15,8 +16,10 @@ from drainmark.jobs.failpoints import FailPoint
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
-from drainmark.jobs.runtime.outside import Engine
 from drainmark.jobs.runtime.timeout import POLL_SECONDS, Grace
+
+if TYPE_CHECKING:
+    from drainmark.resources.spark.engine import Engine
 
 
 class _Abandoned(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import Halted, InFlightLost, RegistryLost, SplitBrain, StateIncompatible, StatesMoved
 from drainmark.jobs.protocol.claimed_code import Code
@@ -15,7 +15,11 @@ from drainmark.jobs.protocol.records.schema_compatibility import is_state, misfi
 from drainmark.jobs.protocol.records.state_generations import labels_in_force
 from drainmark.jobs.runtime.commit.table_damage import is_gone
 from drainmark.jobs.runtime.messages import PUT_RIGHT
-from drainmark.jobs.runtime.outside import Outside, RegionRegistry, RegionStore
+from drainmark.jobs.runtime.outside import Outside
+
+if TYPE_CHECKING:
+    from drainmark.resources.checkpoints.region_store import RegionTables
+    from drainmark.resources.registry.registry import Registry
 
 _REBUILD = "rebuild it first: drainmark doctor --repair"
 
@@ -71,7 +75,7 @@ def require_settled(outside: Outside, history: RegionHistory) -> None:
         raise RegistryLost(why, remedy=_REBUILD)
 
 
-def read_facts(registry: RegionRegistry, region: str, read: Callable[[], RegionHistory]) -> tuple[RegionHistory, str]:
+def read_facts(registry: Registry, region: str, read: Callable[[], RegionHistory]) -> tuple[RegionHistory, str]:
     """Return a region's facts, and why its rows in the registry cannot belong to its checkpoint table; "" if they can.
 
     An owner that is about to be fenced off may commit meanwhile, so the registry is asked before and after.
@@ -93,7 +97,7 @@ def _why_lost(info: Any, history: RegionHistory, region: str) -> str:
     return ""
 
 
-def why_unsettled(registry: RegionRegistry, history: RegionHistory, number: int) -> str:
+def why_unsettled(registry: Registry, history: RegionHistory, number: int) -> str:
     """Say that the registry does not know a published state; "" if it does."""
     state = history.states.get(number)
     if state is None or state.trigger_order is None:
@@ -105,7 +109,7 @@ def why_unsettled(registry: RegionRegistry, history: RegionHistory, number: int)
     return f"{msg}: was a backup restored, or did a standby take over?"
 
 
-def _require_checkpoint(store: RegionStore, region: str) -> None:
+def _require_checkpoint(store: RegionTables, region: str) -> None:
     """Refuse a checkpoint table that others changed: not even a halt row can be committed to it."""
     try:
         store.foreign_commits.require_sole_writer(store.checkpoint_name)
@@ -186,7 +190,7 @@ def states_with_holes(history: RegionHistory, tables: Sequence[RegionTable]) -> 
     }
 
 
-def require_same_forms(store: RegionStore, history: RegionHistory, region: str, tables: Sequence[RegionTable]) -> None:
+def require_same_forms(store: RegionTables, history: RegionHistory, region: str, tables: Sequence[RegionTable]) -> None:
     """Refuse code that gives a sink's table with rows another role, other keys, another history or other files.
 
     Raises:
@@ -202,7 +206,7 @@ def require_same_forms(store: RegionStore, history: RegionHistory, region: str, 
         raise StateIncompatible(f"{name} {why}", operator=operators[name], remedy=remedy, table=name)
 
 
-def other_forms(store: RegionStore, history: RegionHistory, tables: Sequence[RegionTable]) -> dict[str, str]:
+def other_forms(store: RegionTables, history: RegionHistory, tables: Sequence[RegionTable]) -> dict[str, str]:
     """Return name -> reason for each sink's table, and history of one, that has rows and would go on in another form.
 
     Visible tables come first. See `other_form`.

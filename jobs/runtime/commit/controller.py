@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import Fenced, StoreUnavailable
 from drainmark.jobs.protocol.history import UNCLEAN, RegionHistory
 from drainmark.jobs.protocol.region_state import at_rest, state_of
 from drainmark.jobs.protocol.transitions import IN_HAND, Event, State, move
 from drainmark.jobs.runtime.commit.timings import Durations
-from drainmark.jobs.runtime.outside import RegionRegistry, Report
+from drainmark.jobs.runtime.outside import Report
+
+if TYPE_CHECKING:
+    from drainmark.resources.registry.registry import Registry
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,7 +27,7 @@ class Controller:
     """
 
     region: str
-    registry: RegionRegistry
+    registry: Registry
     report: Report
     epoch: int = 0
     state: State = State.STARTED

@@ -16,10 +16,12 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, Replaced, StagedFile, TableRole
 from drainmark.jobs.protocol.records.triggers import AGAIN, Trigger
 from drainmark.jobs.runtime.input.inbox import Group
-from drainmark.jobs.runtime.outside import RegionStore, TableFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from drainmark.resources.checkpoints.region_store import RegionTables
+    from drainmark.resources.delta.table_files import TableFiles
 
 _SEQUENCE_ID = "_sequence_id"
 
@@ -73,7 +75,7 @@ def _why_not(table: RegionTable) -> str:
     return ""
 
 
-def stage_replaced(store: RegionStore, history: RegionHistory, group: Group) -> Replaced | None:
+def stage_replaced(store: RegionTables, history: RegionHistory, group: Group) -> Replaced | None:
     """Stage the rows that a group withdraws; None if it replaces nothing. All committed groups must be published.
 
     Raises:
@@ -87,7 +89,7 @@ def stage_replaced(store: RegionStore, history: RegionHistory, group: Group) -> 
     return Replaced(ids=ids, files={table.name: _staged(store, history, table, ids, group) for table in managed})
 
 
-def replaced_ids(store: RegionStore, group: Group, history: RegionHistory | None = None) -> dict[int, int]:
+def replaced_ids(store: RegionTables, group: Group, history: RegionHistory | None = None) -> dict[int, int]:
     """Return old id -> new id for each id that a group withdraws; nothing is read if it replaces nothing.
 
     Args:
@@ -101,7 +103,7 @@ def replaced_ids(store: RegionStore, group: Group, history: RegionHistory | None
 
 
 def _staged(
-    store: RegionStore, history: RegionHistory, table: RegionTable, ids: Collection[int], group: Group
+    store: RegionTables, history: RegionHistory, table: RegionTable, ids: Collection[int], group: Group
 ) -> tuple[StagedFile, ...]:
     """Stage the rows of some ids of a table; ids whose rows may be trimmed from it are read from the sink outside."""
     files, staging = store.table(table.name).files, store.staging(table, group.epoch, group.attempt)

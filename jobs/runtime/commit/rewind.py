@@ -29,15 +29,17 @@ from drainmark.jobs.protocol.rewind_steps import (
 )
 from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.runtime.commit.ledger import Ledger
-from drainmark.jobs.runtime.commit.publish.publication import newest_of
 from drainmark.jobs.runtime.commit.replacement import rows_of
 from drainmark.jobs.runtime.commit.rewind_reach import reach_of
-from drainmark.jobs.runtime.commit.table_damage import repair_tables, repairs_within, sinks_within
-from drainmark.jobs.runtime.outside import Published, RegionStore, RowsTable
+from drainmark.jobs.runtime.commit.table_damage import put_right_within
 from drainmark.jobs.state.keyed_parts import count_keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from drainmark.resources.checkpoints.region_store import RegionTables
+    from drainmark.resources.delta.commits import Published
+    from drainmark.resources.delta.managed_table import ManagedTable
 
 _LOST = "lost when its state was withdrawn"
 _MOST_REFUSED = 500_000
@@ -81,11 +83,7 @@ class RewindCommits:
     def roll_forward(self, row: CheckpointRow) -> int:
         """Carry out the steps of a rewind that is committed; return how many triggers are pending again."""
         ledger, store, rewind = self.ledger, self.ledger.outside.store, Rewind.from_row(row)
-        repairs = repairs_within(store, ledger.history, rewind)
-        versions = repair_tables(store, ledger.history, repairs, ledger.epoch, txn_version(row.epoch, row.sequence_id))
-        sinks = sinks_within(store, ledger.history, rewind, set(versions))
-        versions |= repair_tables(store, ledger.history, sinks, ledger.epoch)
-        pending = 0
+        versions, pending = put_right_within(store, ledger.history, row, ledger.epoch), 0
         for step in rewind.steps:
             if isinstance(step, TriggersReturn):
                 ledger.versions.update(versions)
@@ -118,7 +116,7 @@ class RewindCommits:
             registry.triggers.mark(ledger.region, ledger.epoch, ids, TriggerStatus.MISSING, _LOST)
 
 
-def take_back(store: RegionStore, step: TableStep, row: CheckpointRow, epoch: int) -> Published:
+def take_back(store: RegionTables, step: TableStep, row: CheckpointRow, epoch: int) -> Published:
     """Carry out one step of the rewind that a row records, in one commit.
 
     Args:
@@ -129,28 +127,27 @@ def take_back(store: RegionStore, step: TableStep, row: CheckpointRow, epoch: in
         case NewestReturns():
             history, staging = store.table(table.history or ""), store.staging(table, epoch, world.token())
             return store.overwritten(table.name).rewind_overwrite(
-                version, to, history, lambda: newest_of(history.files, history.files.live(), to), staging
+                version, to, history, lambda: history.files.newest(history.files.live(), to), staging
             )
         case CopiesLeave():
             return store.external(table, epoch).rewind_rows(version, to, restored=_restored(store, step))
         case KeysReturn():
             history = store.table(table.history or "")
-            visible = store.external(table, epoch) if table.external else store.open(table)
+            visible = store.external(table, epoch) if table.external else store.delta(table)
             if step.is_former and visible.newest_id() <= to:
                 to = row.sequence_id  # its history may have gone on without it: show none of these rows
             since = min(to, to if step.shown is None else step.shown)
-            changed = [file for file in history.files.live() if (file.last_id or 0) > since]
-            return (store.large(table, epoch, changed) or visible).rewind_upsert(
+            return visible.rewind_upsert(
                 version, to, history, table.keys, table.columns, images=step.images, since=since
             )
         case RowsLeave(restored=restored) if restored:
             staging = store.staging(table, epoch, world.token())
             back = [(part.ids, part.files) for part in restored]
             return store.table(table.name).rewind_rows(version, to, staging, restored=back)
-    return store.open(table).rewind_rows(version, to, store.staging(table, epoch, world.token()))
+    return store.delta(table).rewind_rows(version, to, store.staging(table, epoch, world.token()))
 
 
-def _restored(store: RegionStore, step: CopiesLeave) -> Iterator[pa.Table]:
+def _restored(store: RegionTables, step: CopiesLeave) -> Iterator[pa.Table]:
     """Yield the rows that come back to a sink outside Delta."""
     history = store.table(step.table.history or "").files
     for part in step.restored:
@@ -159,7 +156,7 @@ def _restored(store: RegionStore, step: CopiesLeave) -> Iterator[pa.Table]:
             yield rows.select(list(step.table.columns))
 
 
-def counted(store: RegionStore, history: RegionHistory, step: TableStep) -> TableStep:
+def counted(store: RegionTables, history: RegionHistory, step: TableStep) -> TableStep:
     """Return a step with the number of rows that leave its table; for a table of one row a key, of its changed keys."""
     table, to = step.table, step.to
     if table.is_derived and (step.is_former or to < history.trimmed.get(table.history or "", INITIAL_ID)):
@@ -174,14 +171,14 @@ def counted(store: RegionStore, history: RegionHistory, step: TableStep) -> Tabl
     return step.counted(_rows_above(store, table, to))
 
 
-def _rows_above(store: RegionStore, table: RegionTable, to: int) -> int:
+def _rows_above(store: RegionTables, table: RegionTable, to: int) -> int:
     """Return the number of rows with an id above `to` in a table."""
     if table.is_managed:
         return store.table(table.name).files.rows_above(to)
     return (store.external(table) if table.external else store.adopted(table.name)).rows_above(to)
 
 
-def _keys_above(history: RowsTable, to: int, keys: Sequence[str]) -> int:
+def _keys_above(history: ManagedTable, to: int, keys: Sequence[str]) -> int:
     """Return the number of keys that have a row with an id above `to`."""
     import pyarrow.compute as pc
 

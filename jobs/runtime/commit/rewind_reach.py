@@ -7,16 +7,19 @@ stand beside the rows of the new ids: for readers at once, and for the region if
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import RewindRefused, UsageError
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import Image, RegionTable, TableRole
 from drainmark.jobs.protocol.rewind_steps import Rewind
-from drainmark.jobs.runtime.outside import RegionStore
+
+if TYPE_CHECKING:
+    from drainmark.resources.checkpoints.region_store import RegionTables
 
 
-def reach_of(store: RegionStore, history: RegionHistory, to: int, horizon: int) -> Rewind:
+def reach_of(store: RegionTables, history: RegionHistory, to: int, horizon: int) -> Rewind:
     """Return the contents of a rewind to an id: for the plan that is shown, or for the row that is committed.
 
     Args:
@@ -39,7 +42,7 @@ def reach_of(store: RegionStore, history: RegionHistory, to: int, horizon: int) 
     )
 
 
-def former_in_reach(store: RegionStore, history: RegionHistory) -> tuple[RegionTable, ...]:
+def former_in_reach(store: RegionTables, history: RegionHistory) -> tuple[RegionTable, ...]:
     """Return the tables that are not declared any more, and that a rewind takes along.
 
     A table that was deleted since, or given to another owner, is left out: it has no rows of the region.
@@ -62,12 +65,12 @@ def former_in_reach(store: RegionStore, history: RegionHistory) -> tuple[RegionT
     return tuple(found)
 
 
-def own_tables(store: RegionStore, history: RegionHistory) -> Sequence[RegionTable]:
+def own_tables(store: RegionTables, history: RegionHistory) -> Sequence[RegionTable]:
     """Return the declared tables, and the former managed tables that the region still owns."""
     return (*history.tables, *(table for table in history.former if table.is_managed and store.is_own(table)))
 
 
-def out_of_reach(store: RegionStore, table: RegionTable) -> bool:
+def out_of_reach(store: RegionTables, table: RegionTable) -> bool:
     """Say whether a former table can take no more groups: it or its history was deleted or given to another owner.
 
     An adopted table need only exist: before its first group it has no sign of the region.
@@ -102,7 +105,7 @@ def _without_history(table: RegionTable, history: RegionHistory) -> RewindRefuse
     return RewindRefused(msg, remedy=remedy, nearest=history.committed_id, operator=table.operator)
 
 
-def images_for(store: RegionStore, history: RegionHistory, to: int) -> list[Image]:
+def images_for(store: RegionTables, history: RegionHistory, to: int) -> list[Image]:
     """Return the images that a rewind reads in place of dropped changes; to the initial state, any image has the keys.
 
     Raises:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from drainmark.jobs.runtime.outside import RegionStore
     from drainmark.jobs.state.keyed_state import KeyedState
+    from drainmark.resources.checkpoints.region_store import RegionTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class StagedGroup:
             **trigger_columns(member.trigger),
         }
 
-    def verify(self, store: RegionStore) -> None:
+    def verify(self, store: RegionTables) -> None:
         """Check that every file that the row will name is there and is the one that was written.
 
         Raises:

@@ -6,11 +6,10 @@ A table of rows comes before the visible tables that are rebuilt from it.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import AccountingError, SplitBrain
 from drainmark.jobs.errors.environment import FilesLost
@@ -21,7 +20,6 @@ from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKin
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version, txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
 from drainmark.jobs.protocol.repairs import (
-    CopiedRows,
     KnownVersions,
     Repair,
     SinkRepair,
@@ -36,7 +34,10 @@ from drainmark.jobs.protocol.rewind_steps import Rewind
 from drainmark.jobs.regions.formatting import counted
 from drainmark.jobs.runtime.commit.publish import outer_sinks
 from drainmark.jobs.runtime.commit.rewind_reach import own_tables
-from drainmark.jobs.runtime.outside import RegionStore, VisibleRows
+
+if TYPE_CHECKING:
+    from drainmark.resources.checkpoints.region_store import RegionTables
+    from drainmark.resources.delta.health.visible_rows import VisibleRows
 
 _COMMITTED = (RowKind.STATE, RowKind.PROGRESS, RowKind.SKIP, RowKind.REWIND)
 """The kinds of rows whose versions tables have."""
@@ -44,7 +45,7 @@ _COMMITTED = (RowKind.STATE, RowKind.PROGRESS, RowKind.SKIP, RowKind.REWIND)
 _RESTORE = "restore all folders of the region from the same backup, never one alone"
 
 
-def require_sole_writer(store: RegionStore, history: RegionHistory, names: Iterable[str] | None = None) -> None:
+def require_sole_writer(store: RegionTables, history: RegionHistory, names: Iterable[str] | None = None) -> None:
     """Check that no other writer changed rows of a region's tables since its last commit to each.
 
     If the log does not reach back to that commit, the rows are counted by id and compared with the recorded numbers.
@@ -70,19 +71,19 @@ def require_sole_writer(store: RegionStore, history: RegionHistory, names: Itera
             store.foreign_commits.trust(name, damage.version)
 
 
-def _require_same_copy(store: RegionStore, history: RegionHistory, name: str, found: TableVersions) -> None:
+def _require_same_copy(store: RegionTables, history: RegionHistory, name: str, found: TableVersions) -> None:
     if why := known_versions(store, history, name).other_copy(found):
         raise SplitBrain(f"{name} {why}", remedy=_RESTORE, table=name, is_cut=False)
 
 
-def is_gone(store: RegionStore, history: RegionHistory, table: RegionTable) -> bool:
+def is_gone(store: RegionTables, history: RegionHistory, table: RegionTable) -> bool:
     """Say whether a managed table, or a sink outside Delta, was deleted after a group had been published to it."""
     if table.external:
         return outer_sinks.is_gone(store, history, table)
     return table.is_managed and table.name in history.versions and not store.table(table.name).exists()
 
 
-def other_copy(store: RegionStore, history: RegionHistory, name: str) -> str:
+def other_copy(store: RegionTables, history: RegionHistory, name: str) -> str:
     """Say why an existing managed table is another copy than the one that the region made; "" if it is not.
 
     A run may commit meanwhile if there is no claim: an older history has the least that the table must have, and a
@@ -97,7 +98,7 @@ def other_copy(store: RegionStore, history: RegionHistory, name: str) -> str:
 
 
 def known_versions(
-    store: RegionStore, history: RegionHistory, name: str, *, now: RegionHistory | None = None
+    store: RegionTables, history: RegionHistory, name: str, *, now: RegionHistory | None = None
 ) -> KnownVersions:
     """Return the versions of a table that the rows of the checkpoint table show.
 
@@ -132,7 +133,7 @@ def published_to(history: RegionHistory, manifest: Manifest) -> list[str]:
     ]
 
 
-def plan_repairs(store: RegionStore, history: RegionHistory) -> tuple[Repair, ...]:
+def plan_repairs(store: RegionTables, history: RegionHistory) -> tuple[Repair, ...]:
     """Return the repairs of the tables that others changed, in the order to carry them out.
 
     Every commit of others since the last repair counts if it is still among the newest commits of its table, even if
@@ -144,7 +145,7 @@ def plan_repairs(store: RegionStore, history: RegionHistory) -> tuple[Repair, ..
     return (*tables, *outer_sinks.repairs_of(store, history, sinks))
 
 
-def repair_checkpoint(store: RegionStore, damage: TableDamage, history: RegionHistory) -> TableRepair:
+def repair_checkpoint(store: RegionTables, damage: TableDamage, history: RegionHistory) -> TableRepair:
     """Return the repair of the checkpoint table; if earlier files are unknown or gone, all states are lost."""
     repair = exact_repair(store.checkpoint_name, damage)
     if repair is not None:
@@ -160,7 +161,7 @@ def repair_checkpoint(store: RegionStore, damage: TableDamage, history: RegionHi
 
 
 def repair_tables(
-    store: RegionStore, history: RegionHistory, repairs: Iterable[Repair], epoch: int, version: int | None = None
+    store: RegionTables, history: RegionHistory, repairs: Iterable[Repair], epoch: int, version: int | None = None
 ) -> dict[str, int]:
     """Carry out repairs, one commit each; a repair that was done before a crash is not planned again.
 
@@ -192,33 +193,33 @@ def repair_tables(
 
 @dataclass(slots=True)
 class RepairPlan:
-    """The planner of the repairs of a region's tables.
+    """The planner of the repairs of a region's tables; within a rewind they also take back the tables."""
 
-    Attributes:
-        restored: rows that come back with a rewind that is under way, by table.
-    """
-
-    store: RegionStore
+    store: RegionTables
     history: RegionHistory
-    restored: Mapping[str, Sequence[CopiedRows]] = field(default_factory=dict)
     _rows: Sequence[CheckpointRow] | None = None
 
     def repairs(self) -> Iterator[TableRepair]:
-        """Yield the repairs; within a rewind they also take back the tables."""
+        """Yield the repairs of the tables that others changed."""
         lost: dict[str, tuple[int, ...]] = {}
         tables = sorted(_managed(self.store, self.history), key=lambda table: table.is_derived)
         damaged = {table.name: damage for table in tables if (damage := self._damage(table)) is not None}
         for table in tables:
             damage = damaged.get(table.name)
-            if damage is None and self.history.is_rewinding and table.history in lost:
-                damage = self.store.foreign_commits.damage(table.name, whatever=True)
-            elif damage is not None and not damage.commits and self.is_as_recorded(table.name, damage):
-                continue
-            if damage is None:
+            if damage is None or (not damage.commits and self.is_as_recorded(table.name, damage)):
                 continue
             repair = self._repair_of(table, damage, lost.get(table.history or "", ()))
             lost[table.name] = repair.lost
             yield repair
+
+    def rebuilt(self, table: RegionTable, damage: TableDamage, lost: Iterable[int] = ()) -> TableRepair:
+        """Return the repair that rebuilds a visible table from its history.
+
+        Args:
+            lost: ids that the history has lost.
+        """
+        missing = lost if self._images(table) is not None else self.history.states
+        return repair_from_history(table.name, damage, table.history or "", missing)
 
     def _damage(self, table: RegionTable) -> TableDamage | None:
         """Return the damage that others did to a table, None if there is none; a deleted table has no files left."""
@@ -230,59 +231,43 @@ class RepairPlan:
         return self._of_copy(table.name, damage) if damage is not None and is_copy else damage
 
     def _of_copy(self, name: str, damage: TableDamage) -> TableDamage:
-        """Return the damage of a table that is another copy: commits are missing, or the region does not know them.
-
-        A rewind, or a file that is processed again, removes all rows of an id. So an id of which the copy has rows has
-        all of them.
-        """
-        noted, files = self._noted(), self.store.table(name).files
-        there: list[StagedFile] = []
-        gone = list(damage.gone)
-        for file in damage.sound:
-            (there if files.holds((file,)) else gone).append(file)
-        shown, written = row_counts(files.pieces(there, [SEQUENCE_ID])), Counter[range]()
-        for file in self._named(name, noted):
-            written[range(file.first_id or 0, (file.last_id or 0) + 1)] += file.rows
-        differing = (ids for ids, rows in written.items() if sum(shown[number] for number in ids) != rows)
+        """Return the damage of a table that is another copy: commits are missing, or the region does not know them."""
+        files = self.store.table(name).files
+        gone = tuple(file for file in damage.sound if not files.holds((file,)))
         return replace(
             damage,
-            txn_version=noted,
+            txn_version=self._noted(),
             commits=(*damage.commits, _by_others(damage.version, "another copy was restored")),
-            sound=tuple(there),
-            gone=tuple(gone),
-            is_copy=True,
-            lacks=frozenset(number for ids in differing for number in ids if not shown[number]),
+            sound=tuple(file for file in damage.sound if file not in gone),
+            gone=(*damage.gone, *gone),
+            is_traced=False,
         )
 
     def _noted(self) -> int | None:
         """Return the `txnVersion` of the newest row with files that is noted as published; later ones come again."""
         behind = min((row.sequence_id for row in self.history.unpublished), default=self.history.next_id)
         published = (row for row in self.rows() if row.sequence_id < behind and manifest_of(row) is not None)
-        return max((txn_version(row.epoch, row.sequence_id) for row in published), default=None)
+        return max(map(_version, published), default=None)
 
     def _repair_of(self, table: RegionTable, damage: TableDamage, lost: Iterable[int]) -> TableRepair:
         exact = None if self.history.is_rewinding else exact_repair(table.name, damage)
         if exact is not None:
             return exact
-        if not table.is_derived:
-            return self._of_rows(table.name, damage)
-        missing = set(lost) if self._images(table) is not None else set(self.history.states)
-        return repair_from_history(table.name, damage, table.history or "", missing)
+        return self.rebuilt(table, damage, lost) if table.is_derived else self._of_rows(table.name, damage)
 
     def _of_rows(self, name: str, damage: TableDamage) -> TableRepair:
-        history = self.history
-        through = history.committed_id if history.is_rewinding else None
-        open_ids = {number for row in history.unpublished for number in range(row.first_id, row.sequence_id + 1)}
-        shown = open_ids if damage.is_copy else ()  # they are published once more
+        history, files, through = self.history, self.store.table(name).files, damage.txn_version or 0
+        later = (row for row in history.unpublished if _version(row) > through)
+        open_ids = {number for row in later for number in range(row.first_id, row.sequence_id + 1)}
         return repair_of_rows(
             name,
             damage,
-            self._named(name, damage.txn_version),
-            ids=[number for number in history.states if number not in history.replaced and number not in shown],
+            [*self._named(name, through)],
+            shown=row_counts(files.pieces(damage.sound, [SEQUENCE_ID])),
+            ids=[number for number in history.states if number not in history.replaced and number not in open_ids],
             edge=self._edge(name),
-            through=through,
-            restored=self.restored.get(name, ()),
-            is_there=lambda file: self.store.table(name).files.holds((file,)),
+            restored=[part for row in history.rewinding for part in Rewind.from_row(row).restored_to(name)],
+            is_there=lambda file: files.holds((file,)),
         )
 
     def _edge(self, name: str) -> int:
@@ -294,11 +279,11 @@ class RepairPlan:
             self._rows = self.store.checkpoint.rows()
         return self._rows
 
-    def _named(self, name: str, through: int | None) -> Iterator[StagedFile]:
+    def _named(self, name: str, through: int) -> Iterator[StagedFile]:
         """Yield the files of a table that checkpoint rows name up to a `txnVersion`."""
         for row in self.rows():
             manifest = manifest_of(row)
-            if manifest is not None and txn_version(row.epoch, row.sequence_id) <= (through or 0):
+            if manifest is not None and _version(row) <= through:
                 yield from manifest.files.get(name, ())
 
     def table(self, name: str) -> RegionTable:
@@ -351,46 +336,61 @@ class RepairPlan:
         return all(found[number] == wanted[number] for number in {*found, *wanted} - unknown)
 
 
-def repairs_within(store: RegionStore, history: RegionHistory, rewind: Rewind) -> tuple[TableRepair, ...]:
-    """Return the repairs of tables that others changed; each also takes its table back.
+def put_right_within(store: RegionTables, history: RegionHistory, row: CheckpointRow, epoch: int) -> dict[str, int]:
+    """Repair what others changed, for a rewind that is committed: each repair also takes its table back.
 
-    They replace the steps of a committed rewind for these tables. If a history is repaired, its visible table is
-    rebuilt, too: the normal step only changes rows that leave the history.
+    A table of one row a key is rebuilt if its history is back already, by a repair or before a crash: the normal step
+    changes the keys of rows that leave the history. A sink outside Delta follows its history in the same way.
+
+    Args:
+        epoch: of the owner.
+
+    Returns:
+        Delta version by table; these need no step of the rewind.
 
     Raises:
         SplitBrain: ids at or below the rewind's target are lost.
     """
+    rewind, version, plan = Rewind.from_row(row), _version(row), RepairPlan(store, history)
+    repairs: list[Repair] = []
     try:
         require_sole_writer(store, history, [table.name for table in _managed(store, history)])
     except SplitBrain:
-        restored = {table.name: rewind.restored_to(table.name) for table in rewind.tables}
-        repairs = tuple(RepairPlan(store, history, restored).repairs())
-        for repair in repairs:
-            if repair.lost:
-                raise _lost(repair) from None
-        return repairs
-    return ()
+        repairs += plan.repairs()
+    versions = repair_tables(store, history, _lossless(repairs), epoch, version)
+    tables = [table for table in rewind.tables if table.name not in rewind.former or store.is_own(table)]
+    late = {table.name for table in tables if table.name not in versions and _is_overtaken(store, table, version)}
+    found = (
+        (table, store.foreign_commits.damage(table.name, whatever=True))
+        for table in tables
+        if table.name in late and table.is_managed
+    )
+    again = [plan.rebuilt(table, damage) for table, damage in found if damage is not None]
+    sinks = outer_sinks.repairs_of(store, history, tables, whatever=late)
+    return versions | repair_tables(store, history, _lossless([*again, *sinks]), epoch, version)
 
 
-def sinks_within(
-    store: RegionStore, history: RegionHistory, rewind: Rewind, repaired: Collection[str]
-) -> tuple[SinkRepair, ...]:
-    """Return the repairs of sinks outside Delta that replace the steps of a committed rewind for them.
+def _is_overtaken(store: RegionTables, table: RegionTable, version: int) -> bool:
+    """Say whether the history of a table of one row a key has been taken back before the table."""
+    if table.role is not TableRole.UPSERT or table.adopted:
+        return False
+    visible = store.external(table) if table.external else store.table(table.name)
+    return (store.table(table.history or "").txn_version() or 0) >= version > (visible.txn_version() or 0)
 
-    Args:
-        repaired: tables that the rewind has repaired: a sink whose history is among them cannot be taken back by it,
-            since the rows that leave have left the history.
+
+def _lossless(repairs: Sequence[Repair]) -> Sequence[Repair]:
+    """Return the repairs of a rewind that is committed: no later one can come before it, so only a backup helps.
 
     Raises:
-        SplitBrain: ids at or below the rewind's target are lost.
+        SplitBrain: one has lost ids.
     """
-    sinks = [table for table in rewind.tables if table.name not in rewind.former or store.is_own(table)]
-    spoilt = {table.name for table in sinks if table.history in repaired}
-    found = tuple(outer_sinks.repairs_of(store, history, sinks, whatever=spoilt))
-    for repair in found:
+    for repair in repairs:
         if repair.lost:
-            raise _lost(repair)
-    return found
+            what = "it" if isinstance(repair, SinkRepair) else "its files below _staged"
+            msg = f"a rewind cannot go on: {counted(len(repair.lost), 'id')} of {repair.table} cannot be restored"
+            remedy = f"restore {what} from a backup"
+            raise SplitBrain(f"{msg}, the first is {min(repair.lost)}", remedy=remedy)
+    return repairs
 
 
 def is_withdrawn(row: CheckpointRow, behind: Iterable[CheckpointRow]) -> bool:
@@ -411,7 +411,7 @@ def first_brought(row: CheckpointRow) -> int:
     return min([row.first_id, *ids])
 
 
-def lost_before_publishing(store: RegionStore, history: RegionHistory) -> FilesLost | None:
+def lost_before_publishing(store: RegionTables, history: RegionHistory) -> FilesLost | None:
     """Return an error if files of a group that is committed and not published are gone; None if all are here.
 
     Nothing stands in for these files, but the inputs of the group: a rewind to before it gives them back.
@@ -423,7 +423,7 @@ def lost_before_publishing(store: RegionStore, history: RegionHistory) -> FilesL
                 store.verify(name, files)
             except FilesLost as error:
                 table = store.table(name)
-                if not table.exists() or (table.txn_version() or 0) >= txn_version(row.epoch, row.sequence_id):
+                if not table.exists() or (table.txn_version() or 0) >= _version(row):
                     continue  # the table is gone, or has the group: that damage is found by its log
                 target = target_before(history, min(map(first_brought, behind)))
                 remedy = f"drainmark reset {store.region} --to {target}, which gives their inputs back"
@@ -431,16 +431,14 @@ def lost_before_publishing(store: RegionStore, history: RegionHistory) -> FilesL
     return None
 
 
-def _lost(repair: Repair) -> SplitBrain:
-    """Return the error of a rewind that is committed: no later one can come before it, so only a backup helps."""
-    what = "it" if isinstance(repair, SinkRepair) else "its files below _staged"
-    msg = f"a rewind cannot go on: {counted(len(repair.lost), 'id')} of {repair.table} cannot be restored"
-    return SplitBrain(f"{msg}, the first is {min(repair.lost)}", remedy=f"restore {what} from a backup")
+def _version(row: CheckpointRow) -> int:
+    """Return the `txnVersion` of the commits that carry out a row."""
+    return txn_version(row.epoch, row.sequence_id)
 
 
 def _by_others(version: int, operation: str) -> Mapping[str, Any]:
     return {"version": version, "operation": operation, "engine": "unknown", "user": None}
 
 
-def _managed(store: RegionStore, history: RegionHistory) -> list[RegionTable]:
+def _managed(store: RegionTables, history: RegionHistory) -> list[RegionTable]:
     return [table for table in own_tables(store, history) if table.is_managed]

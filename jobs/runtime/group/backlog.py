@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from drainmark.jobs.protocol.failure_policy import GroupSize
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.commit.replacement import one_of_each
 from drainmark.jobs.runtime.group.limits import Limits
-from drainmark.jobs.runtime.outside import RegionRegistry
+
+if TYPE_CHECKING:
+    from drainmark.resources.registry.registry import Registry
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,7 +24,7 @@ class Backlog:
         done: number of triggers that the run has published.
     """
 
-    registry: RegionRegistry
+    registry: Registry
     region: str
     limits: Limits
     size: GroupSize = field(default_factory=lambda: GroupSize(1, 1))

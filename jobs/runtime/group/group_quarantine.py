@@ -15,16 +15,17 @@ from drainmark.jobs.graph.operator import Operator, StepResult
 from drainmark.jobs.operators.row_wise.expect import Expect, OnFail
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.commit.staged_group import StagedTable
+from drainmark.jobs.runtime.input.attempt import Attempt
+from drainmark.jobs.runtime.input.executors import OperatorExecutors
 from drainmark.jobs.runtime.input.group_input import GroupInput
-from drainmark.jobs.runtime.input.inbox import Group
-from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.input.quarantine_rows import put_aside, quarantine_table
 from drainmark.jobs.runtime.input.rejected_rows import RejectedRows, counted, read_by, stage_refused
-from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.spark_failures import blaming
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from drainmark.resources.delta.staging import Staging
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,16 +34,13 @@ class GroupQuarantine:
 
     Attributes:
         taking: takes in the group's input; it has the rows that cannot be read.
-        tag: marks the attempt's Spark jobs.
         pool: of the threads that stage refused rows.
     """
 
+    attempt: Attempt
+    executors: OperatorExecutors
     region: RegionPlan
-    outside: Outside
-    group: Group
     taking: GroupInput
-    tag: str
-    materialiser: Materialiser
     pool: ThreadPoolExecutor
     _refused: list[Future[RejectedRows]] = field(default_factory=list)
     _unmet: dict[str, Future[RejectedRows]] = field(default_factory=dict)
@@ -53,7 +51,7 @@ class GroupQuarantine:
             return
         found = result.bad.limit(CAPS.bad_rows + 1)
         rows = blaming(self.region, operator, lambda: found.toArrow()).to_pylist()  # noqa: PLW0108 - looked up when called
-        put_aside(self.taking.aside, operator, rows, self.group, halts=result.bad_halts)
+        put_aside(self.taking.aside, operator, rows, self.attempt.group, halts=result.bad_halts)
 
     def expect(self, operator: Operator, result: StepResult, scanned: Mapping[str, DataFrame]) -> None:
         """Begin to count the rows that do not meet an expectation; stage them if it quarantines them."""
@@ -88,12 +86,11 @@ class GroupQuarantine:
         refused = [future.result() for future in self._refused]
         if not self.taking.sources and not refused and not self.taking.aside.records:
             return {}
-        table = quarantine_table(self.region)
-        name = table.name
+        name = quarantine_table(self.region).name
         files = tuple(file for refusals in refused for file in refusals.files)
         rows = self.taking.quarantine_rows()
         if rows is not None:
-            files += self.outside.store.staging(table, self.group.epoch, self.group.attempt).write(rows, "rows")
+            files += self._staging().write(rows, "rows")
         staged, counted = sum(file.rows for file in files), sum(self.by_id().values())
         if staged != counted:
             raise AccountingError(f"{counted} rows are to be quarantined, and {staged} are staged in {name}")
@@ -116,17 +113,25 @@ class GroupQuarantine:
 
     def _count(self, operator: Expect, unmet: DataFrame) -> RejectedRows:
         """Count the rows that do not meet an expectation; runs in a thread of its own, beside the outputs."""
-        with self.outside.engine.tagged(self.tag):
-            return blaming(self.region, operator, lambda: counted(operator, unmet, self.group))
+        with self.attempt.engine.tagged(self.attempt.tag):
+            return blaming(self.region, operator, lambda: counted(operator, unmet, self.attempt.group))
 
     def _stage(self, operator: Operator, frame: DataFrame, read: DataFrame | None) -> RejectedRows:
         """Stage the rows that one operator refused; runs in a thread of its own, beside the outputs."""
-        staging = self.outside.store.staging(quarantine_table(self.region), self.group.epoch, self.group.attempt)
 
         def stage() -> RejectedRows:
             return stage_refused(
-                operator, frame, read=read, group=self.group, materialiser=self.materialiser, staging=staging
+                operator,
+                frame,
+                read=read,
+                group=self.attempt.group,
+                executor=self.executors.of(operator),
+                staging=self._staging(),
             )
 
-        with self.outside.engine.tagged(self.tag):
+        with self.attempt.engine.tagged(self.attempt.tag):
             return blaming(self.region, operator, stage)
+
+    def _staging(self) -> Staging:
+        group = self.attempt.group
+        return self.attempt.outside.store.staging(quarantine_table(self.region), group.epoch, group.attempt)

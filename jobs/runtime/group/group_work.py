@@ -6,7 +6,7 @@ names these files, they are orphans that no reader sees.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,16 +29,18 @@ from drainmark.jobs.runtime.commit.publish.adopted_table_checks import require_a
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.group.group_quarantine import GroupQuarantine
 from drainmark.jobs.runtime.group.output_staging import OutputStaging
-from drainmark.jobs.runtime.group.side_reads import SideReads
+from drainmark.jobs.runtime.group.side_reads import SideReads, large_states
 from drainmark.jobs.runtime.group.stream_passing import Border, NoBorder, StreamPassing
-from drainmark.jobs.runtime.hosting.handler_host import Attempt
+from drainmark.jobs.runtime.hosting.handler_host import HandlerAttempt
+from drainmark.jobs.runtime.input.attempt import Attempt
+from drainmark.jobs.runtime.input.executors import OperatorExecutors
 from drainmark.jobs.runtime.input.group_input import GroupInput
 from drainmark.jobs.runtime.input.inbox import Group
-from drainmark.jobs.runtime.input.materialisation import Materialiser, materialiser_of
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.spark_failures import blaming
 from drainmark.jobs.state.handlers.permits import PermitGate
 from drainmark.jobs.state.keyed_state import KeyedState
+from drainmark.jobs.tasks.places import TooLarge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,6 +54,7 @@ class GroupWork:
 
     Attributes:
         hosts: the handlers that run in this process, by operator.
+        size, small_bytes: of the input, see `executors_for`.
         tag: marks the attempt's Spark jobs, so that a time-out can cancel them.
         ports: the permits of autonomous ports; see `RegionStates`.
         outlets: of the run, to tables outside of the region.
@@ -63,14 +66,16 @@ class GroupWork:
     outside: Outside
     group: Group
     states: Mapping[str, KeyedState]
-    hosts: Mapping[str, Attempt]
-    small: bool
+    hosts: Mapping[str, HandlerAttempt]
+    size: int
+    small_bytes: int
     tag: str
     ports: PermitGate = field(default_factory=PermitGate)
     outlets: Outlets = field(default_factory=Outlets)
     border: Border = field(default_factory=NoBorder)
     is_draining: bool = False
     _taking: GroupInput = field(init=False)
+    _executors: OperatorExecutors = field(init=False)
     _reads: SideReads = field(init=False)
     _outputs: OutputStaging = field(init=False)
     _quarantine: GroupQuarantine = field(init=False)
@@ -90,20 +95,11 @@ class GroupWork:
         """
         world.reach(FailPoint.PROCESS_BEFORE)
         started = world.monotonic()
-        materialiser = materialiser_of(self.outside, self.group, small=self.small)
-        sources = [operator for operator in self.blueprint.region.operators if isinstance(operator, Source)]
-        taking = GroupInput(
-            sources=sources,
-            group=self.group,
-            outside=self.outside,
-            materialiser=materialiser,
-            horizon=self.blueprint.region.parameters.rewind_horizon,
-        )
-        self._taking = taking
+        ways = [*Attempt.ways(self.outside, self.group, size=self.size, small_bytes=self.small_bytes, tag=self.tag)]
+        self._begin(ways[0], ways[-1])
         try:
             with ThreadPoolExecutor(_WRITERS, thread_name_prefix="stage") as pool, self.outside.engine.tagged(self.tag):
-                self._prepare(materialiser, pool)
-                self._compute(materialiser)
+                self._compute(self._take_in(ways), pool)
                 self._outputs.await_rows()
                 self._quarantine.await_rows()
                 world.reach(FailPoint.DRAIN)
@@ -112,23 +108,23 @@ class GroupWork:
                 tables.update(self._quarantine.staged())
                 sent = self._sending.wait() if self._sending else {}
                 require_accepted(self.blueprint.region, self.blueprint.tables, tables, self.group, self.outside)
-            taking.check()
+            self._taking.check()
             world.reach(FailPoint.PROCESS_STAGED)
         except EnvironmentFailed:
-            taking.check()  # the error of a link to a missing file does not name the input; this check does
+            self._taking.check()  # the error of a link to a missing file does not name the input; this check does
             raise
         finally:
-            materialiser.release()
+            self._executors.release()
             if self._feeding is not None:
                 self._feeding.release()
-            taking.remove()
+            self._taking.remove()
         ended = world.monotonic()
         return StagedGroup(
             group=self.group,
-            rows_in=taking.rows_in,
+            rows_in=self._taking.rows_in,
             rows_quarantined=self._quarantine.by_id(),
             unmet=self._quarantine.unmet(),
-            refused=taking.remarks,
+            refused=self._taking.remarks,
             tables=tables,
             lookups=self._reads.lookups,
             feeds=self._feeding.taken if self._feeding else {},
@@ -139,44 +135,63 @@ class GroupWork:
             upserts=tuple(table.name for table in self.blueprint.upserts()),
         )
 
-    def _prepare(self, materialiser: Materialiser, pool: ThreadPoolExecutor) -> None:
-        self._outputs = self._output_staging(materialiser, pool)
+    def _begin(self, attempt: Attempt, on_spark: Attempt) -> None:
+        region = self.blueprint.region
+        sources = [operator for operator in region.operators if isinstance(operator, Source)]
+        self._taking = GroupInput(attempt=attempt, sources=sources, horizon=region.parameters.rewind_horizon)
+        self._executors = OperatorExecutors(
+            region=region,
+            group=attempt.executor,
+            spark=on_spark.executor,
+            in_files=large_states(self.blueprint, self.states),
+        )
+
+    def _take_in(self, ways: Sequence[Attempt]) -> dict[str, DataFrame]:
+        """Take in the input of the starts; input that cannot be read is quarantined, or halts the region.
+
+        Args:
+            ways: the attempt that has begun, and the one for input that is too large for that.
+        """
+        if not self._taking.sources:
+            return {}
+
+        def taken() -> dict[str, DataFrame]:
+            try:
+                return self._taking.take()
+            except TooLarge:
+                self._taking.remove()
+                self._begin(ways[-1], ways[-1])
+                return self._taking.take()
+
+        return blaming(self.blueprint.region, self._taking.sources[0], taken)
+
+    def _prepare(self, pool: ThreadPoolExecutor) -> None:
+        attempt, executors, blueprint = self._taking.attempt, self._executors, self.blueprint
+        self._outputs = self._output_staging(attempt, pool)
         self._quarantine = GroupQuarantine(
-            region=self.blueprint.region,
-            outside=self.outside,
-            group=self.group,
-            taking=self._taking,
-            tag=self.tag,
-            materialiser=materialiser,
-            pool=pool,
+            attempt=attempt, executors=executors, region=blueprint.region, taking=self._taking, pool=pool
         )
         self._reads = SideReads(
-            blueprint=self.blueprint,
-            outside=self.outside,
+            attempt=attempt,
+            executors=executors,
+            blueprint=blueprint,
             states=self.states,
-            materialiser=materialiser,
             rows_come_in=lambda: self.border.rows + sum(self._taking.rows_in.values()),
         )
 
-    def _output_staging(self, materialiser: Materialiser, pool: ThreadPoolExecutor) -> OutputStaging:
+    def _output_staging(self, attempt: Attempt, pool: ThreadPoolExecutor) -> OutputStaging:
         return OutputStaging(
-            blueprint=self.blueprint,
-            outside=self.outside,
-            group=self.group,
-            states=self.states,
-            tag=self.tag,
-            materialiser=materialiser,
-            pool=pool,
+            attempt=attempt, executors=self._executors, blueprint=self.blueprint, states=self.states, pool=pool
         )
 
-    def _compute(self, materialiser: Materialiser) -> None:
-        region, received = self.blueprint.region, self.border.receive(materialiser)
-        input_frames = self._scan() | self._fed()
-        frames = self._context(input_frames, materialiser)
+    def _compute(self, scanned: dict[str, DataFrame], pool: ThreadPoolExecutor) -> None:
+        self._prepare(pool)
+        region, received = self.blueprint.region, self.border.receive(self._executors.group)
+        frames = self._context(scanned | self._fed())
         streams = StreamPassing(
             blueprint=self.blueprint,
+            executors=self._executors,
             outputs=self._outputs,
-            materialiser=materialiser,
             frames=frames,
             border=self.border,
             received=received,
@@ -184,16 +199,15 @@ class GroupWork:
         for operator in region.run_order:
             streams.await_inputs(operator)
             self._run(operator, frames, streams)
-            frames.small = materialiser.small  # the operator may have read a large state
         for operator in region.operators:
             changes = frames.guard(operator, partial(operator.absorb, frames))
             self._outputs.keep(operator, changes)
         self._send(frames, streams)
         streams.leave_tables()
 
-    def _context(self, input_frames: dict[str, DataFrame], materialiser: Materialiser) -> OperatorContext:
+    def _context(self, input_frames: dict[str, DataFrame]) -> OperatorContext:
         """Return the context that operators work with."""
-        region, blueprint, reads = self.blueprint.region, self.blueprint, self._reads
+        region, blueprint, reads, executors = self.blueprint.region, self.blueprint, self._reads, self._executors
         return OperatorContext(
             session=self.outside.engine.session,
             params=blueprint.params,
@@ -205,14 +219,13 @@ class GroupWork:
             read_statement=self.outside.statement,
             read_kept=reads.kept_before,
             looks_up=reads.looks_up,
-            materialise=lambda operator, frame: blaming(region, operator, lambda: materialiser.once(frame)),
+            materialise=lambda operator, frame: blaming(region, operator, lambda: executors.of(operator).once(frame)),
             collect=lambda operator, frame: blaming(region, operator, lambda: arrow_of(frame)),
             hosts=self.hosts,
             is_run=True,
-            small=materialiser.small,
+            few=executors.few,
             known_types=reads.state_types(),
             made=blueprint.made,
-            in_files=reads.in_files,
             readers=region.consumers,
             own_places=blueprint.own_places,
             multiplied=blueprint.multiplied,
@@ -251,17 +264,11 @@ class GroupWork:
             tag=self.tag,
             outlets=self.outlets,
             attempt=self._attempt,
-            small=self.small,
+            executor=self._executors.group,
         )
         for operator in followers:
             streams.await_inputs(operator)
             self._sending.run(operator, frames)
-
-    def _scan(self) -> dict[str, DataFrame]:
-        """Take in the input of the starts; input that cannot be read is quarantined, or halts the region."""
-        if not self._taking.sources:
-            return {}
-        return blaming(self.blueprint.region, self._taking.sources[0], self._taking.take)
 
     def _fed(self) -> dict[str, DataFrame]:
         """Take the new input of autonomous sources; their errors do not fail the group."""
@@ -269,10 +276,8 @@ class GroupWork:
         if not sources:
             return {}
         self._feeding = Feeding(
-            outside=self.outside,
+            attempt=self._taking.attempt,
             region=self.blueprint.region.name,
-            group=self.group,
-            folder=self._taking.folder,
             ports=self.ports,
             life=self._life,
         )

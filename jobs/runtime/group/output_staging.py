@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.frames.arrow import arrow_of
@@ -19,9 +19,8 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint, check_schema
 from drainmark.jobs.runtime.analysis.column_types import require_ids, require_text
 from drainmark.jobs.runtime.commit.staged_group import StagedTable
-from drainmark.jobs.runtime.input.inbox import Group
-from drainmark.jobs.runtime.input.materialisation import Materialiser
-from drainmark.jobs.runtime.outside import Outside
+from drainmark.jobs.runtime.input.attempt import Attempt
+from drainmark.jobs.runtime.input.executors import OperatorExecutors
 from drainmark.jobs.runtime.spark_failures import blaming
 from drainmark.jobs.state.keyed_state import KeyedState
 from drainmark.jobs.tasks.layout import Layout
@@ -37,16 +36,13 @@ class OutputStaging:
 
     Attributes:
         states: by name of their tables.
-        tag: marks the attempt's Spark jobs.
         pool: of the threads.
     """
 
+    attempt: Attempt
+    executors: OperatorExecutors
     blueprint: Blueprint
-    outside: Outside
-    group: Group
     states: Mapping[str, KeyedState]
-    tag: str
-    materialiser: Materialiser
     pool: ThreadPoolExecutor
     _staged: dict[str, Future[StagedTable]] = field(default_factory=dict)
     _computed: list[tuple[threading.Event, Future[StagedTable]]] = field(default_factory=list)
@@ -95,25 +91,27 @@ class OutputStaging:
         Args:
             computed: called when the rows are computed.
         """
-        staging = self.outside.store.staging(self.blueprint.table(name), self.group.epoch, self.group.attempt)
+        attempt, executor = self.attempt, self.executors.of(operator)
+        group = attempt.group
+        staging = attempt.outside.store.staging(self.blueprint.table(name), group.epoch, group.attempt)
 
         def write() -> StagedTable:
-            rows: Any = None
-            if self.materialiser.small:
+            rows: pa.Table | None
+            if executor.are_few:
                 rows = _in_place(operator, require_text(operator, arrow_of(frame)), self.blueprint.table(name))
                 computed()
                 files = () if self._is_left(operator, name) else staging.write(rows, "rows")
-                staged = self.materialiser.local(rows, frame) if self._is_read(operator, name) else frame
+                staged = executor.local(rows, frame) if self._is_read(operator, name) else frame
             else:
                 shown = frame.drop(POSITION) if _is_placed(operator) and not operator.keeps_places else frame
                 files = staging.write_frame(shown, "rows")  # the same Spark jobs compute and write
                 computed()
                 staged = self._staged_frame(name, files, frame)
                 rows = self.states[name].read_if_small(files) if name in self.states else None
-            require_ids(operator, files, self.group.first_id, self.group.last_id)
+            require_ids(operator, files, group.first_id, group.last_id)
             return StagedTable(files=files, rows=rows, frame=staged)
 
-        with self.outside.engine.tagged(self.tag):
+        with attempt.engine.tagged(attempt.tag):
             return blaming(self.blueprint.region, operator, write)
 
     def _is_left(self, operator: Operator, name: str) -> bool:
@@ -127,10 +125,10 @@ class OutputStaging:
         return own and self.blueprint.region.consumers(operator.name) > 0
 
     def _staged_frame(self, name: str, files: tuple[StagedFile, ...], frame: DataFrame) -> DataFrame:
-        session = self.outside.engine.session
+        session = self.attempt.session
         if not files:
             return session.createDataFrame([], frame.schema)
-        return self.outside.store.table(name).files.frame(session, files, frame.schema)
+        return self.attempt.outside.store.table(name).files.frame(session, files, frame.schema)
 
 
 def _is_placed(operator: Operator) -> TypeGuard[Sink]:

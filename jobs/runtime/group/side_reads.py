@@ -13,8 +13,8 @@ from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.joins.lookup import Lookup
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint, read_lookup
-from drainmark.jobs.runtime.input.materialisation import Materialiser
-from drainmark.jobs.runtime.outside import Outside
+from drainmark.jobs.runtime.input.attempt import Attempt
+from drainmark.jobs.runtime.input.executors import OperatorExecutors
 from drainmark.jobs.runtime.spark_failures import blaming
 from drainmark.jobs.state.due_rows import DueRows
 from drainmark.jobs.state.keyed_state import KeyedState
@@ -32,48 +32,41 @@ class SideReads:
         states: by name of their tables.
         rows_come_in: returns the number of rows of the group.
         lookups: the version that was read, by table.
-        in_files: the operators that get more rows of a state than one partition should hold.
     """
 
+    attempt: Attempt
+    executors: OperatorExecutors
     blueprint: Blueprint
-    outside: Outside
     states: Mapping[str, KeyedState]
-    materialiser: Materialiser
     rows_come_in: Callable[[], int]
     lookups: dict[str, int] = field(default_factory=dict)
-    in_files: set[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        states = self.blueprint.states()
-        large = (name for name, state in self.states.items() if not (state.is_small or state.can_look_up))
-        self.in_files = {states[name][0].name for name in large}
 
     def state_before(self, operator: Aggregate, partials: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         """Return partials, and the rows of the state with the same keys."""
-        state, session = self.states[self.blueprint.written_by[operator.name]], self.outside.engine.session
+        state, session = self.states[self.blueprint.written_by[operator.name]], self.attempt.session
+        executor = self.executors.of(operator)
         if state.is_read_whole(self.rows_come_in()):
             return partials, state.before(session, partials, whole=True)
-        if not self._looks_up(state, partials):  # the keys select rows of the state: they must not be computed twice
-            partials = blaming(self.blueprint.region, operator, lambda: self.materialiser.once(partials))
+        if not self._looks_up(operator, state, partials):  # the keys select rows of the state: they are computed once
+            partials = blaming(self.blueprint.region, operator, lambda: executor.once(partials))
             return partials, state.before(session, partials)
         keyed = partials.withColumn(KEY_HASH, key_hash(state.looked_up_by))
         rows = blaming(self.blueprint.region, operator, keyed.toArrow)
         found = state.look_up(rows)
         before = state.in_files.local(session, found.select(partials.columns)) if found is not None else None
-        return self.materialiser.local(rows.drop_columns([KEY_HASH]), partials), before
+        return executor.local(rows.drop_columns([KEY_HASH]), partials), before
 
     def kept_before(
         self, operator: Operator, part: str, changed: DataFrame | None, due: Due | None, is_exact: bool
     ) -> DataFrame | None:
         """Return a kept state, or the rows of it that a group asks for."""
-        state, session = self.states[self.blueprint.kept[operator.name, part]], self.outside.engine.session
+        state, session = self.states[self.blueprint.kept[operator.name, part]], self.attempt.session
         state.passed.forget()
-        looks_up = changed is not None and self._looks_up(state, changed)
+        looks_up = changed is not None and self._looks_up(operator, state, changed)
         rows_due = self._due(operator, state, due) if looks_up and due is not None else None
         if changed is None or not looks_up or (due is not None and rows_due is None):
             if not state.is_small:
-                self.in_files.add(operator.name)
-                self.materialiser.small = False  # from here on, frames may have as many rows as the state
+                self.executors.note_whole(operator)
             is_chosen = due is None and (is_exact or not state.is_small)  # other rows of a small state do no harm
             return state.current(session, changed if is_chosen else None)
         by = state.looked_up_by
@@ -92,19 +85,19 @@ class SideReads:
 
     def looks_up(self, operator: Operator, part: str) -> bool:
         """Say whether rows of a kept state are looked up, by keys that are computed before the rest of the step."""
-        return self._is_looked_up(self.states[self.blueprint.kept[operator.name, part]])
+        return self._is_looked_up(operator, self.states[self.blueprint.kept[operator.name, part]])
 
-    def _looks_up(self, state: KeyedState, asking: DataFrame) -> bool:
-        return self._is_looked_up(state) and set(state.looked_up_by) <= set(asking.columns)
+    def _looks_up(self, operator: Operator, state: KeyedState, asking: DataFrame) -> bool:
+        return self._is_looked_up(operator, state) and set(state.looked_up_by) <= set(asking.columns)
 
-    def _is_looked_up(self, state: KeyedState) -> bool:
+    def _is_looked_up(self, operator: Operator, state: KeyedState) -> bool:
         """Say whether rows of the state are selected in this process, by the keys of a small group."""
-        return self.materialiser.small and not state.is_small and state.can_look_up
+        return self.executors.of(operator).are_few and not state.is_small and state.can_look_up
 
     def lookup(self, operator: Lookup) -> DataFrame:
-        version = self.outside.lookups.version(operator.table)
+        version = self.attempt.outside.lookups.version(operator.table)
         self.lookups[operator.table] = version
-        return read_lookup(self.outside.engine.session, operator, self.outside, version)
+        return read_lookup(self.attempt.session, operator, self.attempt.outside, version)
 
     def state_types(self) -> dict[str, dict[str, Any]]:
         """Return the types of the columns of states, by operator."""
@@ -113,3 +106,10 @@ class SideReads:
             for operator in self.blueprint.region.stateful
             if (name := self.blueprint.written_by.get(operator.name, "")) in self.states
         }
+
+
+def large_states(blueprint: Blueprint, states: Mapping[str, KeyedState]) -> frozenset[str]:
+    """Return the operators that get more rows of a state than one partition should hold."""
+    owners = blueprint.states()
+    large = (name for name, state in states.items() if not (state.is_small or state.can_look_up))
+    return frozenset(owners[name][0].name for name in large)

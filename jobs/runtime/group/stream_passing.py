@@ -11,7 +11,7 @@ from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint, seen_downstream, shares_history
 from drainmark.jobs.runtime.group.output_staging import OutputStaging
-from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.input.executors import GroupExecutor, OperatorExecutors
 from drainmark.jobs.runtime.spark_failures import blaming
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ class Border(Protocol):
     def outgoing(self) -> Collection[str]:
         """Return the streams that leave."""
 
-    def receive(self, materialiser: Materialiser) -> Mapping[str, DataFrame]:
+    def receive(self, executor: GroupExecutor) -> Mapping[str, DataFrame]:
         """Return the frames that come in, by stream; called when the work begins."""
 
-    def leave(self, operator: Operator, stream: str, frame: DataFrame, materialiser: Materialiser) -> DataFrame:
+    def leave(self, operator: Operator, stream: str, frame: DataFrame, executor: GroupExecutor) -> DataFrame:
         """Compute a stream once for the other stages; return the result for the readers in this stage."""
 
 
@@ -43,10 +43,10 @@ class NoBorder:
     rows: int = 0
     outgoing: Collection[str] = ()
 
-    def receive(self, materialiser: Materialiser) -> Mapping[str, DataFrame]:
+    def receive(self, executor: GroupExecutor) -> Mapping[str, DataFrame]:
         return {}
 
-    def leave(self, operator: Operator, stream: str, frame: DataFrame, materialiser: Materialiser) -> DataFrame:
+    def leave(self, operator: Operator, stream: str, frame: DataFrame, executor: GroupExecutor) -> DataFrame:
         raise AssertionError(f"{stream} stays in the region")
 
 
@@ -62,8 +62,8 @@ class StreamPassing:
     """
 
     blueprint: Blueprint
+    executors: OperatorExecutors
     outputs: OutputStaging
-    materialiser: Materialiser
     frames: OperatorContext
     border: Border
     received: Mapping[str, DataFrame]
@@ -89,7 +89,7 @@ class StreamPassing:
             frame = self._leave(operator, stream, frame)
         elif self.blueprint.region.consumers(operator.name, output) > 1 and not self._is_fixed(operator, frame):
             once = frame
-            frame = blaming(self.blueprint.region, operator, lambda: self.materialiser.once(once))
+            frame = blaming(self.blueprint.region, operator, lambda: self.executors.of(operator).once(once))
         self.frames.streams[stream] = frame
 
     def leave_tables(self) -> None:
@@ -107,7 +107,7 @@ class StreamPassing:
 
     def _leave(self, operator: Operator, stream: str, frame: DataFrame) -> DataFrame:
         self._left.add(stream)
-        return self.border.leave(operator, stream, frame, self.materialiser)
+        return self.border.leave(operator, stream, frame, self.executors.of(operator))
 
     def _is_fixed(self, operator: Operator, frame: DataFrame) -> bool:
         """Say whether a source's frame is as materialised by its read, except for columns left out or renamed; or

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,13 +19,13 @@ from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.runtime.hosting.callbacks import SOON_SECONDS, Callbacks, as_declared
 from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of
 from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext
-from drainmark.jobs.runtime.timeout import in_background
 from drainmark.jobs.state.handlers.checkpoint import HEADER, CheckpointReader, CheckpointWriter, Header
 from drainmark.jobs.state.handlers.chunk_rows import chunk_rows
 from drainmark.jobs.state.handlers.encoding import RESTORE
 from drainmark.jobs.state.handlers.locks import held
 from drainmark.jobs.state.handlers.state_handler import StateHandler
 from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
+from drainmark.jobs.world import Answer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +40,7 @@ class GroupCheckpoints:
     """The checkpoints of a group: the finished ones, in the order of ids, and the pending one, if there is one."""
 
     finished: list[CheckpointWriter] = field(default_factory=list)
-    pending: Future[CheckpointWriter] | None = None
+    pending: Answer[CheckpointWriter] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +67,7 @@ class HandlerHost:
     _header: Header | None = None
     _drained: dict[int, GroupCheckpoints] = field(default_factory=dict)
     _storing: threading.Lock = field(default_factory=threading.Lock)
-    _under_way: Future[CheckpointWriter] | None = None
+    _under_way: Answer[CheckpointWriter] | None = None
     _wanted: ResetWanted | None = None
 
     def __post_init__(self) -> None:
@@ -103,7 +102,7 @@ class HandlerHost:
         for number in ids:
             self._process(life, number, rows.get(number, nothing))
             outputs.append(self._establish(life, number, group))
-        if group.pending is not None and group.pending.done():
+        if group.pending is not None and group.pending.is_there:
             self._settle(life, group)
         self._drained[life] = group
         return pa.concat_tables(outputs), chunk_rows(
@@ -130,7 +129,7 @@ class HandlerHost:
             writer = CheckpointWriter(sequence_id=number, previous=self._header)
             if self.handler.non_blocking:
                 self.handler.prepare_for_non_blocking_checkpoint(number)
-                self._under_way = group.pending = in_background(lambda: self._written(writer), "handler-checkpoint")
+                self._under_way = group.pending = Answer(lambda: self._written(writer), "handler-checkpoint")
             else:
                 group.finished.append(self._written(writer))
                 self._header = writer.finish()
@@ -153,7 +152,7 @@ class HandlerHost:
         under_way = self._under_way
         if under_way is None:
             return
-        writer = under_way.result()
+        writer = under_way.get()
         with self._locked(life):  # an attempt that was abandoned while it waited must not change the reset handler
             self._under_way, self._header = None, writer.finish()
         if group.pending is under_way:
@@ -180,7 +179,7 @@ class HandlerHost:
         group = self._drained.pop(life, GroupCheckpoints())
 
         def finish() -> pa.Table:
-            late = [group.pending.result()] if group.pending is not None else []
+            late = [group.pending.get()] if group.pending is not None else []
             with self._storing:  # a reset withdraws stored checkpoints: an abandoned group must not store after it
                 self._require(life)
                 if self.stored is not None:
@@ -196,7 +195,7 @@ class HandlerHost:
     def checkpointed(self) -> dict[int, bytes]:
         """Return the chunks of the newest checkpoint of the group that was just drained, for `reset`."""
         group = self._drained.get(self.life, GroupCheckpoints())
-        writers = group.finished + ([group.pending.result()] if group.pending is not None else [])
+        writers = group.finished + ([group.pending.get()] if group.pending is not None else [])
         found: dict[int, bytes] = {}
         for writer in writers:
             found.update({HEADER: writer.finish().to_bytes(), **writer.changed})
@@ -216,11 +215,11 @@ class HandlerHost:
         if not self.context.gate.stop(seconds, for_reset=True):
             raise self._callbacks.late(ResetTimeout, "a permit was not given back", seconds)
         self._give_up(until)
-        restored = in_background(lambda: self._restore_until(until, chunks), "handler-reset")
-        if wait([restored], max(0.0, until - world.monotonic()) + SOON_SECONDS).not_done:
+        restored = Answer(lambda: self._restore_until(until, chunks), "handler-reset")
+        if not restored.wait(max(0.0, until - world.monotonic()) + SOON_SECONDS):
             raise self._callbacks.late(ResetTimeout, "reset() did not return", seconds)
         try:
-            restored.result()
+            restored.get()
         except CheckpointUnreadable as error:
             if error.remedy == RESTORE:
                 error.remedy = f"{RESTORE}, or go back a state: drainmark reset {self.context.region} --by 1"
@@ -233,7 +232,7 @@ class HandlerHost:
         """Wait for a background checkpoint, which reads the fields that a reset changes; its result is dropped."""
         under_way, self._under_way = self._under_way, None
         self._drained.clear()
-        if under_way is not None and wait([under_way], max(0.0, until - world.monotonic())).not_done:
+        if under_way is not None and not under_way.wait(max(0.0, until - world.monotonic())):
             raise self._callbacks.late(ResetTimeout, "a checkpoint did not end", self.context.reset_timeout)
 
     def _restore_until(self, until: float, chunks: Mapping[int, bytes]) -> None:
@@ -294,7 +293,7 @@ class HandlerHost:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class HandlerAttempt:
     """A handler for one attempt at a group: after a reset, its calls raise `Interrupted`."""
 
     host: HandlerHost

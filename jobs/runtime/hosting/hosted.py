@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.runtime.hosting.checkpoint_cleanup import forget
-from drainmark.jobs.runtime.hosting.handler_host import Attempt, HandlerHost
+from drainmark.jobs.runtime.hosting.handler_host import HandlerAttempt, HandlerHost
 from drainmark.jobs.runtime.hosting.start_host import StartHost
 from drainmark.jobs.runtime.input.slices import slice_of
 from drainmark.jobs.state.handlers.data_store import DataStore
@@ -27,9 +27,9 @@ class Hosted:
     handlers: dict[str, HandlerHost] = field(default_factory=dict)
     starts: dict[str, StartHost] = field(default_factory=dict)
 
-    def attempts(self) -> dict[str, Attempt]:
+    def attempts(self) -> dict[str, HandlerAttempt]:
         """Return the handlers for an attempt that begins now."""
-        return {name: Attempt(host, host.life) for name, host in self.handlers.items()}
+        return {name: HandlerAttempt(host, host.life) for name, host in self.handlers.items()}
 
     def check(self) -> None:
         """Raise the error of a start's thread; rows that it had cut are not lost."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,10 +21,9 @@ from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.runtime.hosting.callbacks import SOON_SECONDS, Callbacks
 from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext
 from drainmark.jobs.runtime.hosting.submissions import Submissions
-from drainmark.jobs.runtime.timeout import in_background
-from drainmark.jobs.state.handlers.checkpoint import CheckpointWriter
-from drainmark.jobs.state.handlers.single_checkpoints import packed, unpacked
+from drainmark.jobs.state.handlers.checkpoint import CheckpointWriter, packed, unpacked
 from drainmark.jobs.state.handlers.start_handler import StartHandler
+from drainmark.jobs.world import Answer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -190,10 +188,10 @@ class StartHost:
         until = world.monotonic() + seconds
         if not self.context.gate.stop(seconds):
             raise self._callbacks.late(ResetTimeout, "a permit was not given back", seconds)
-        restored = in_background(lambda: self._restore_until(until), "start-reset")
-        if wait([restored], max(0.0, until - world.monotonic()) + SOON_SECONDS).not_done:
+        restored = Answer(lambda: self._restore_until(until), "start-reset")
+        if not restored.wait(max(0.0, until - world.monotonic()) + SOON_SECONDS):
             raise self._callbacks.late(ResetTimeout, "reset() did not return", seconds)
-        restored.result()
+        restored.get()
         self.context.gate.resume(after_reset=True)
 
     def _restore_until(self, until: float) -> None:

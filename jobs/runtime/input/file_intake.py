@@ -15,48 +15,42 @@ from typing import TYPE_CHECKING, Literal
 from drainmark.jobs.formats.bad_records import FileVerdict
 from drainmark.jobs.formats.column_fit import Columns
 from drainmark.jobs.formats.format import Expected, format_of, row_type
-from drainmark.jobs.formats.layout import Layout, layout_of, rescued_sql
-from drainmark.jobs.formats.lines.content import unpacked_bytes
+from drainmark.jobs.formats.layout import Layout, rescued_sql
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.row_types import tagged_type
 from drainmark.jobs.frames.tags import POSITION, RESCUED, SEQUENCE_ID
 from drainmark.jobs.graph.context import with_source_file
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
+from drainmark.jobs.runtime.input.attempt import Attempt
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox, paths_by_id
-from drainmark.jobs.runtime.input.lost_files import changed_files, missing_files
-from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine
 from drainmark.jobs.runtime.input.refusals import Refusals
-from drainmark.jobs.runtime.outside import TaskFiles
+from drainmark.jobs.scan.lost_files import changed_files, missing_files
 from drainmark.jobs.tasks.file_ranges import InputFile, layouts_of
-from drainmark.jobs.tasks.read_files import ReadFiles, TooLarge, read_by_tasks, read_here
+from drainmark.jobs.tasks.read_files import ReadFiles, read_files
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_SMALL_BYTES = 16 * 1024 * 1024
-_SMALL_VALUES = 16_000_000
-"""Upper bounds (inclusive) of a small group, besides its size in files: bytes of unpacked files, and values of rows."""
+    from pyspark.sql import DataFrame
 
 
 @dataclass(slots=True, kw_only=True)
 class FileIntake:
-    """The intake of one attempt's files; each instance is used once.
+    """The intake of the files of an inbox for an attempt at a group; each instance is used once.
 
     Attributes:
-        files: the folder for files that tasks write for this attempt.
         rows_in: by id, the number of rows accepted plus rows quarantined.
         quarantine: the rows and files that are kept out of the stream.
     """
 
-    session: SparkSession
-    group: Group
+    attempt: Attempt
     inbox: GroupInbox
-    materialiser: Materialiser
-    files: TaskFiles
     rows_in: dict[int, int] = field(default_factory=dict)
     quarantine: Quarantine = field(default_factory=Quarantine)
-    _values: int = 0
+
+    @property
+    def group(self) -> Group:
+        """Return the files; a slice's files are a group of their own."""
+        return self.inbox.group
 
     def take(self, sources: Sequence[DirectorySource]) -> dict[str, DataFrame]:
         """Return the rows of each output by stream name, materialised with all their columns before any projection.
@@ -64,9 +58,9 @@ class FileIntake:
         Raises:
             BadInput: a record or a file cannot be read, and the policy is to halt.
             InputMissing, InputChanged: an object is gone, or has changed since the scan.
+            TooLarge: another executor must do the attempt.
         """
-        if self._unpacks_to_more():
-            self.materialiser.small = False
+        self.attempt.executor.require_fit(self.inbox.path(member) for member in self.group.members)
         frames: dict[str, DataFrame] = {}
         for source in sources:
             for output in source.outputs:
@@ -77,15 +71,6 @@ class FileIntake:
 
     def uris(self) -> dict[int, str]:
         return {member.sequence_id: member.trigger.uri for member in self.group.members}
-
-    def _unpacks_to_more(self) -> bool:
-        """Do the group's compressed files unpack to more bytes than this process should hold?"""
-        total = 0
-        for member in self.group.members if self.materialiser.small else ():
-            total += unpacked_bytes(self.inbox.path(member), _SMALL_BYTES - total)
-            if total > _SMALL_BYTES:
-                return True
-        return False
 
     def _take(self, source: DirectorySource, output: str) -> DataFrame:
         members = [member for member in self.group.members if member.trigger.output == output]
@@ -114,18 +99,11 @@ class FileIntake:
             others = [name for name in names_read if name not in names]
             quoted = (quoted_name(name) for name in (SEQUENCE_ID, POSITION, *names))
             frames.append(rows.selectExpr(*quoted, f"{rescued_sql(others, layout.unread)} as {RESCUED}"))
-        return self.materialiser.joined(*frames)
+        return self.attempt.executor.joined(*frames)
 
     def _layouts(self, members: Sequence[Assigned], expected: Expected) -> list[Layout | None]:
         """Return the layout of each file; see `jobs.formats.layout.layout_of`."""
-        files = [self._input_file(member) for member in members]
-        if files and not self.materialiser.small:
-            return layouts_of(self.session, files, expected)
-        found = []
-        for file in files:
-            with open(file.path, "rb") as opened:
-                found.append(layout_of(opened, file.suffix, expected))
-        return found
+        return layouts_of(self.attempt.executor.tasks, [self._input_file(member) for member in members], expected)
 
     def _read(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
         """Return the good rows of files, and quarantine the other records."""
@@ -134,30 +112,18 @@ class FileIntake:
         refusals = Refusals(quarantine=self.quarantine)
         for member in members:
             self._account(source, member, found.verdicts[member.sequence_id], refusals)
-        rows = self.materialiser.parsed(found.rows, tagged_type(row_type(expected)))
+        rows = self.attempt.executor.read(found.rows, tagged_type(row_type(expected)))
         refused = [str(member.sequence_id) for member in members if refusals.has_refused(member)]
         return rows.where(f"{SEQUENCE_ID} not in ({','.join(refused)})") if refused else rows
 
     def _found(self, members: Sequence[Assigned], expected: Expected) -> ReadFiles:
         files = [self._input_file(member) for member in members]
-        found = self._found_here(files, expected) if self.materialiser.small or not files else None
-        if found is None:
-            place = self.files.place.for_an_attempt()
-            found = read_by_tasks(self.session, files, expected, place, self.inbox.inputs.range_bytes)
+        executor, range_bytes = self.attempt.executor, self.inbox.inputs.range_bytes
+        found = read_files(executor.tasks, files, expected, executor.place, range_bytes)
         if found.gone:
             raise missing_files([self.group.member(number).trigger for number in found.gone], "the object is gone")
         if found.changed:
             raise changed_files([self.group.member(number).trigger for number in found.changed])
-        return found
-
-    def _found_here(self, files: Sequence[InputFile], expected: Expected) -> ReadFiles | None:
-        """Read a small group in this process; None if its rows are too many for that: then it is no small one."""
-        try:
-            found = read_here(files, expected, _SMALL_VALUES - self._values)
-        except TooLarge:
-            self.materialiser.small = False
-            return None
-        self._values += sum(table.num_rows * table.num_columns for table in found.rows.tables)
         return found
 
     def _account(self, source: DirectorySource, member: Assigned, verdict: FileVerdict, refusals: Refusals) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DrainmarkError, InputChanged, InputMissing, SliceLost
@@ -24,9 +23,9 @@ from drainmark.jobs.operators.sources.files.file_slices import FileSlices
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.operators.sources.source_rows import empty_rows
 from drainmark.jobs.protocol.records.triggers import FILE, kind_of
+from drainmark.jobs.runtime.input.attempt import Attempt
 from drainmark.jobs.runtime.input.file_intake import FileIntake
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox, paths_by_id
-from drainmark.jobs.runtime.input.materialisation import files_of
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine, put_aside
 from drainmark.jobs.runtime.input.row_slices import RowIntake
 from drainmark.jobs.runtime.input.slice_inputs import files_of_slices, note_fetched, require_same_bytes
@@ -35,8 +34,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from drainmark.jobs.runtime.input.materialisation import Materialiser
-    from drainmark.jobs.runtime.outside import Inputs, Outside, TaskFiles
+    from drainmark.jobs.runtime.input.part_inputs import PartInputs
+    from drainmark.jobs.runtime.outside import Outside
+    from drainmark.resources.inputs.inputs import Inputs
 
 _BLOCK = 1 << 40
 """More than any file's length: (place of the file in its slice) * `_BLOCK` + (block in the file) is one number."""
@@ -52,28 +52,25 @@ class GroupInput:
         quarantined: by id, the number of rows for the quarantine table.
         remarks: by id, a text for the history, for example why a file was quarantined whole.
         aside: by id, the rows that operators could not interpret.
-        folder: of the attempt; `remove` deletes it.
-        files: the folder for files that tasks write for this attempt; `remove` deletes it.
     """
 
+    attempt: Attempt
     sources: Sequence[Source]
-    group: Group
-    outside: Outside
-    materialiser: Materialiser
     horizon: int
     rows_in: dict[int, int] = field(default_factory=dict)
     quarantined: dict[int, int] = field(default_factory=dict)
     remarks: dict[int, str] = field(default_factory=dict)
     aside: Quarantine = field(default_factory=Quarantine)
-    folder: Path = field(init=False)
-    files: TaskFiles = field(init=False)
     _inboxes: list[tuple[Source, GroupInbox]] = field(default_factory=list)
     _intakes: list[tuple[FileIntake, Mapping[int, int]]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.folder = self.outside.store.inbox(self.group.epoch, self.group.attempt)
-        self.files = files_of(self.outside, self.group)
-        self.rows_in.update(dict.fromkeys((member.sequence_id for member in self.group.members), 0))
+    @property
+    def group(self) -> Group:
+        return self.attempt.group
+
+    @property
+    def outside(self) -> Outside:
+        return self.attempt.outside
 
     def take(self) -> dict[str, DataFrame]:
         """Return the rows of every stream that a source gives, by stream name.
@@ -82,7 +79,9 @@ class GroupInput:
             BadInput, AccountingError: see `FileIntake.take`.
             InputChanged, InputMissing: a file has changed since the scan, or is gone.
             SliceLost: a slice can no longer be read as it was cut.
+            TooLarge: another executor must do the attempt.
         """
+        self.rows_in.update(dict.fromkeys((member.sequence_id for member in self.group.members), 0))
         frames: dict[str, DataFrame] = {}
         for source in self.sources:
             if all(kind_of(member.trigger.identity) == FILE for member in self.group.members):
@@ -108,9 +107,9 @@ class GroupInput:
 
     def remove(self) -> None:
         """Delete the attempt's inbox and the files that its tasks wrote."""
-        GroupInbox(self.folder, self.group, self.outside.inputs).remove()
+        GroupInbox(self.attempt.folder, self.group, self.outside.inputs).remove()
         with suppress(DrainmarkError):  # must not hide the outcome of the attempt; `gc` deletes the files, too
-            self.files.delete("")
+            self.attempt.files.delete("")
 
     def quarantine_rows(self) -> pa.Table | None:
         """Return the rows for the quarantine table in the order of their ids; None if there are none."""
@@ -135,9 +134,9 @@ class GroupInput:
         if not isinstance(source, DirectorySource):
             msg, remedy = f"{source.name!r} reads no files, and files are pending", "reset the region, or skip them"
             raise SliceLost(msg, operator=source.name, location=source.location, remedy=remedy)
-        inbox = GroupInbox(self.folder, self.group, self.outside.inputs, follow_links=source.scan.follow_links)
+        inbox = GroupInbox(self.attempt.folder, self.group, self.outside.inputs, follow_links=source.scan.follow_links)
         self._inboxes.append((source, inbox))
-        inbox.fill(by_tasks=not self.materialiser.small, here=self.outside.engine.shares_disk)
+        inbox.fill(by_tasks=self.attempt.executor.tasks.is_remote, here=self.attempt.engine.shares_disk)
         return self._taken(source, inbox, {})
 
     def _sliced_files(self, source: Source) -> dict[str, DataFrame]:
@@ -148,10 +147,10 @@ class GroupInput:
         members = tuple(Assigned(sequence_id=number, trigger=file) for number, file in enumerate(files, 1))
         with self._losing(source):
             inbox = self._filled(source, members, inputs, ids)
-            note_fetched(inbox, self.outside.engine.session)
+            note_fetched(inbox, self.attempt.executor.tasks)
             require_same_bytes(source, self.group, ids, inputs)
             if not inbox.group.members:
-                session = self.outside.engine.session
+                session = self.attempt.session
                 return {
                     source.stream(output): empty_rows(session, source, output, self.outside.reach)
                     for output in source.outputs
@@ -161,7 +160,7 @@ class GroupInput:
         return {name: renumbered(frame, ids) for name, frame in frames.items()}
 
     def _filled(
-        self, source: Source, members: Sequence[Assigned], inputs: Inputs, ids: Mapping[int, int]
+        self, source: Source, members: Sequence[Assigned], inputs: Inputs | PartInputs, ids: Mapping[int, int]
     ) -> GroupInbox:
         """Return an inbox with the files of slices; if the source skips missing files, without those that are gone.
 
@@ -171,10 +170,10 @@ class GroupInput:
         while True:
             group = Group(members=tuple(members), epoch=self.group.epoch, attempt=self.group.attempt)
             follow_links = isinstance(source, DirectorySource) and source.scan.follow_links
-            inbox = GroupInbox(self.folder / source.name, group, inputs, follow_links=follow_links)
+            inbox = GroupInbox(self.attempt.folder / source.name, group, inputs, follow_links=follow_links)
             try:
                 if members:
-                    inbox.fill(by_tasks=not self.materialiser.small, here=self.outside.engine.shares_disk)
+                    inbox.fill(by_tasks=self.attempt.executor.tasks.is_remote, here=self.attempt.engine.shares_disk)
                 if _skips_missing(source):  # tasks would notice missing objects too late to skip them
                     stored = (member.trigger for member in members if member.sequence_id in inbox.objects)
                     inputs.check(list(stored))
@@ -191,13 +190,7 @@ class GroupInput:
                 return inbox
 
     def _taken(self, reader: DirectorySource, inbox: GroupInbox, ids: Mapping[int, int]) -> dict[str, DataFrame]:
-        intake = FileIntake(
-            session=self.outside.engine.session,
-            group=inbox.group,
-            inbox=inbox,
-            materialiser=self.materialiser,
-            files=self.files,
-        )
+        intake = FileIntake(attempt=self.attempt, inbox=inbox)
         self._intakes.append((intake, ids))
         try:
             frames = intake.take([reader])
@@ -216,15 +209,7 @@ class GroupInput:
     # --- rows --------------------------------------------------------------------------------------------------------
 
     def _rows(self, source: SlicedSource, reads: RowSlices) -> DataFrame:
-        intake = RowIntake(
-            source=source,
-            reads=reads,
-            group=self.group,
-            outside=self.outside,
-            materialiser=self.materialiser,
-            files=self.files,
-            horizon=self.horizon,
-        )
+        intake = RowIntake.of(self.attempt, source, reads, horizon=self.horizon)
         with self._losing(source):
             frame = intake.take()
         for number, rows in intake.counts.items():
@@ -238,7 +223,7 @@ class GroupInput:
     def _good(self, source: SlicedSource, rows: DataFrame, reads: RowSlices) -> DataFrame:
         """Put the bad ones of rows aside, and return the others."""
         records = reads.records
-        good, bad = separated(rows, self.materialiser, records.place if records is not None else "")
+        good, bad = separated(rows, records.place if records is not None else "")
         on_bad = records.on_bad if records is not None else reads.on_bad_cells
         put_aside(self.aside, source, bad, self.group, halts=on_bad == "halt")
         return good

@@ -6,13 +6,17 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.formats.lines.content import OTHER_COMPRESSIONS, PLAIN
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.triggers import Trigger
-from drainmark.jobs.runtime.outside import Inputs
 from drainmark.jobs.tasks.buckets import StoredObject
+
+if TYPE_CHECKING:
+    from drainmark.jobs.runtime.input.part_inputs import PartInputs
+    from drainmark.resources.inputs.inputs import Inputs
 
 _GZIP_RATIO = 10
 
@@ -72,7 +76,7 @@ class GroupInbox:
         follow_links: the source treats a symbolic link as the file that it leads to.
     """
 
-    def __init__(self, folder: Path, group: Group, inputs: Inputs, *, follow_links: bool = False) -> None:
+    def __init__(self, folder: Path, group: Group, inputs: Inputs | PartInputs, *, follow_links: bool = False) -> None:
         self.folder = folder
         self.group = group
         self.inputs = inputs

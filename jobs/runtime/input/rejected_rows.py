@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import ExpectationUnmet
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, SOURCE_FILE
@@ -24,11 +24,13 @@ from drainmark.jobs.operators.sinks.quarantine import RAW, REASON
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.runtime.input.executors import GroupExecutor
 from drainmark.jobs.runtime.input.inbox import Group, paths_by_id
-from drainmark.jobs.runtime.input.materialisation import Materialiser
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from drainmark.resources.delta.staging import Staging
 
 _PLACE = "position"
 
@@ -47,8 +49,8 @@ def stage_refused(
     *,
     read: DataFrame | None,
     group: Group,
-    materialiser: Materialiser,
-    staging: Any,
+    executor: GroupExecutor,
+    staging: Staging,
 ) -> RejectedRows:
     """Compute the refused rows once, and stage them with the columns of the quarantine table.
 
@@ -57,14 +59,14 @@ def stage_refused(
         read: the rows as read, with the same `_position`; None if the positions are no longer those of the file.
         staging: the folder of the quarantine table for this attempt.
     """
-    frame, counts = _counted(frame, materialiser)
+    frame, counts = executor.counted(frame)
     if not counts:
         return RejectedRows(counts={})
     placed = _placed(frame, read, counts)
     rows = with_source_file(placed, group.first_id, paths_by_id(group.members)).select(
         SEQUENCE_ID, SOURCE_FILE, _PLACE, RAW, REASON
     )
-    if materialiser.small:
+    if executor.are_few:
         table = rows.toArrow().sort_by([(SEQUENCE_ID, "ascending"), (_PLACE, "ascending")])
         return RejectedRows(files=staging.write(table, operator.name), counts=counts)
     return RejectedRows(files=staging.write_frame(rows, operator.name), counts=counts)
@@ -109,19 +111,6 @@ def read_by(operator: Operator, region: RegionPlan, scanned: Mapping[str, DataFr
             outputs.add(None)
     (output,) = outputs if len(outputs) == 1 else (None,)
     return scanned.get(output) if output is not None else None
-
-
-def _counted(frame: DataFrame, materialiser: Materialiser) -> tuple[DataFrame, dict[int, int]]:
-    if materialiser.small:
-        import pyarrow.compute as pc
-
-        table = frame.toArrow()
-        if not table.num_rows:
-            return frame, {}
-        found = pc.value_counts(table[SEQUENCE_ID]).to_pylist()
-        return materialiser.local(table, frame), {entry["values"]: entry["counts"] for entry in found}
-    kept = materialiser.once(frame)
-    return kept, {row[SEQUENCE_ID]: row["count"] for row in kept.groupBy(SEQUENCE_ID).count().collect()}
 
 
 def _placed(frame: DataFrame, read: DataFrame | None, ids: Mapping[int, int]) -> DataFrame:

@@ -1,7 +1,6 @@
 """The rows of slices: this process reads them, or, for a large group, Spark's tasks read them share by share.
 
-Both ways give the same rows at the same positions, and the same error messages. The error of a task on another machine
-also has the name of that machine.
+The error of a task on another machine also has the name of that machine.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import (
     BadInput,
@@ -23,7 +22,7 @@ from drainmark.jobs.errors import (
 from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.formats.byte_records import expected_of, read_records, read_type
 from drainmark.jobs.frames.names import quoted_name
-from drainmark.jobs.frames.origins import ORIGIN, in_origin_order, ranked_by_origin, with_origin_type
+from drainmark.jobs.frames.origins import ORIGIN, ranked_by_origin, with_origin_type
 from drainmark.jobs.frames.row_types import arrow_schema
 from drainmark.jobs.frames.tags import POSITION, TAGS
 from drainmark.jobs.operators.sources.cell_values import CellReader, refusal, type_with_faults
@@ -31,17 +30,17 @@ from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.slices import Slice
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.operators.sources.source_rows import row_type
-from drainmark.jobs.runtime.input.inbox import Assigned, Group
+from drainmark.jobs.runtime.input.attempt import Attempt
+from drainmark.jobs.runtime.input.inbox import Assigned
 from drainmark.jobs.runtime.input.rewound_sources import require_in_force
 from drainmark.jobs.runtime.input.slices import slice_of
-from drainmark.jobs.tasks.parquet_files import write_batches
+from drainmark.jobs.tasks.executor import Here
 from drainmark.jobs.tasks.read_files import ReadRows
 from drainmark.jobs.tasks.slice_shares import (
     SHARE_BYTES,
     Share,
     ShareRows,
     ShareTask,
-    TaggedRows,
     Unfit,
     read_shares,
 )
@@ -53,8 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from drainmark.jobs.runtime.input.materialisation import Materialiser
-    from drainmark.jobs.runtime.outside import Engine, Outside, TaskFiles
+    from drainmark.resources.spark.engine import Engine
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,41 +60,47 @@ class RowIntake:
     """The intake of the rows that one start gives to a group; each instance is used once.
 
     Attributes:
-        files: the folder for files that tasks write for this attempt.
+        schema: of the rows as read.
+        reading: makes the rows as read rows of the columns; None if they are.
         horizon: how many ids back the region can be rewound.
         counts: by id, the number of rows as read, including bad ones.
         remarks: by id, a text for the history.
         bad: number of bad rows, of sources that tell them.
     """
 
+    attempt: Attempt
     source: SlicedSource
     reads: RowSlices
-    group: Group
-    outside: Outside
-    materialiser: Materialiser
-    files: TaskFiles
+    schema: StructType
+    reading: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] | None
     horizon: int
     counts: dict[int, int] = field(default_factory=dict)
     remarks: dict[int, str] = field(default_factory=dict)
     bad: int = 0
-    schema: StructType = field(init=False)
-    _reading: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] | None = None
     _starts: dict[int, int] = field(default_factory=dict)
     _ends: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _mixed: set[int] = field(default_factory=set)
     _highest: dict[int, int] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if (records := self.reads.records) is not None:
-            self.schema = read_type(records)
-            self._reading = partial(read_records, records=records, expected=expected_of(records))
+    @classmethod
+    def of(cls, attempt: Attempt, source: SlicedSource, reads: RowSlices, *, horizon: int) -> RowIntake:
+        """Return the intake of a start.
+
+        Raises:
+            UsageError: a column has a type that its source cannot give.
+        """
+        reading: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] | None = None
+        if (records := reads.records) is not None:
+            schema = read_type(records)
+            reading = partial(read_records, records=records, expected=expected_of(records))
         else:
-            self.schema = row_type(self.source, "", self.outside.reach)
-        if self.reads.on_bad_cells is not None:
-            self._reading = self._cell_reader()
-            self.schema = type_with_faults(self.schema)
-        if self.reads.has_origins:
-            self.schema = with_origin_type(self.schema)
+            schema = row_type(source, "", attempt.outside.reach)
+        if reads.on_bad_cells is not None:
+            reading = _cell_reader(source, schema)
+            schema = type_with_faults(schema)
+        if reads.has_origins:
+            schema = with_origin_type(schema)
+        return cls(attempt=attempt, source=source, reads=reads, schema=schema, reading=reading, horizon=horizon)
 
     def take(self) -> DataFrame:
         """Return the rows as read, each once: tags, columns, and for byte records what `separated` needs.
@@ -108,18 +112,12 @@ class RowIntake:
         """
         pieces = [
             (member, piece)
-            for member in self.group.members
+            for member in self.attempt.group.members
             if (piece := slice_of(member.trigger.identity, self.source.name)) is not None
         ]
         if self.reads.has_origins:
-            require_in_force(self.source, self.reads, pieces, self.outside, self.horizon)
-        parsed = ReadRows()
-        shares = None if self.materialiser.reads_here else self._shares(pieces)
-        if shares is None:
-            for member, piece in pieces:
-                self.counts[member.sequence_id] = self._read_here(member, piece, parsed)
-        else:
-            self._read_by_tasks(shares, parsed)
+            require_in_force(self.source, self.reads, pieces, self.attempt.outside, self.horizon)
+        found = self._read(pieces)
         for member, piece in pieces:
             rows = self.counts.setdefault(member.sequence_id, 0)
             if (remark := self.reads.remark(piece, rows)) is not None:
@@ -127,55 +125,41 @@ class RowIntake:
             if self.reads.has_origins:
                 highest = self._highest.get(member.sequence_id, 0)
                 member.trigger.digests[self.source.name] = str(highest)  # for `rewound_sources`, in the checkpoint row
-                self.outside.reach.ids_read.note(self.source.name, member.trigger.order_index, highest)
-        frame = self._numbered(self.materialiser.parsed(parsed, self.schema))
+                self.attempt.outside.reach.ids_read.note(self.source.name, member.trigger.order_index, highest)
+        frame = self._numbered(self.attempt.executor.read(found, self.schema))
         return ranked_by_origin(frame, self._mixed) if ORIGIN in frame.columns else frame
 
-    def _cell_reader(self) -> CellReader:
-        columns = tuple((each.name, each.dataType) for each in self.schema.fields if each.name not in TAGS)
-        if (why := refusal(columns)) is not None:
-            raise UsageError(
-                f"{self.source.name!r}: {why}",
-                operator=self.source.name,
-                location=self.source.location,
-                remedy="declare it as string: it has the text of the database, and `dm.parse` reads JSON in it",
-            )
-        return CellReader(columns)
+    def _read(self, pieces: Sequence[tuple[Assigned, Slice]]) -> ReadRows:
+        executor, shares = self.attempt.executor, self._cut(pieces) if self.attempt.executor.reads_rows else None
+        reach = self.attempt.outside.reach
+        with self._fitting():
+            if shares is None:
+                whole = [
+                    Share(number=0, sequence_id=member.sequence_id, piece=piece, size=piece.size_bytes)
+                    for member, piece in pieces
+                ]
+                return self._taken(whole, read_shares(Here(), self._task(reach, None), whole))
+            with reach.of_tasks(are_ours=self.attempt.engine.is_ours) as of_task, self._told():
+                return self._taken(shares, read_shares(executor.tasks, self._task(of_task, of_task), shares))
 
-    # --- by this process ---------------------------------------------------------------------------------------------
+    def _task(self, reach: Any, of_task: Any) -> ShareTask:
+        return ShareTask(
+            reads=self.reads,
+            reach=reach,
+            of_task=of_task,
+            schema=arrow_schema(self.schema),
+            reading=self.reading,
+            place=self.attempt.executor.place,
+            folder=self.source.name,
+        )
 
-    def _read_here(self, member: Assigned, piece: Slice, parsed: ReadRows) -> int:
-        """Read one slice into memory, or into a Parquet file if the group is large; return the number of its rows."""
-        import pyarrow as pa
-
-        schema = arrow_schema(self.schema)
-        with _ended(self.reads.read(piece, self.outside.reach)) as read, self._fitting():
-            found = read if self._reading is None else self._reading(read)
-            rows = TaggedRows(found, member.sequence_id, schema)
-            if self.materialiser.small:
-                table = pa.Table.from_batches(iter(rows), schema)
-                self._highest[member.sequence_id] = rows.highest_id
-                if table.num_rows:
-                    parsed.tables.append(in_origin_order(table) if ORIGIN in table.column_names else table)
-                self.bad += rows.bad
-                return rows.count
-            stem = f"{self.source.name}-{member.sequence_id:019d}"
-            written = write_batches(iter(rows), self.files.place.for_an_attempt(), stem)
-        if written is not None:
-            parsed.place = self.files.place
-            parsed.names.append(written.name)
-            self._note_origins(member.sequence_id, rows)
-        self.bad += rows.bad
-        return rows.count
-
-    # --- by tasks ----------------------------------------------------------------------------------------------------
-
-    def _shares(self, pieces: Sequence[tuple[Assigned, Slice]]) -> list[Share] | None:
+    def _cut(self, pieces: Sequence[tuple[Assigned, Slice]]) -> list[Share] | None:
         """Return the shares of all slices in order; None if only this process can read a slice."""
         found: list[Share] = []
-        most, workers = min(SHARE_BYTES, self.outside.inputs.range_bytes), _Workers(self.outside.engine)
+        outside = self.attempt.outside
+        most, workers = min(SHARE_BYTES, outside.inputs.range_bytes), _Workers(outside.engine)
         for member, piece in pieces:
-            cut = self.reads.shares(piece, self.outside.reach, share_bytes=most, workers=workers)
+            cut = self.reads.shares(piece, outside.reach, share_bytes=most, workers=workers)
             if cut is None:
                 return None
             found += [
@@ -184,33 +168,20 @@ class RowIntake:
             ]
         return found
 
-    def _read_by_tasks(self, shares: Sequence[Share], parsed: ReadRows) -> None:
-        with self.outside.reach.of_tasks(are_ours=self.outside.engine.is_ours) as reach, self._fitting():
-            task = ShareTask(
-                reads=self.reads,
-                reach=reach,
-                schema=arrow_schema(self.schema),
-                reading=self._reading,
-                place=self.files.place.for_an_attempt(),
-                folder=self.source.name,
-            )
-            with self._told():
-                found = read_shares(self.outside.engine.session, task, shares)
+    def _taken(self, shares: Sequence[Share], found: Sequence[ShareRows]) -> ReadRows:
+        read = ReadRows(place=self.attempt.executor.place)
         for share, rows in zip(shares, found, strict=True):
             before = self.counts.get(share.sequence_id, 0)
             self.counts[share.sequence_id] = before + rows.rows
             self.bad += rows.bad
-            self._take(share, rows, before, parsed)
+            if rows.file is not None:
+                read.names.append(rows.file.name)
+                self._note_origins(share.sequence_id, rows)
+            if rows.is_numbered and share.number:
+                self._starts[share.number] = before
+        return read
 
-    def _take(self, share: Share, rows: ShareRows, before: int, parsed: ReadRows) -> None:
-        if rows.file is not None:
-            parsed.place = self.files.place
-            parsed.names.append(rows.file.name)
-            self._note_origins(share.sequence_id, rows)
-        if rows.is_numbered:
-            self._starts[share.number] = before
-
-    def _note_origins(self, sequence_id: int, rows: ShareRows | TaggedRows) -> None:
+    def _note_origins(self, sequence_id: int, rows: ShareRows) -> None:
         """Note the bounds of the next rows of an id, and the id if they do not follow those before in their order."""
         if not self.reads.has_origins:
             return
@@ -242,13 +213,11 @@ class RowIntake:
 
     def _of_task(self, error: DrainmarkError) -> DrainmarkError:
         message, remedy, facts = error.message, error.remedy or "look there", error.facts
-        if not self.outside.engine.is_ours:
+        if not self.attempt.engine.is_ours:
             message = f"{self.source.name!r} is read by tasks, and on {facts['host']} that fails: {message}"
             if facts["variables"] and not isinstance(error, ClusterRefused):
                 remedy = f"{remedy}; there its address comes from {', '.join(facts['variables'])} of the environment"
         return type(error)(message, operator=self.source.name, location=self.source.location, remedy=remedy, **facts)
-
-    # --- both --------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _fitting(self) -> Iterator[None]:
@@ -256,7 +225,7 @@ class RowIntake:
         try:
             yield
         except Unfit as unfit:
-            trigger = self.group.member(unfit.sequence_id).trigger
+            trigger = self.attempt.group.member(unfit.sequence_id).trigger
             raise BadInput(
                 f"{trigger.uri}: column {unfit.column!r} does not fit {unfit.kind}: {unfit}",
                 operator=self.source.name,
@@ -284,10 +253,13 @@ class _Workers:
         return True
 
 
-@contextmanager
-def _ended(batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Close a read at the end of the block: an abandoned one may hold a connection until garbage collection."""
-    try:
-        yield batches
-    finally:
-        getattr(batches, "close", lambda: None)()
+def _cell_reader(source: SlicedSource, schema: StructType) -> CellReader:
+    columns = tuple((each.name, each.dataType) for each in schema.fields if each.name not in TAGS)
+    if (why := refusal(columns)) is not None:
+        raise UsageError(
+            f"{source.name!r}: {why}",
+            operator=source.name,
+            location=source.location,
+            remedy="declare it as string: it has the text of the database, and `dm.parse` reads JSON in it",
+        )
+    return CellReader(columns)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import SliceLost
@@ -14,44 +13,17 @@ from drainmark.jobs.operators.sources.files.file_slices import FileSlices, Slice
 from drainmark.jobs.operators.sources.files.folder_slices import files_of
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.protocol.records.triggers import DIGESTS, SLICES, Trigger, TriggerStatus
-from drainmark.jobs.runtime.input.lost_files import missing_files
+from drainmark.jobs.runtime.input.part_inputs import PartInputs
 from drainmark.jobs.runtime.input.slices import slice_of
+from drainmark.jobs.scan.lost_files import missing_files
 from drainmark.jobs.tasks.file_ranges import InputFile, digests_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from drainmark.jobs.protocol.history import RegionHistory
     from drainmark.jobs.runtime.input.inbox import Group, GroupInbox
-    from drainmark.jobs.runtime.outside import Inputs, Outside
-    from drainmark.jobs.tasks.buckets import StoredObject
-
-
-class PartInputs:
-    """The parts of slices, with the interface through which a group reads files (`jobs.runtime.outside.Inputs`).
-
-    Attributes:
-        digests: by place of a part, the digest of its bytes, once it was placed or tasks read it.
-        range_bytes: tasks read a larger part in ranges of so many bytes.
-    """
-
-    def __init__(self, parts: Sequence[SlicePart], range_bytes: int) -> None:
-        self._parts = parts
-        self.range_bytes = range_bytes
-        self.digests: dict[int, str] = {}
-
-    def place(self, wanted: Sequence[tuple[Trigger, Path]], *, follow_links: bool = False) -> None:
-        for trigger, path in wanted:
-            self._parts[trigger.order_index].place(path)
-            self.digests[trigger.order_index] = digest_of(path)
-
-    def stored(self, triggers: Sequence[Trigger]) -> Mapping[int, StoredObject]:
-        found = ((index, self._parts[trigger.order_index].stored) for index, trigger in enumerate(triggers))
-        return {index: stored for index, stored in found if stored is not None}
-
-    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
-        for trigger in triggers:
-            self._parts[trigger.order_index].check()
+    from drainmark.jobs.runtime.outside import Outside
+    from drainmark.jobs.tasks.executor import Executor
+    from drainmark.resources.inputs.inputs import Inputs
 
 
 class ReadBefore:
@@ -72,13 +44,7 @@ class ReadBefore:
         return triggers
 
 
-def digest_of(path: Path) -> str:
-    """Return the digest of a file's bytes; `file_ranges.DigestTask` gives the same."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:32]
-
-
-def note_fetched(inbox: GroupInbox, session: SparkSession) -> None:
+def note_fetched(inbox: GroupInbox, executor: Executor) -> None:
     """Let tasks compute the digests of the parts that they will fetch: this process never has their bytes.
 
     Raises:
@@ -91,14 +57,14 @@ def note_fetched(inbox: GroupInbox, session: SparkSession) -> None:
         InputFile(number=number, path=stored.key, size=stored.size, stored=stored)
         for number, stored in inbox.objects.items()
     ]
-    for number, digest in zip(inbox.objects, digests_of(session, files), strict=True):
+    for number, digest in zip(inbox.objects, digests_of(executor, files), strict=True):
         part = inbox.group.member(number).trigger
         if digest is None:
             raise missing_files([part], "the object is gone, or another one")
         inbox.inputs.digests[part.order_index] = digest
 
 
-def require_same_bytes(source: Source, group: Group, ids: Mapping[int, int], inputs: Inputs) -> None:
+def require_same_bytes(source: Source, group: Group, ids: Mapping[int, int], inputs: Inputs | PartInputs) -> None:
     """Note the digests of a group's slices; a slice that was committed before must give the same bytes again.
 
     Args:
@@ -131,7 +97,9 @@ def joined_digest(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else hashlib.sha256("".join(parts).encode()).hexdigest()[:32]
 
 
-def files_of_slices(source: Source, group: Group, outside: Outside) -> tuple[dict[int, int], list[Trigger], Inputs]:
+def files_of_slices(
+    source: Source, group: Group, outside: Outside
+) -> tuple[dict[int, int], list[Trigger], Inputs | PartInputs]:
     """Return the files that a group takes from a start.
 
     Returns:

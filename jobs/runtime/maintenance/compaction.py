@@ -12,10 +12,10 @@ from drainmark.jobs import world
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.runtime.maintenance.history_trim import trimming
-from drainmark.jobs.runtime.outside import RegionStore
 
 if TYPE_CHECKING:
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+    from drainmark.resources.checkpoints.region_store import RegionTables
 
 EVERY_GROUPS = 20
 """Number of groups between two maintenance steps: it bounds the length of logs and file lists."""
@@ -73,7 +73,7 @@ def _superseded(owner: RegionOwner, oldest: int) -> dict[str, int]:
     return found
 
 
-def maintain_tables(store: RegionStore, tables: Sequence[RegionTable], *, epoch: int, horizon_id: int) -> int:
+def maintain_tables(store: RegionTables, tables: Sequence[RegionTable], *, epoch: int, horizon_id: int) -> int:
     """Compact tables with many small files, and write log checkpoints.
 
     Args:

@@ -9,14 +9,18 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.retention import files_in_reach, first_id_in_reach
 from drainmark.jobs.protocol.stage_flow import channels_folder
 from drainmark.jobs.runtime.commit.rewind_reach import own_tables
-from drainmark.jobs.runtime.outside import Garbage, Outside, RegionStore
+from drainmark.jobs.runtime.outside import Outside
+
+if TYPE_CHECKING:
+    from drainmark.resources.checkpoints.region_store import RegionTables
+    from drainmark.resources.delta.upkeep.garbage import Garbage
 
 EVERY_SECONDS = 3600.0
 """Minimum time between two collections of one run."""
@@ -48,7 +52,7 @@ class Collected:
 
 
 def find_garbage(
-    store: RegionStore, tables: Sequence[RegionTable], *, below_epoch: int, horizon: int, now: float
+    store: RegionTables, tables: Sequence[RegionTable], *, below_epoch: int, horizon: int, now: float
 ) -> Collected:
     """Return the garbage of a region.
 
@@ -71,7 +75,7 @@ def find_garbage(
     return Collected(tables=tuple(garbage for garbage in found if garbage.files), spools=spools)
 
 
-def clear(store: RegionStore, tables: Sequence[RegionTable], *, epoch: int, horizon: int, now: float) -> Collected:
+def clear(store: RegionTables, tables: Sequence[RegionTable], *, epoch: int, horizon: int, now: float) -> Collected:
     """Delete the garbage of a region; the caller has the claim, and has published all committed groups.
 
     Tables with garbage are fenced and searched again: otherwise an owner that was stopped before a commit could add a
@@ -90,7 +94,7 @@ def clear(store: RegionStore, tables: Sequence[RegionTable], *, epoch: int, hori
     return found
 
 
-def discard(store: RegionStore, found: Collected) -> None:
+def discard(store: RegionTables, found: Collected) -> None:
     """Delete the garbage that `find_garbage` returned."""
     for garbage in found.tables:
         store.leftovers.discard(garbage)

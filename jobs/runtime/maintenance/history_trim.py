@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
-from drainmark.jobs.runtime.outside import RegionStore
+
+if TYPE_CHECKING:
+    from drainmark.resources.checkpoints.region_store import RegionTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +31,7 @@ class HistoryCut:
     through: int
 
 
-def trimming(store: RegionStore, history: RegionHistory, oldest: int) -> Mapping[str, HistoryCut]:
+def trimming(store: RegionTables, history: RegionHistory, oldest: int) -> Mapping[str, HistoryCut]:
     """Return the cut of each history by its name; a history is left out if no whole file can be dropped.
 
     Whole files are dropped, in one commit for each history. Compaction never joins rows from both sides of the horizon,
@@ -44,7 +47,7 @@ def trimming(store: RegionStore, history: RegionHistory, oldest: int) -> Mapping
     return {name: cut for name, cut in cuts.items() if cut is not None}
 
 
-def _cut(store: RegionStore, table: RegionTable, oldest: int) -> HistoryCut | None:
+def _cut(store: RegionTables, table: RegionTable, oldest: int) -> HistoryCut | None:
     history = store.table(table.history or "")
     if table.role not in (TableRole.COPY, TableRole.OVERWRITE) or not history.is_own():
         return None

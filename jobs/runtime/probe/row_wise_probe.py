@@ -36,11 +36,12 @@ from drainmark.jobs.operators.sql import SqlOperator
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.triggers import FILE, Trigger, kind_of
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint, read_lookup, seen_downstream
+from drainmark.jobs.runtime.input.attempt import Attempt
+from drainmark.jobs.runtime.input.executors import InMemory
 from drainmark.jobs.runtime.input.file_intake import expected_of
 from drainmark.jobs.runtime.input.group_input import GroupInput
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox, paths_by_id
-from drainmark.jobs.runtime.input.materialisation import Materialiser
-from drainmark.jobs.runtime.outside import Outside, RegionRegistry
+from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.probe.handler_probe import few_rows, handled
 from drainmark.jobs.state.placed_rows import ranked
 from drainmark.jobs.tasks.file_ranges import InputFile
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from drainmark.jobs.runtime.region_run import RegionRun
+    from drainmark.resources.registry.registry import Registry
 
 SAMPLE_ROWS = 200
 _PROBED_BYTES = 8 * 1024 * 1024
@@ -88,7 +90,7 @@ def fingerprint_of(blueprint: Blueprint, operator: Operator, statement: Callable
     return f"{known}-{hashlib.sha256(statement(operator.statement).encode()).hexdigest()[:16]}"
 
 
-def probe_if_changed(run: RegionRun | Blueprint, outside: Outside, registry: RegionRegistry, region_name: str) -> bool:
+def probe_if_changed(run: RegionRun | Blueprint, outside: Outside, registry: Registry, region_name: str) -> bool:
     """Probe changed operators on the two oldest pending triggers of each output, and note the operators that passed.
 
     If no operator changed, it reads the registry once and starts no Spark job. It notes nothing if fewer than two
@@ -209,9 +211,9 @@ def _taken_sample(
     """Return the first rows of each trigger by stream, read as in a run; None if they are large or unreadable."""
     if group.bytes_to_read > _PROBED_BYTES:
         return None
-    materialiser = Materialiser(session=outside.engine.session, small=True)
-    horizon = blueprint.region.parameters.rewind_horizon
-    taking = GroupInput(sources=sources, group=group, outside=outside, materialiser=materialiser, horizon=horizon)
+    (attempt, *_) = Attempt.ways(outside, group, size=0, small_bytes=0)
+    attempt = attempt.by(InMemory(session=outside.engine.session))
+    taking = GroupInput(attempt=attempt, sources=sources, horizon=blueprint.region.parameters.rewind_horizon)
     try:
         return {
             stream: _first_rows(frame.drop(SOURCE_FILE).toArrow(), group) for stream, frame in taking.take().items()
@@ -219,7 +221,6 @@ def _taken_sample(
     except Exception:
         return None
     finally:
-        materialiser.release()
         taking.remove()
 
 
@@ -303,7 +304,7 @@ class _Judge:
         output = handled(
             operator, self.blueprint, rows, range(_FIRST, _SECOND + 1), lambda call: frames.guard(operator, call)
         )
-        return frames.local(output, operator.made)
+        return frames.local(operator, output, operator.made)
 
     def _sees_many(self, operator: Operator) -> bool:
         return operator.name not in self.blueprint.forced_single

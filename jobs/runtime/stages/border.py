@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.input.executors import GroupExecutor
 from drainmark.jobs.runtime.spark_failures import blaming
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-Receive = Callable[[Materialiser], Mapping[str, "DataFrame"]]
+Receive = Callable[[GroupExecutor], Mapping[str, "DataFrame"]]
 """Returns the frames of the batches, by stream."""
 
 Send = Callable[[str, "DataFrame"], "DataFrame"]
@@ -42,11 +42,11 @@ class StageBorder:
     rows: int
     left: dict[str, pa.Table] = field(default_factory=dict)
 
-    def receive(self, materialiser: Materialiser) -> Mapping[str, DataFrame]:
-        return self.received(materialiser)
+    def receive(self, executor: GroupExecutor) -> Mapping[str, DataFrame]:
+        return self.received(executor)
 
-    def leave(self, operator: Operator, stream: str, frame: DataFrame, materialiser: Materialiser) -> DataFrame:
-        if not materialiser.small:
+    def leave(self, operator: Operator, stream: str, frame: DataFrame, executor: GroupExecutor) -> DataFrame:
+        if not executor.are_few:
             return blaming(self.region, operator, lambda: self.send(stream, frame))
         self.left[stream] = blaming(self.region, operator, frame.toArrow)
-        return materialiser.local(self.left[stream], frame)
+        return executor.local(self.left[stream], frame)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import StoreUnavailable
@@ -24,7 +25,7 @@ from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.group.group_time import GroupTime
 from drainmark.jobs.runtime.group.id_assignment import IdAssignment
 from drainmark.jobs.runtime.input.inbox import Group
-from drainmark.jobs.runtime.outside import Engine, Outside
+from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.stages.board import Board, Failure
 from drainmark.jobs.runtime.stages.channels.rows import Spool
 from drainmark.jobs.runtime.stages.commit_intervals import CommitIntervals
@@ -33,6 +34,9 @@ from drainmark.jobs.runtime.stages.crew import Crew
 from drainmark.jobs.runtime.stages.group_parts import Moment, joined
 from drainmark.jobs.runtime.stages.states import MultiStageStates
 from drainmark.jobs.runtime.timeout import POLL_SECONDS, Grace
+
+if TYPE_CHECKING:
+    from drainmark.resources.spark.engine import Engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +74,7 @@ def settle(board: Board, moment: Moment, owner: RegionOwner) -> None:
     through = min(flow.through.values()) if flow.channels else history.committed_id
     dead = board.committed(moment, flow.channels, through)
     with suppress(StoreUnavailable):  # `gc` finds them, too
-        owner.outside.store.discard_staged(channels_folder(owner.region), dead)
+        owner.outside.store.table(channels_folder(owner.region)).folder.remove(dead)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,12 +7,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.runtime.outside import Engine, Outside
+from drainmark.jobs.runtime.outside import Outside
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from drainmark.resources.spark.engine import Engine
 
 
 @dataclass(slots=True)

@@ -20,8 +20,8 @@ from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.group.group_work import GroupWork
+from drainmark.jobs.runtime.input.executors import GroupExecutor
 from drainmark.jobs.runtime.input.inbox import Group
-from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.messages import classified
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.stages.board import Board, Task
@@ -125,7 +125,7 @@ class StageWorker:
             self.states.begin_group()
             border = StageBorder(
                 region=self.states.blueprint.region,
-                received=lambda materialiser: self._received(batches, materialiser),
+                received=lambda executor: self._received(batches, executor),
                 send=lambda stream, frame: self._in_files(stream, frame, group, files),
                 outgoing=frozenset(channel.stream for channel in self.plan.outputs),
                 rows=sum(batch.rows.count for batch in batches.values()),
@@ -136,16 +136,17 @@ class StageWorker:
                 group=group,
                 states=self.states.handlers,
                 hosts=self.states.hosted.attempts(),
-                small=size <= self.small_bytes,
+                size=size,
+                small_bytes=self.small_bytes,
                 tag=self.tag,
                 ports=self.states.ports,
                 outlets=self.outlets,
                 border=border,
             )
-        staged: StagedGroup = self._bounded(group, work.stage)
+        staged = self._bounded(group, work.stage)
         with self.board.entered():
             self._is_moving = True  # from here on, the states may differ from those after the last group
-        written: StagedGroup = self._bounded(group, lambda: self._moved_on(staged))
+        written = self._bounded(group, lambda: self._moved_on(staged))
         left: dict[str, ChannelRows] = {stream: ArrowRows(rows) for stream, rows in border.left.items()}
         return written, left | files
 
@@ -155,18 +156,17 @@ class StageWorker:
 
     def _bounded(self, group: Group, action: Callable[[], StagedGroup]) -> StagedGroup:
         tag = self.tag
-        found: StagedGroup = Bounded(
+        return Bounded(
             action,
             self.group_timeout,
             self.grace,
             late=lambda _: self.late(group),
             cancel=lambda: self.outside.engine.cancel(tag),
         ).result()
-        return found
 
     # --- rows of channels -------------------------------------------------------------------------------------------
 
-    def _received(self, batches: Mapping[str, Batch], materialiser: Materialiser) -> Mapping[str, DataFrame]:
+    def _received(self, batches: Mapping[str, Batch], executor: GroupExecutor) -> Mapping[str, DataFrame]:
         """Return the frames of batches: for a small group one partition in this process, else the rows in their place.
 
         Rows are brought together by keys when they are read, in as many partitions as the reader's Spark has then. If
@@ -178,12 +178,12 @@ class StageWorker:
         keys = {channel.stream: channel.keys for channel in self.plan.inputs}
         frames: dict[str, DataFrame] = {}
         for stream, batch in batches.items():
-            table = batch.rows.table() if materialiser.small else None
+            table = batch.rows.table() if executor.are_few else None
             if table is not None:
                 if ORDINAL in carried[stream].names and ORDINAL not in table.column_names:  # left by version 0.3.0
                     kind = arrow_schema(carried[stream]).field(ORDINAL).type
                     table = table.append_column(ORDINAL, pa.nulls(table.num_rows, kind))
-                frames[stream] = materialiser.local(table, carried[stream])
+                frames[stream] = executor.local(table, carried[stream])
             else:
                 frames[stream] = batch.rows.frame(session, carried[stream])
             if keys[stream]:

@@ -276,3 +276,31 @@ def digest_of(chunk: bytes) -> str:
 
 def _is_a(value: Any, kind: type) -> bool:
     return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+
+
+_LENGTH_BYTES = 8
+
+
+def packed(writer: CheckpointWriter) -> bytes:
+    """Return the bytes, header first, of a checkpoint that was written without a previous one."""
+    header = writer.finish().to_bytes()
+    chunks = (chunk for _, chunk in sorted(writer.changed.items()))
+    return b"".join([len(header).to_bytes(_LENGTH_BYTES), header, *chunks])
+
+
+def unpacked(content: bytes) -> CheckpointReader:
+    """Return a reader of the bytes that `packed` returned.
+
+    Raises:
+        CheckpointUnreadable: the bytes are cut off, or damaged; damaged chunks raise it when they are read.
+    """
+    begin = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES])
+    if len(content) < begin:
+        raise CheckpointUnreadable("a checkpoint is cut off", remedy="restore the buffer's folder from a backup")
+    header = Header.from_bytes(content[_LENGTH_BYTES:begin])
+
+    def fetch(index: int, at: int) -> bytes:
+        start = begin + (index - 1) * header.chunk_bytes
+        return content[start : start + header.chunk_bytes]
+
+    return CheckpointReader(header=header, fetch=fetch)

@@ -12,6 +12,7 @@ from drainmark.jobs.operators.sources.contract import Reach
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.operators.sources.files.file_slices import FileSlices, SlicePart
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
+from drainmark.jobs.protocol.records.addresses import is_object
 
 if TYPE_CHECKING:
     from drainmark.jobs.operators.sources.pushed.bucket_buffer import BucketBuffer
@@ -68,9 +69,9 @@ class ReplayableStart(FileSlices):
             yield "SEGMENT_ROWS", f"rows={self.rows!r} is no number of rows", "give a whole number from 1 up"
         if self.seconds < 0:
             yield "SEGMENT_SECONDS", f"seconds={self.seconds} is below zero", "give seconds, 0 for a segment a push"
-        if self.buffer is not None and not self.buffer.removeprefix("s3://").strip("/").partition("/")[0]:
+        if self.buffer is not None and not self.buffer.partition("://")[2].strip("/"):
             yield "BUFFER", f"buffer={self.buffer!r} names no bucket", "write s3://BUCKET/PREFIX"
-        elif self.buffer is not None and not self.buffer.startswith("s3://"):
+        elif self.buffer is not None and not is_object(self.buffer):
             yield "BUFFER", f"rows cannot be kept at {self.buffer}", "write s3://BUCKET/PREFIX, or leave buffer= out"
         if self.purge not in ("horizon", "checkpointed"):
             yield "UNKNOWN_POLICY", f"purge={self.purge!r} is not known", "one of horizon, checkpointed"

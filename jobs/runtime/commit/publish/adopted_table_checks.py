@@ -15,12 +15,14 @@ from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.graph.blame import failure_of
 from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.protocol.breach import Breach
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.analysis.column_types import require_text, unreadable
 from drainmark.jobs.runtime.commit.replacement import replaced_ids
 from drainmark.jobs.runtime.input.inbox import Group
-from drainmark.jobs.runtime.outside import Breach, Outside
+from drainmark.jobs.runtime.outside import Outside
+from drainmark.jobs.tasks.executor import OnSpark
 from drainmark.jobs.tasks.judged_rows import UNREADABLE, first_unfit
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ def _breach_outside(
     if staged.rows is not None:
         return target.breach([staged.rows.select(columns)], replaced=replaced)
     if target.judges_by_itself and staged.frame is not None and not outside.engine.is_local:
-        return _breach_by_tasks(operator, staged.frame.select(*(quoted_name(name) for name in columns)), table)
+        return _breach_of_frame(operator, staged.frame.select(*(quoted_name(name) for name in columns)), table)
     files = sorted(staged.files, key=lambda file: (file.first_id or 0, file.path))
     history = outside.store.table(table.history or "")
     rows = (require_text(operator, each) for each in history.files.pieces(files, columns))
@@ -86,9 +88,9 @@ def _breach_outside(
     return breach
 
 
-def _breach_by_tasks(operator: Operator, frame: DataFrame, table: RegionTable) -> Breach | None:
+def _breach_of_frame(operator: Operator, frame: DataFrame, table: RegionTable) -> Breach | None:
     """Have tasks check rows for a file sink, which takes all rows that its format can hold."""
-    found = first_unfit(frame, file_format=table.options["format"])
+    found = first_unfit(OnSpark(frame.sparkSession), frame, file_format=table.options["format"])
     if found is None:
         return None
     kind, facts = found

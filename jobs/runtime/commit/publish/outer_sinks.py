@@ -24,11 +24,13 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.protocol.repairs import SinkRepair
 from drainmark.jobs.protocol.rewind_steps import Rewind
 from drainmark.jobs.runtime.commit.replacement import rows_of
-from drainmark.jobs.runtime.outside import Published, RegionStore
 from drainmark.jobs.state.keyed_parts import last_of_keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from drainmark.resources.checkpoints.region_store import RegionTables
+    from drainmark.resources.delta.commits import Published
 
 _COMMITTED = (RowKind.STATE, RowKind.PROGRESS, RowKind.SKIP, RowKind.REWIND)
 _LOOK = "see what a repair would change: drainmark doctor --repair"
@@ -40,7 +42,7 @@ def outer(tables: Iterable[RegionTable]) -> list[RegionTable]:
 
 
 def newest_of_all(
-    store: RegionStore, tables: Iterable[RegionTable], former: Iterable[RegionTable] = ()
+    store: RegionTables, tables: Iterable[RegionTable], former: Iterable[RegionTable] = ()
 ) -> tuple[int, int]:
     """Return the newest epoch, and the newest id, that the sinks of a region have which others keep.
 
@@ -57,7 +59,7 @@ def newest_of_all(
     return max(epoch for epoch, _ in found), max(number for _, number in found)
 
 
-def _newest(store: RegionStore, table: RegionTable) -> tuple[int, int]:
+def _newest(store: RegionTables, table: RegionTable) -> tuple[int, int]:
     if table.adopted:
         adopted = store.adopted(table.name)
         return split_txn_version((adopted.txn_version() if adopted.exists() else None) or 0)
@@ -67,7 +69,7 @@ def _newest(store: RegionStore, table: RegionTable) -> tuple[int, int]:
     return sink.newest_epoch(), split_txn_version(sink.txn_version() or 0)[1]
 
 
-def require_known(store: RegionStore, history: RegionHistory) -> None:
+def require_known(store: RegionTables, history: RegionHistory) -> None:
     """Check that each declared sink outside Delta is where the checkpoint table says; it may lack what is unpublished.
 
     Raises:
@@ -80,7 +82,7 @@ def require_known(store: RegionStore, history: RegionHistory) -> None:
 
 
 def repairs_of(
-    store: RegionStore, history: RegionHistory, tables: Iterable[RegionTable], *, whatever: Collection[str] = ()
+    store: RegionTables, history: RegionHistory, tables: Iterable[RegionTable], *, whatever: Collection[str] = ()
 ) -> Iterator[SinkRepair]:
     """Yield the repairs of sinks; one that cannot be asked keeps no other from its repair: a claim names it.
 
@@ -97,7 +99,7 @@ def repairs_of(
 
 
 def repair_of(
-    store: RegionStore, history: RegionHistory, table: RegionTable, *, whatever: bool = False
+    store: RegionTables, history: RegionHistory, table: RegionTable, *, whatever: bool = False
 ) -> SinkRepair | None:
     """Return the repair of a sink, None if it is where the checkpoint table says.
 
@@ -119,13 +121,13 @@ def repair_of(
     return repair if whatever or repair.written or repair.leaving or repair.lost else None  # it has all that it had
 
 
-def is_gone(store: RegionStore, history: RegionHistory, table: RegionTable) -> bool:
+def is_gone(store: RegionTables, history: RegionHistory, table: RegionTable) -> bool:
     """Say whether a sink that should have rows of the region was deleted, or lost its version."""
     was_there = table.name in history.versions
     return was_there and not store.external(table).exists() and repair_of(store, history, table) is not None
 
 
-def put_right(store: RegionStore, history: RegionHistory, repair: SinkRepair, epoch: int, version: int) -> Published:
+def put_right(store: RegionTables, history: RegionHistory, repair: SinkRepair, epoch: int, version: int) -> Published:
     """Carry out a repair in one commit; after a crash it is planned again, or found done.
 
     Args:
@@ -156,7 +158,7 @@ def _least(history: RegionHistory, table: RegionTable) -> int:
     return max(history.versions.get(table.name, INITIAL_ID), history.published_id if has_rows else INITIAL_ID)
 
 
-def _is_known(store: RegionStore, history: RegionHistory, version: int) -> bool:
+def _is_known(store: RegionTables, history: RegionHistory, version: int) -> bool:
     """Say whether a row of the checkpoint table has a version, or a repair that followed a claim."""
     epoch, number = split_txn_version(version)
     state = history.states.get(number)
@@ -177,7 +179,7 @@ def _gives(row: CheckpointRow, epoch: int, number: int) -> bool:
 class _Content:
     """The rows that a sink should have, also those of rows that are committed and not published yet."""
 
-    store: RegionStore
+    store: RegionTables
     history: RegionHistory
     table: RegionTable
 

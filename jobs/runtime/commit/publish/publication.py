@@ -12,21 +12,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from drainmark.jobs import world
-from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
-from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
-from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, TableRole
 from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables, merge_history
 from drainmark.jobs.runtime.commit.rewind_reach import out_of_reach
-from drainmark.jobs.runtime.outside import RegionStore, RowsOf, TableFiles
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from drainmark.resources.checkpoints.region_store import RegionTables
 
 
 def publish_group(
-    store: RegionStore,
+    store: RegionTables,
     tables: Sequence[RegionTable],
     row: CheckpointRow,
     epoch: int,
@@ -69,16 +67,16 @@ def publish_group(
     return versions
 
 
-def _publish(store: RegionStore, table: RegionTable, manifest: Manifest, version: int, epoch: int) -> int:
+def _publish(store: RegionTables, table: RegionTable, manifest: Manifest, version: int, epoch: int) -> int:
     """Add a group's rows to a table, and withdraw the rows that they replace in the same commit."""
     files, replaced = manifest.files[table.name], manifest.replaced
     if replaced is None or not replaced.files.get(table.name):
-        return store.open(table).publish(version, files).delta_version
+        return store.delta(table).publish(version, files).delta_version
     staging = store.staging(table, epoch, world.token())
     return store.table(table.name).replace(version, files, replaced.ids, staging).delta_version
 
 
-def _show(store: RegionStore, table: RegionTable, manifest: Manifest, row: CheckpointRow, epoch: int) -> int:
+def _show(store: RegionTables, table: RegionTable, manifest: Manifest, row: CheckpointRow, epoch: int) -> int:
     """Bring a visible table or a sink outside Delta up to a group, from the group's files in its history."""
     version = txn_version(row.epoch, row.sequence_id)
     history = store.table(table.history or "").files
@@ -86,13 +84,13 @@ def _show(store: RegionStore, table: RegionTable, manifest: Manifest, row: Check
     if table.role is TableRole.UPSERT:
         return merge_history(store, table, version, files, epoch)
     if table.role is TableRole.OVERWRITE:
-        staging, newest = store.staging(table, epoch, world.token()), newest_of(history, files)
+        staging, newest = store.staging(table, epoch, world.token()), history.newest(files)
         source = store.table(table.history or "")
         return store.overwritten(table.name).overwrite(version, source, newest, staging).delta_version
     return _copy(store, table, manifest, row, epoch)
 
 
-def _copy(store: RegionStore, table: RegionTable, manifest: Manifest, row: CheckpointRow, epoch: int) -> int:
+def _copy(store: RegionTables, table: RegionTable, manifest: Manifest, row: CheckpointRow, epoch: int) -> int:
     """Copy a group's rows to a sink outside Delta, from the group's files in its history."""
     version, history = txn_version(row.epoch, row.sequence_id), store.table(table.history or "").files
     files = manifest.files.get(table.history or "", ())
@@ -104,33 +102,3 @@ def _copy(store: RegionStore, table: RegionTable, manifest: Manifest, row: Check
     replaced = manifest.replaced.ids if manifest.replaced else {}
     found = history.pieces(ordered, list(table.columns))
     return store.external(table, epoch).copy(version, ids, found, replaced=replaced).delta_version
-
-
-def newest_of(history: TableFiles, files: Sequence[StagedFile], to: int | None = None) -> RowsOf:
-    """Return the last id up to `to` (inclusive) with rows in files of a history, and the files that may hold it."""
-    newest = INITIAL_ID
-    for file in sorted(files, key=lambda file: file.last_id or 0, reverse=True):
-        if (file.last_id or 0) > newest and (to is None or (file.first_id or 0) <= to):
-            newest = max(newest, _last_id(history, file, to))
-    ids = (newest,) if newest > INITIAL_ID else ()
-    return ids, [file for file in files if file.may_hold(ids)]
-
-
-def _last_id(history: TableFiles, file: StagedFile, to: int | None) -> int:
-    """Return the largest id up to `to` (inclusive) with rows in a file; the file is read only if it has later ids."""
-    import pyarrow.compute as pc
-
-    if to is None or (file.last_id or 0) <= to:
-        return file.last_id or INITIAL_ID
-    found = (rows.filter(pc.field(SEQUENCE_ID) <= to) for rows in history.pieces([file], [SEQUENCE_ID]))
-    return max((pc.max(rows[SEQUENCE_ID]).as_py() or INITIAL_ID for rows in found), default=INITIAL_ID)
-
-
-def newest_rows(history: TableFiles, files: Sequence[StagedFile], to: int | None = None) -> pa.Table | None:
-    """Return the rows of the last id up to `to` (inclusive) with rows in some files of a history; None without any."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    ids, near = newest_of(history, files, to)
-    found = [rows.filter(pc.field(SEQUENCE_ID) == number) for number in ids for rows in history.pieces(near)]
-    return pa.concat_tables(found, promote_options="permissive") if found else None

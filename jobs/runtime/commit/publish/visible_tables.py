@@ -22,12 +22,14 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
 from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.jobs.runtime.commit.rewind_reach import out_of_reach
-from drainmark.jobs.runtime.outside import RegionStore, TableFiles
 from drainmark.jobs.state.keyed_parts import last_of_keys, parts_of
 from drainmark.jobs.state.keyed_rows import last_per_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from drainmark.resources.checkpoints.region_store import RegionTables
+    from drainmark.resources.delta.table_files import TableFiles
 
 MAX_LAG_SECONDS = 60.0
 """Default of `max_lag`."""
@@ -182,7 +184,7 @@ def _can_wait(table: RegionTable) -> bool:
 
 
 def merge_history(
-    store: RegionStore,
+    store: RegionTables,
     table: RegionTable,
     version: int,
     files: Sequence[StagedFile],
@@ -197,24 +199,22 @@ def merge_history(
         epoch: of the owner that merges.
         above: rows of ids up to this one (inclusive) are shown already.
     """
-    history = store.table(table.history or "")
-    if large := store.large(table, epoch, files):
-        return large.merge_files(version, history, files, table.keys, above=above).delta_version
-    last = (rows.select(list(table.columns)) for rows in _last_rows(history.files, files, table, above))
-    if table.external:
-        return store.external(table, epoch).merge(version, last, table.keys).delta_version
-    return store.open(table).merge(version, next(last), table.keys).delta_version
+    if not table.external:
+        return store.delta(table).merge(version, store.changes(table, files, above=above)).delta_version
+    history = store.table(table.history or "").files
+    last = (rows.select(list(table.columns)) for rows in _last_rows(history, files, table, above))
+    return store.external(table, epoch).merge(version, last, table.keys).delta_version
 
 
 def _last_rows(history: TableFiles, files: Sequence[StagedFile], table: RegionTable, above: int) -> Iterator[pa.Table]:
-    """Yield the last row of each key in some files of a history; a sink outside gets many rows in several tables."""
+    """Yield the last row of each key in some files of a history, in several tables if there are many."""
     import pyarrow.compute as pc
 
     def later(rows: pa.Table) -> pa.Table:
         return rows.filter(pc.field(SEQUENCE_ID) > above) if above > INITIAL_ID else rows
 
     count = sum(file.rows for file in files)
-    if not table.external or parts_of(count) == 1:
+    if parts_of(count) == 1:
         yield last_per_key(later(_rows_in(history, files, table.columns)), table.keys)
     else:
         yield from last_of_keys(lambda: map(later, history.pieces(files, list(table.columns))), count, table.keys)

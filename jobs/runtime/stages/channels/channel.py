@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from drainmark.jobs.errors import Fenced
-from drainmark.jobs.errors.channels import ChannelFull
+from drainmark.jobs.errors.environment import ChannelFull
 from drainmark.jobs.protocol.stage_flow import Half, InFlight
 from drainmark.jobs.runtime.stages.channels.batches import Batch
 from drainmark.jobs.runtime.stages.channels.fifo import Fifo

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from drainmark.jobs.errors import Fenced
-from drainmark.jobs.errors.channels import OutOfOrder
+from drainmark.jobs.errors.environment import OutOfOrder
 from drainmark.jobs.graph.annotations import Alignment, Channels, Consistent
 from drainmark.jobs.protocol.stage_flow import InFlight
 from drainmark.jobs.regions.stages import ChannelPlan, StagePlan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from drainmark.jobs.errors.channels import OutOfOrder
+from drainmark.jobs.errors.environment import OutOfOrder
 from drainmark.jobs.protocol.stage_flow import Half
 from drainmark.jobs.runtime.stages.channels.batches import Batch
 

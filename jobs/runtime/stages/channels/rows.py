@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import AccountingError
@@ -19,19 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-
-class StagingFolder(Protocol):
-    """The folder for the files of one attempt; `resources.delta.staging.Staging` is one."""
-
-    def write(self, table: pa.Table, stem: str) -> tuple[StagedFile, ...]: ...
-    def write_frame(self, frame: DataFrame, subdirectory: str) -> tuple[StagedFile, ...]: ...
-
-
-class StagedReader(Protocol):
-    """A reader of files that any attempt staged: for example a managed table, even if it was never created."""
-
-    def read_each(self, files: Sequence[StagedFile]) -> Iterator[pa.Table]: ...
-    def frame(self, session: SparkSession, files: Sequence[StagedFile], schema: StructType) -> DataFrame: ...
+    from drainmark.resources.delta.staging import Staging
+    from drainmark.resources.delta.table_files import TableFiles
 
 
 class Spool:
@@ -42,7 +30,7 @@ class Spool:
         reader: of the same folder, for files of any attempt.
     """
 
-    def __init__(self, staging: StagingFolder, reader: StagedReader) -> None:
+    def __init__(self, staging: Staging, reader: TableFiles) -> None:
         self.staging = staging
         self.reader = reader
 
@@ -127,7 +115,7 @@ class ChannelRows(ABC):
         """Return the rows as a frame with these columns."""
 
     @abstractmethod
-    def _write(self, staging: StagingFolder, stem: str) -> tuple[StagedFile, ...]:
+    def _write(self, staging: Staging, stem: str) -> tuple[StagedFile, ...]:
         """Write the rows."""
 
 
@@ -144,7 +132,7 @@ class ArrowRows(ChannelRows):
     def frame(self, session: SparkSession, schema: StructType) -> DataFrame:
         return frame_of(session, self._table, schema) if self.count else session.createDataFrame([], schema)
 
-    def _write(self, staging: StagingFolder, stem: str) -> tuple[StagedFile, ...]:
+    def _write(self, staging: Staging, stem: str) -> tuple[StagedFile, ...]:
         return staging.write(self._table, stem)
 
 
@@ -156,7 +144,7 @@ class FileRows(ChannelRows):
     """
 
     def __init__(
-        self, files: tuple[StagedFile, ...], count: int, size: int, *, reader: StagedReader, last_id: int
+        self, files: tuple[StagedFile, ...], count: int, size: int, *, reader: TableFiles, last_id: int
     ) -> None:
         super().__init__(count, size, files)
         self._reader = reader
@@ -179,7 +167,7 @@ class FileRows(ChannelRows):
         frame = self._reader.frame(session, self._files, schema)
         return frame.where(f"{SEQUENCE_ID} <= {self._last_id}") if self._is_cut else frame
 
-    def _write(self, staging: StagingFolder, stem: str) -> tuple[StagedFile, ...]:
+    def _write(self, staging: Staging, stem: str) -> tuple[StagedFile, ...]:
         raise AssertionError("rows in files are written")
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced
-from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
+from drainmark.jobs.errors.environment import ChannelFull, OutOfOrder
 from drainmark.jobs.failpoints import ChannelPoint
 from drainmark.jobs.regions.stages import StagePlan
 from drainmark.jobs.runtime.stages.channels.batches import Batch, StagePart

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.triggers import NewTrigger, TriggerStatus
-from drainmark.jobs.runtime.scan.found import Found
+from drainmark.jobs.scan.found import Found
 
 Passed = tuple[tuple[TriggerStatus, ...], int]
 """Statuses of known files that every scan looks at again, and the number of the newest files for each status."""

@@ -8,37 +8,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import object_uri
 from drainmark.jobs.protocol.records.triggers import NewTrigger
-from drainmark.jobs.runtime.scan.folder import identity_key
+from drainmark.jobs.scan.folder import identity_key
+from drainmark.jobs.tasks.buckets import ObjectFacts
 
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffd-\uffff]")
 _GLOB = re.compile(r"[*?\[]")
 _PARTS = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^]]*\]|.", re.DOTALL)
 _WILD = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectFacts:
-    """The facts about an object, from a listing or a HEAD request.
-
-    Attributes:
-        key: as the store has it, without any encoding.
-        size: bytes.
-        etag: without its quotes.
-        modified: seconds since 1970, whole ones on most stores.
-        version: version id, if the bucket keeps versions and the answer names it.
-    """
-
-    key: str
-    size: int
-    etag: str
-    modified: float
-    version: str | None = None
 
 
 def may_be_altered(key: str) -> bool:

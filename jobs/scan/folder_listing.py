@@ -17,7 +17,7 @@ from pathlib import Path
 
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.triggers import NewTrigger, TriggerStatus
-from drainmark.jobs.runtime.scan.folder import (
+from drainmark.jobs.scan.folder import (
     entries_of,
     facts_of,
     identity_key,
@@ -29,9 +29,9 @@ from drainmark.jobs.runtime.scan.folder import (
     uri_of,
     walk,
 )
-from drainmark.jobs.runtime.scan.found import Found
-from drainmark.jobs.runtime.scan.index import ScanMemory, ScanNote, SeenUris, in_batches
-from drainmark.jobs.runtime.scan.verdict import Candidate, Passed
+from drainmark.jobs.scan.found import Found
+from drainmark.jobs.scan.index import ScanMemory, ScanNote, SeenUris, in_batches
+from drainmark.jobs.scan.verdict import Candidate, Passed
 
 Stamp = tuple[int, int, int, int]
 """mtime_ns, ctime_ns, inode, device of a directory: each new or deleted entry changes it, and no `touch` hides that."""

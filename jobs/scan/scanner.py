@@ -14,9 +14,9 @@ from typing import Generic, Protocol, TypeVar
 
 from drainmark.jobs import world
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
-from drainmark.jobs.runtime.scan.found import Found, ScanResult
-from drainmark.jobs.runtime.scan.index import ScanLimits, ScanMemory, ScanNote, Slices, recalled
-from drainmark.jobs.runtime.scan.verdict import Candidate, Passed, ScanVerdict, judge
+from drainmark.jobs.scan.found import Found, ScanResult
+from drainmark.jobs.scan.index import ScanLimits, ScanMemory, ScanNote, Slices, recalled
+from drainmark.jobs.scan.verdict import Candidate, Passed, ScanVerdict, judge
 
 E = TypeVar("E")
 

@@ -16,7 +16,7 @@ from typing import Any
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.errors.machine_faults import require_gone
 from drainmark.jobs.protocol.records.triggers import AGAIN, BACK, VERSION
-from drainmark.jobs.runtime.scan.found import Found
+from drainmark.jobs.scan.found import Found
 
 IS_LINK = "is a symbolic link, and links are followed with follow_links=True at the source alone"
 

@@ -15,16 +15,16 @@ from typing import Protocol
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, object_uri, prefix_of
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
-from drainmark.jobs.runtime.scan.bucket_objects import (
-    ObjectFacts,
+from drainmark.jobs.scan.bucket_objects import (
     is_marker,
     may_be_altered,
     refusal_of,
     trigger_of_object,
 )
-from drainmark.jobs.runtime.scan.found import Found
-from drainmark.jobs.runtime.scan.index import ScanNote
-from drainmark.jobs.runtime.scan.verdict import Candidate, Passed
+from drainmark.jobs.scan.found import Found
+from drainmark.jobs.scan.index import ScanNote
+from drainmark.jobs.scan.verdict import Candidate, Passed
+from drainmark.jobs.tasks.buckets import ObjectFacts
 
 _TAILS = 64  # with more folders, a scan does not list each of them
 _AT_ONCE = 16

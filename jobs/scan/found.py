@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from drainmark.jobs.protocol.records.triggers import NewTrigger
-from drainmark.jobs.runtime.scan.order import InOrder
+from drainmark.jobs.scan.order import SortedFiles
 
 KEPT = 50_000
 """Upper bound of the new files in a joined `ScanResult`: about 50 MB. Others went into the registry batch by batch."""
@@ -61,7 +61,7 @@ class Found:
     """
 
     now: float
-    new: InOrder = field(default_factory=InOrder)
+    new: SortedFiles = field(default_factory=SortedFiles)
     changed: list[tuple[str, str, NewTrigger]] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
     waiting: set[str] = field(default_factory=set)

@@ -17,7 +17,7 @@ Place = tuple[float, str]
 _Entry = tuple[Place, NewTrigger]
 
 
-class InOrder:
+class SortedFiles:
     """A collection of new files that gives them back sorted.
 
     A million files of a first scan would take a gigabyte as objects; so runs of `run` files are sorted and written to

@@ -1,0 +1,294 @@
+"""A merge by key as work of tasks: files of a table are rewritten without the rows of changed keys, and with new rows.
+
+If few keys have changed, each task has all of them, and streams the files. If many have, tasks first split all rows by
+a hash of the key, and then merge one part of the keys after the other: so the rows of one part are in memory, however
+many keys have changed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.state.keyed_parts import part_numbers
+from drainmark.jobs.state.keyed_rows import has_keys, last_per_key
+from drainmark.jobs.tasks.executor import Facts
+from drainmark.jobs.tasks.file_shares import FileShare, RowFile
+from drainmark.jobs.tasks.layout import Layout
+from drainmark.jobs.tasks.parquet_files import WriteTask, row_groups, write_groups
+from drainmark.jobs.tasks.places import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SPLIT_AT_ONCE_BYTES = 32 * 2**20
+_SORTED_AT_ONCE_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The rows of keyed files that count.
+
+    Attributes:
+        above, through: the least id (exclusive) and the highest id of the rows; None for no bound.
+    """
+
+    above: int | None = None
+    through: int | None = None
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that count."""
+        import pyarrow.compute as pc
+
+        if self.above is not None:
+            rows = rows.filter(pc.field(SEQUENCE_ID) > self.above)
+        return rows if self.through is None else rows.filter(pc.field(SEQUENCE_ID) <= self.through)
+
+
+Bounds = Mapping[str, Sequence[Any]]
+"""The least and the greatest value of key columns, as numbers or texts. Columns with nulls, or of a type that is not
+ordered in the same way everywhere, have none."""
+
+
+def bounds_of(rows: pa.Table, keys: Sequence[str]) -> Bounds:
+    """Return the bounds of the keys in some rows, at least one; texts that nobody can read have none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.types as kinds
+
+    found = {}
+    for key in keys:
+        column = rows.column(key)
+        column = column.cast(pa.int32()) if kinds.is_date32(column.type) else column
+        if not column.null_count and (kinds.is_integer(column.type) or kinds.is_string(column.type)):
+            with suppress(UnicodeDecodeError):
+                found[key] = list(pc.min_max(column).as_py().values())
+    return found
+
+
+def joined(bounds: Sequence[Bounds]) -> Bounds:
+    """Return the bounds of the keys in rows of which each of some parts has bounds."""
+    shared = set.intersection(*(set(each) for each in bounds)) if bounds else set()
+    return {key: [min(each[key][0] for each in bounds), max(each[key][1] for each in bounds)] for key in shared}
+
+
+# --- few changed keys ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindTask:
+    """The search for files with changed keys; a share is a file.
+
+    Attributes:
+        place: of the files.
+        changed: has the key columns of the changed keys, in the types of the table.
+    """
+
+    place: Place
+    changed: pa.Table
+
+    def work(self, share: RowFile) -> Iterator[Facts]:
+        """Yield the path of the file if it has a row of a changed key."""
+        keys = self.changed.schema
+        batches = FileShare(files=(share,), place=self.place, schema=keys).rows()
+        if any(has_keys(rows, self.changed, keys.names).any() for rows in row_groups(batches)):
+            yield {"path": share.path}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """Files that are rewritten together, and the new rows that are written with them, if any."""
+
+    files: tuple[RowFile, ...]
+    rows: pa.Table | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceTask:
+    """The rewriting of files without the rows of changed keys.
+
+    Attributes:
+        place: of the files, old and new.
+        schema: columns of the new files.
+        changed: as for `FindTask`.
+        layout: of the new files; if it has an order, all rows of a share are in memory.
+    """
+
+    place: Place
+    schema: pa.Schema
+    changed: pa.Table
+    layout: Layout
+
+    def work(self, share: Replaced) -> Iterator[Facts]:
+        """Write the rows that stay, and the new ones; yield the facts of the new files."""
+        return _written(self._rows(share), self.place, self.layout)
+
+    def _rows(self, share: Replaced) -> Iterator[pa.Table]:
+        import numpy as np
+        import pyarrow as pa
+
+        for rows in row_groups(FileShare(files=share.files, place=self.place, schema=self.schema).rows()):
+            is_changed = has_keys(rows, self.changed, self.changed.column_names)
+            yield rows.filter(pa.array(np.logical_not(is_changed))) if is_changed.any() else rows
+        if share.rows is not None:
+            yield share.rows
+
+
+# --- many changed keys --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitFile:
+    """A file with the rows of a share, split by key.
+
+    Attributes:
+        path: below its place.
+        parts: the part of the keys that each row group has rows of.
+        bounds: of the keys.
+    """
+
+    path: str
+    parts: Sequence[int]
+    bounds: Bounds
+
+    def rows(self, place: Place, part: int) -> Iterator[pa.Table]:
+        """Yield the rows of one part of the keys, a bounded number at a time."""
+        import pyarrow.parquet as pq
+
+        groups = [group for group, number in enumerate(self.parts) if number == part]
+        if groups:
+            with pq.ParquetFile(place.opened(self.path)) as file:
+                for group in groups:
+                    yield file.read_row_group(group)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitTask:
+    """The splitting of rows by key; a share is some files.
+
+    Attributes:
+        place: of the files with the split rows.
+        keys: key columns.
+        parts: the number of parts.
+        chosen: the rows that count.
+    """
+
+    place: Place
+    keys: tuple[str, ...]
+    parts: int
+    chosen: Chosen
+
+    def work(self, share: FileShare) -> Iterator[Facts]:
+        """Write a file of the rows of a share, and yield the facts of a `SplitFile`."""
+        numbers, bounds = list[int](), list[Bounds]()
+        written = write_groups(self._groups(share, numbers, bounds), self.place)
+        if written is not None:
+            yield {"path": written.name, "parts": numbers, "bounds": joined(bounds)}
+
+    def _groups(self, share: FileShare, numbers: list[int], bounds: list[Bounds]) -> Iterator[pa.Table]:
+        import numpy as np
+        import pyarrow as pa
+
+        for some in row_groups(share.rows(), _SPLIT_AT_ONCE_BYTES):
+            rows = self.chosen.of(some)
+            number_of = part_numbers(rows, self.keys, self.parts)
+            order = np.argsort(number_of, kind="stable")
+            rows = rows.take(pa.array(order))
+            edges = np.searchsorted(number_of[order], np.arange(self.parts + 1)).tolist()
+            for number, (first, end) in enumerate(itertools.pairwise(edges)):
+                if end > first:
+                    numbers.append(number)
+                    yield rows.slice(first, end - first)
+            if rows.num_rows:
+                bounds.append(bounds_of(rows, self.keys))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartTask:
+    """The merging of parts of the keys; a share is the numbers of some parts, whose rows come into one file.
+
+    Attributes:
+        place: of all files.
+        schema: columns of the new files.
+        keys: key columns.
+        layout: of the new files.
+        later: have the changed keys.
+        earlier: have the rows that come back; None if a key gets its last row in `later`.
+        others: have the rows of the files that leave the table.
+        keep: name of a column that marks the new rows, and others do not stay: a key without a new row then has a row
+            that is not marked. "" for none.
+    """
+
+    place: Place
+    schema: pa.Schema
+    keys: tuple[str, ...]
+    layout: Layout
+    later: tuple[SplitFile, ...]
+    earlier: tuple[SplitFile, ...] | None
+    others: tuple[SplitFile, ...] = ()
+    keep: str = ""
+
+    def work(self, share: Sequence[int]) -> Iterator[Facts]:
+        """Merge parts, and yield the facts of the new files."""
+        return _written((rows for part in share for rows in self._merged(part)), self.place, self.layout)
+
+    def _merged(self, part: int) -> Iterator[pa.Table]:
+        import numpy as np
+        import pyarrow as pa
+
+        changed = last_per_key(self._joined(self.later, part), self.keys)
+        rows = changed if self.earlier is None else self._back(self.earlier, part, changed)
+        if self.keep:
+            yield marked(changed, rows, self.keys, self.keep)
+            return
+        for others in self._rows(self.others, part):
+            yield others.filter(pa.array(np.logical_not(has_keys(others, changed, self.keys))))
+        yield rows
+
+    def _back(self, earlier: Sequence[SplitFile], part: int, changed: pa.Table) -> pa.Table:
+        """Return the last row of each changed key."""
+        found = self.schema.empty_table()
+        for rows in self._rows(earlier, part) if changed.num_rows else ():
+            found = with_last_rows(found, rows, changed, self.keys)
+        return found
+
+    def _joined(self, files: Sequence[SplitFile], part: int) -> pa.Table:
+        import pyarrow as pa
+
+        return pa.concat_tables([self.schema.empty_table(), *self._rows(files, part)])
+
+    def _rows(self, files: Sequence[SplitFile], part: int) -> Iterator[pa.Table]:
+        return (rows.cast(self.schema) for file in files for rows in file.rows(self.place, part))
+
+
+def with_last_rows(found: pa.Table, rows: pa.Table, changed: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the last row of each changed key among those found, which are of changed keys, and further rows."""
+    import pyarrow as pa
+
+    mine = rows.filter(pa.array(has_keys(rows, changed, keys)))
+    return last_per_key(pa.concat_tables([found, mine]), keys) if mine.num_rows else found
+
+
+def marked(changed: pa.Table, rows: pa.Table, keys: Sequence[str], keep: str) -> pa.Table:
+    """Return the new rows of changed keys, marked in the column `keep`, and a row that is not for each key without."""
+    import numpy as np
+    import pyarrow as pa
+
+    gone = changed.filter(pa.array(np.logical_not(has_keys(changed, rows, keys))))
+    each = ((rows, True), (gone, False))
+    return pa.concat_tables([some.append_column(keep, pa.repeat(is_kept, some.num_rows)) for some, is_kept in each])
+
+
+def _written(tables: Iterator[pa.Table], place: Place, layout: Layout) -> Iterator[Facts]:
+    """Write rows, in one file for each partition; if the layout has an order, so many rows at a time as are sorted."""
+    batches = (batch for rows in tables for batch in rows.to_batches())
+    write = WriteTask(place, "", layout)
+    if not layout.order:
+        yield from write.work(batches)
+        return
+    for rows in row_groups(batches, _SORTED_AT_ONCE_BYTES):
+        yield from write.work(iter(layout.of_rows(rows).to_batches()))
