@@ -24,7 +24,7 @@ from pydantic_settings import (
 )
 
 from drainmark.jobs.errors import HomeNotFound, UsageError
-from drainmark.resources.spark.session_settings import is_local
+from drainmark.jobs.protocol.records.addresses import address_of
 
 SETTINGS_FILE = "drainmark.toml"
 """Name of the file that marks a project's root."""
@@ -145,7 +145,8 @@ class Settings(BaseSettings):
     """Largest number of seconds between two attempts. Default 60."""
 
     tables_url: str = ""
-    """Location of `checkpoints/`, `state/` and `lake/`: `s3://bucket/prefix`, or a folder. Default: home. The rest of
+    """Location of `checkpoints/`, `state/` and `lake/`: a prefix of a bucket (`s3://`, `gs://`, `az://`, `abfss://`),
+    or a folder. Default: home. The rest of
     home stays there. Do not change it while there are tables: a region would start anew at the new location."""
 
     databases: dict[str, str] = Field(default_factory=dict, repr=False)
@@ -163,7 +164,7 @@ class Settings(BaseSettings):
 
     state_store: str = "delta"
     """Location of the checkpoints of operators in Python (`dm.operator`): `delta`, with the region's other states; or a
-    folder, `s3://bucket/prefix`, or `delta://` before either, as chunks in a two-level store. Default: `delta`. Do not
+    folder, a prefix of a bucket, or `delta://` before either, as chunks in a two-level store. Default: `delta`. Do not
     change it while there are such states: they would begin anew, so the region refuses and names the missing states."""
 
     pages_url: str = ""
@@ -217,9 +218,12 @@ class Settings(BaseSettings):
     @field_validator("tables_url")
     @classmethod
     def _is_place_of_tables(cls, value: str) -> str:
-        scheme, separator, place = value.rpartition("://")
-        if separator and (scheme != "s3" or not place.partition("/")[0] or re.search(r"[@?#]", place)):
-            raise ValueError("must be s3://bucket/prefix, without credentials or a query, or a folder")
+        try:
+            is_wrong = "://" in value and bool(re.search(r"[?#]", value) or not address_of(value))
+        except UsageError:
+            is_wrong = True
+        if is_wrong:
+            raise ValueError("must be a prefix of a bucket, without credentials or a query, or a folder")
         return value
 
     on_halt: tuple[str, ...] = ()
@@ -385,6 +389,11 @@ def _with_variables(clusters: object) -> object:
 
 def _variable(name: str) -> str:
     return f"DRAINMARK_{name.replace('.', '__').upper()}"
+
+
+def is_local(master: str) -> bool:
+    """Say whether a master means one JVM on this machine: `local`, `local[4]`, and not `local-cluster[…]`."""
+    return re.match(r"local(\[|$)", master) is not None
 
 
 def _wrong_values(error: ValidationError, settings_file: Path | None) -> UsageError:

@@ -270,14 +270,12 @@ def _with_trimmed(
 
 def _newest_rows(store: RegionTables, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:
     """Return the rows of the last id up to `at` that has any; no file of other ids is read."""
-    from drainmark.jobs.runtime.commit.publish.publication import newest_rows
-
     edge = history.trimmed.get(wanted.history or "", INITIAL_ID)
     if INITIAL_ID < at < edge:
         msg = f"the state {at} of {wanted.name!r} is out of reach: the rows before {edge} are no longer kept"
         raise RewindRefused(msg, remedy=f"{edge} or a later id", nearest=edge)
     table = store.table(wanted.history or "")
-    found = newest_rows(table.files, committed_files(store, history, wanted.history or ""), at)
+    found = table.files.newest_rows(committed_files(store, history, wanted.history or ""), at)
     return table.files.read([]) if found is None else found
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from drainmark.jobs import world
-from drainmark.jobs.errors import Fenced
+from drainmark.jobs.errors import Fenced, SplitBrain
 from drainmark.jobs.protocol.digest import digest_of, history_from
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
@@ -104,7 +104,10 @@ class CheckpointTable:
 
     def identity(self) -> str | None:
         """Return a text that no other checkpoint table has, even of a region of that name; None without a table."""
-        return str(commits.open_table(self.folder).metadata().id) if self.exists() else None
+        try:  # no listing is asked first: a sink keeps the answer for good, and a listing may be stale
+            return str(commits.open_table(self.folder).metadata().id)
+        except SplitBrain:
+            return None
 
     def txn(self) -> tuple[int, int]:
         """Return the (epoch, id) of the newest commit, (0, 0) before the first claim."""

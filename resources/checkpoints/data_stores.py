@@ -20,7 +20,6 @@ from drainmark.jobs.errors import ObjectChanged, ObjectMissing, StoreUnavailable
 from drainmark.jobs.failpoints import StorePoint
 from drainmark.jobs.state.handlers.data_store import VALUE_LIMIT, DataStore, DataStoreEntry
 from drainmark.jobs.tasks.places import sync_folder
-from drainmark.resources.storage.folder import S3
 from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.storage.s3_connection import PARALLEL
 from drainmark.resources.storage.urls import folder_of
@@ -127,7 +126,7 @@ class _Directory(DataStoreEntry):
             sync_folder(folder)
 
 
-class S3DataStore(DataStore):
+class BucketDataStore(DataStore):
     """A marker object for each entry, and an object for each pair below the name that the marker contains.
 
     An entry that is deleted and created again gets another name in its marker, so pairs that are left of the old entry
@@ -135,7 +134,7 @@ class S3DataStore(DataStore):
 
     Args:
         store: the client.
-        bucket: its name.
+        bucket: its address.
         prefix: of all keys, without a slash at its ends.
         value_limit: bytes.
     """
@@ -180,7 +179,7 @@ class S3DataStore(DataStore):
 
 
 class _Prefix(DataStoreEntry):
-    def __init__(self, name: str, of: S3DataStore, life: str) -> None:
+    def __init__(self, name: str, of: BucketDataStore, life: str) -> None:
         self.name = name
         self.value_limit = of.value_limit
         self._of = of
@@ -225,15 +224,15 @@ class _Prefix(DataStoreEntry):
 
 
 def data_store_of(url: str, settings: Settings) -> DataStore:
-    """Return the store of a setting: `s3://bucket/prefix`, `delta://` and a folder or `s3://…`, or a folder."""
+    """Return the store of a setting: a folder, a prefix of a bucket, or `delta://` before either."""
     from drainmark.resources.checkpoints.delta_data_store import DeltaDataStore
-    from drainmark.resources.storage.s3_folder import S3Folder
+    from drainmark.resources.storage.bucket_folder import BucketFolder
 
     folder = folder_of(url.removeprefix(DELTA), settings)
     if url.startswith(DELTA):
         return DeltaDataStore(folder)
-    if url.startswith(S3) and isinstance(folder, S3Folder):
-        return S3DataStore(folder.store, folder.bucket, folder.prefix)
+    if isinstance(folder, BucketFolder):
+        return BucketDataStore(folder.store, folder.bucket, folder.prefix)
     return DirectoryDataStore(Path(folder.uri))
 
 

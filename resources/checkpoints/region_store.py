@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from drainmark.jobs import world
 from drainmark.jobs.errors import ForeignTable, LayoutChanged, SchemaMismatch, UsageError
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
-from drainmark.jobs.runtime.outside import CopyFiles, Engine, External
+from drainmark.jobs.tasks.keyed_files import Chosen
 from drainmark.jobs.tasks.layout import NO_LAYOUT
-from drainmark.resources.checkpoints import task_choice
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
 from drainmark.resources.checkpoints.foreign_commits import ForeignCommits
 from drainmark.resources.checkpoints.leftovers import Leftovers
 from drainmark.resources.checkpoints.task_choice import TaskChoice
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
-from drainmark.resources.delta.adopted.large_adopted_tables import LargeAdoptedTable
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
+from drainmark.resources.delta.commits import Published
 from drainmark.resources.delta.health.visible_rows import VisibleRows
-from drainmark.resources.delta.large_tables import LargeTable
+from drainmark.resources.delta.keyed_changes import KeyedChanges, named
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.overwritten_tables import OverwrittenTable
 from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
 from drainmark.resources.delta.visible_layout import layout_of, statistics_properties
-from drainmark.resources.sinks.external_sinks import Externals
+from drainmark.resources.sinks.external_sinks import External, Externals
+from drainmark.resources.spark.engine import Engine
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
 _EVOLVE = (
     'let the sink evolve where columns only came (on_schema_change="evolve"); an aggregate\'s state keeps its columns:'
     " one of another name starts with none"
 )
+
+CopyFiles = Callable[[int, Collection[int], Sequence[StagedFile]], Published]
+"""Copies rows of some ids to a sink of files, from the files of its history, a bounded number at a time."""
 
 
 class RegionTables:
@@ -83,7 +84,7 @@ class RegionTables:
         return self._tables[name]
 
     def adopted(self, name: str) -> AdoptedTable:
-        return AdoptedTable(self.tables / name, self.region, self._engine)
+        return AdoptedTable(self.tables / name, self.region, self._engine, executors=self._choice.executor)
 
     def overwritten(self, name: str) -> OverwrittenTable:
         return OverwrittenTable(self.tables / name, self.region, writer=self.table(name).writer)
@@ -95,39 +96,30 @@ class RegionTables:
         identity = self.checkpoint.identity
         return self._externals.open(table, self.region, identity, epoch=epoch, seen=self._seen)
 
-    def open(self, table: RegionTable) -> Any:
-        """Return the object for a table: a `ManagedTable`, an `AdoptedTable`, or a sink outside Delta."""
-        if table.external:
-            return self.external(table)
+    def open(self, table: RegionTable) -> ManagedTable | AdoptedTable | External:
+        """Return a table or a sink outside Delta, to look at it."""
+        return self.external(table) if table.external else self.delta(table)
+
+    def delta(self, table: RegionTable) -> ManagedTable | AdoptedTable:
+        """Return a Delta table."""
         if table.adopted:
             return self.adopted(table.name)
         plain = self.table(table.name)
         if table.role is not TableRole.UPSERT:
             return plain
-        return ManagedTable(plain.folder, self.region, writer=plain.writer, layout=layout_of(table))
+        return ManagedTable(
+            plain.folder, self.region, writer=plain.writer, layout=layout_of(table), executors=self._choice.executor
+        )
 
-    def large(
-        self, table: RegionTable, epoch: int, changed: Sequence[StagedFile]
-    ) -> LargeTable | LargeAdoptedTable | None:
-        """Return a visible table with one row for each key, for a publish or rewind by tasks; None if this process does
-        it: on one machine, tasks need several times as long, and are used only if much has changed.
-
-        Args:
-            epoch: of the owner that does it.
-            changed: files of its history with the changed rows.
-        """
-        size, plain = sum(file.size for file in changed), self.table(table.name)
-        if table.external or (table.adopted and size <= task_choice.MUCH_BYTES):
-            return None
-        if table.adopted:
-            return LargeAdoptedTable(plain.folder, self.region, self._engine, table.columns)
-        live = plain.files.live() if self._choice.is_elsewhere else ()  # else its size does not count
-        session = self._choice.merging(size, sum(file.size for file in live))
-        if session is None:
-            return None
-        staging = self.staging(table, epoch, world.token())
-        staging.layout = replace(staging.layout, has_statistics=True, most_partitions=None)
-        return LargeTable(plain.folder, self.region, session, staging, writer=plain.writer)
+    def changes(self, table: RegionTable, files: Sequence[StagedFile], *, above: int = INITIAL_ID) -> KeyedChanges:
+        """Return the rows of some files of a table's history: its keys get their last rows of ids above `above`."""
+        return KeyedChanges(
+            folder=self.table(table.history or "").folder,
+            keys=table.keys,
+            later=tuple(map(named, files)),
+            columns=table.columns,
+            chosen=Chosen(above=above) if above > INITIAL_ID else Chosen(),
+        )
 
     def visible_rows(self, table: RegionTable, files: Sequence[StagedFile], to: int) -> VisibleRows:
         """Return the rows that a visible table must hold at an id.
@@ -135,9 +127,8 @@ class RegionTables:
         Args:
             files: all files of its history that may have such rows.
         """
-        session = self._choice.merging(sum(file.size for file in files), 0)
-        folder = self.table(table.history or "").folder
-        return VisibleRows(table=table, history=folder, files=files, to=to, session=session)
+        history, executors = self.table(table.history or "").folder, self._choice.executor
+        return VisibleRows(table=table, history=history, files=files, to=to, executors=executors)
 
     def large_files(self, table: RegionTable, epoch: int, files: Sequence[StagedFile]) -> CopyFiles | None:
         """Return the function that copies a group of many bytes to a sink of files; None if small, or another sink.
@@ -154,13 +145,13 @@ class RegionTables:
         target = self.external(table, epoch)
         if not isinstance(target, FileTable):
             return None
-        source, session = self.table(table.history or "").folder.place, self._choice.streaming(size, target.folder)
-        return partial(target.copy_files, source=source, session=session)
+        source, executor = self.table(table.history or "").folder.place, self._choice.executor(size, target.folder)
+        return partial(target.copy_files, source=source, executor=executor)
 
     def autonomous(self, name: str) -> AutonomousTable:
         """Return a table that is written outside of the region; its application owns it."""
         application = self.region.partition("/")[0]
-        return AutonomousTable(self.tables / name, application, tasks=self._choice.streaming)
+        return AutonomousTable(self.tables / name, application, executors=self._choice.executor)
 
     def is_own(self, table: RegionTable) -> bool:
         """Say whether a table exists and is the region's: it was not deleted, and not given to somebody else.
@@ -218,7 +209,7 @@ class RegionTables:
     def staging(self, table: RegionTable | str, epoch: int, attempt: str) -> Staging:
         """Return the staging folder of an attempt for a table; a table of no sink is given by its name alone."""
         name, layout = (table, NO_LAYOUT) if isinstance(table, str) else (table.name, layout_of(table))
-        return Staging(self.table(name).folder, epoch, attempt, layout, tasks=self._choice.streaming)
+        return Staging(self.table(name).folder, epoch, attempt, layout, executors=self._choice.executor)
 
     def verify(self, name: str, files: Sequence[StagedFile]) -> None:
         verify(self.table(name).folder, files)
@@ -237,10 +228,6 @@ class RegionTables:
         if on_disk or isinstance(self.tables, LocalFolder):
             return LocalFolder(self.inbox(epoch, attempt))
         return self.tables / self.checkpoint_name / f"{STAGING_FOLDER}/{epoch}-{attempt}"
-
-    def discard_staged(self, name: str, paths: Sequence[str]) -> None:
-        """Delete files that an owner staged and no longer needs; no row and no table may name them."""
-        self.table(name).folder.remove(paths)
 
 
 def _only_reads() -> Engine:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import SchemaMismatch, StoreUnavailable
 from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.tasks.executor import Here
+from drainmark.jobs.tasks.layout import NO_LAYOUT
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act
-from drainmark.resources.delta.keyed_merge import merge_by_key
-from drainmark.resources.delta.large_tables import Rewriting, TaskRewrite, frame_in_columns, merged_by_sort
+from drainmark.resources.delta.keyed_changes import GivenRows, KeyedChanges, named
+from drainmark.resources.delta.keyed_merge import Changes, KeyedMerge, Rewriting
 from drainmark.resources.delta.managed_table import ManagedTable
-from drainmark.resources.delta.merge import arrow_schema, require_unique
-from drainmark.resources.delta.staging import Staging, Tasks, verify
+from drainmark.resources.delta.staging import Executors, Staging, verify
 from drainmark.resources.delta.turns import Turn
 from drainmark.resources.delta.upkeep.compaction import small_neighbours
 from drainmark.resources.delta.upkeep.upkeep import Upkeep
@@ -27,7 +28,7 @@ from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _EVERY_COMMITS = 50
 """Upkeep of the log follows each commit with a Delta version that is a multiple of this."""
@@ -39,14 +40,14 @@ class AutonomousTable(ManagedTable):
     Args:
         root: folder of the table.
         owner: name of the application that owns the table.
-        tasks: as for `Staging`.
+        executors: as for `Staging`.
     """
 
-    def __init__(self, root: Folder, owner: str, *, tasks: Tasks = lambda size: None) -> None:
+    def __init__(self, root: Folder, owner: str, *, executors: Executors = lambda size: Here()) -> None:
         super().__init__(root, owner)
         self.writer = None  # commits here have no transaction, so their author is unknown
         self.upkeep = Upkeep(self.folder, owner, writer=None)
-        self._tasks = tasks
+        self._executors = executors
         self._is_made: set[str] = set()
 
     def append(self, rows: pa.Table, schema_json: str) -> int:
@@ -119,48 +120,30 @@ class AutonomousTable(ManagedTable):
             AccountingError: two rows have the same key.
             ForeignTable, SchemaMismatch, CommitOutcomeUnknown, StoreUnavailable: as `append`.
         """
-        self._make(schema_json)
-        done: list[int] = []
+        return self._upsert(GivenRows(rows=rows, keys=tuple(keys)), schema_json)
 
-        def prepare(table: Any) -> Act | None:
-            schema = arrow_schema(table)
-            source = rows.select(schema.names).cast(schema)
-            require_unique(source, keys, self.folder)
-            if not source.num_rows or done:
-                return None
-
-            def act() -> None:
-                merge_by_key(table, self.region, source, keys)
-                done.append(table.version())
-
-            return act
-
-        return self._sent(prepare, lambda table: bool(done))
-
-    def upsert_files(
-        self, session: SparkSession, files: Sequence[StagedFile], keys: Sequence[str], schema_json: str
-    ) -> int:
-        """Merge rows of staged files, one for each key, by Spark's tasks; see `upsert`."""
-        self._make(schema_json)
-        made: list[Rewriting] = []
-        staging = self._staging()
-
-        def prepare(table: Any) -> Act:
-            verify(self.folder, files)
-            size = sum(file.size for file in files)
-            rows = frame_in_columns(session, table.schema().to_json(), self.folder, [file.path for file in files])
-            rows = merged_by_sort(rows, size)
-            rewrite = TaskRewrite(session=session, folder=self.folder, staging=staging, keys=keys)
-            again = rewrite.following(table, made[-1], rows) if made else None
-            made.append(again or rewrite.replacing(table, rows, rows, size))
-            return lambda: commits.transact(table, self.region, None, adds=made[-1].adds, removes=made[-1].leaving)
-
-        version = self._sent(prepare, lambda table: {file.path for file in made[-1].adds} <= commits.live_paths(table))
+    def upsert_files(self, files: Sequence[StagedFile], keys: Sequence[str], schema_json: str) -> int:
+        """Merge rows of staged files, one for each key; see `upsert`."""
+        verify(self.folder, files)
+        changes = KeyedChanges(folder=self.folder, keys=tuple(keys), later=tuple(map(named, files)))
+        version = self._upsert(changes, schema_json)
         self._forget([file.path for file in files])
         return version
 
+    def _upsert(self, changes: Changes, schema_json: str) -> int:
+        self._make(schema_json)
+        made: list[Rewriting] = []
+        merge = KeyedMerge(folder=self.folder, layout=NO_LAYOUT, executors=self._executors)
+
+        def prepare(table: Any) -> Act | None:
+            again = merge.following(table, made[-1], changes) if made else None
+            made.append(again or merge.replacing(table, changes))
+            return made[-1].commit(table, self.region, None) if made[-1].adds else None
+
+        return self._sent(prepare, lambda table: {file.path for file in made[-1].adds} <= commits.live_paths(table))
+
     def _staging(self) -> Staging:
-        return Staging(self.folder, 0, world.token(), tasks=self._tasks)
+        return Staging(self.folder, 0, world.token(), executors=self._executors)
 
     def _forget(self, paths: Sequence[str]) -> None:
         """Delete files after their rows were written to other files; if this fails, `gc` deletes them later."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.errors.catalogues import CatalogueFailed, NameTaken
+from drainmark.jobs.errors.environment import CatalogueFailed, NameTaken
 from drainmark.jobs.errors.spark_faults import telling_line
 from drainmark.jobs.frames.names import quoted_name
-from drainmark.resources.storage.folder import S3
+from drainmark.jobs.protocol.records.addresses import S3, is_object
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +93,9 @@ def _failure(error: Exception, name: str) -> CatalogueFailed:
 
 def _address(uri: str) -> str:
     """Return a folder's address for Spark, always with a scheme: without one it means the cluster's file system."""
-    return f"s3a://{uri.removeprefix(S3)}" if uri.startswith(S3) else f"{_FILE}//{os.path.abspath(uri)}"
+    if is_object(uri):
+        return f"s3a://{uri.removeprefix(S3)}" if uri.startswith(S3) else uri
+    return f"{_FILE}//{os.path.abspath(uri)}"
 
 
 def _place(location: str) -> str:

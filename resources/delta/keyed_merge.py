@@ -1,29 +1,338 @@
-"""A merge by key with `deltalake`: for a table with several writers, since it detects commits of others.
+"""The merge by key: the files that hold a changed key are rewritten without its row, and new rows are written.
 
-All rows of the files that hold a changed key are in memory.
+A merge of `deltalake` has all rows of these files in memory, orders them in its own way, and writes some wrong bounds.
+Here the files get the layout of the sink. They are written beside the log, where `gc` finds files that merges replaced.
+If a row moves to another partition, the same commit removes it from the old one, since rows are found by key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.frames.names import quoted_name
+from drainmark.jobs.errors import StoreUnavailable
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.tasks.executor import Executor, Here
+from drainmark.jobs.tasks.file_shares import FileShare, RowFile, packed
+from drainmark.jobs.tasks.keyed_files import (
+    Bounds,
+    Chosen,
+    FindTask,
+    PartTask,
+    Replaced,
+    ReplaceTask,
+    SplitFile,
+    SplitTask,
+    bounds_of,
+    joined,
+    marked,
+)
+from drainmark.jobs.tasks.layout import Layout
 from drainmark.resources.delta import commits
+from drainmark.resources.delta.commits import Act
+from drainmark.resources.delta.keyed_changes import GivenRows, KeyedChanges, named
+from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema
+from drainmark.resources.delta.staging import Executors, Staging, verify
+from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_FEW_BYTES = 16 * 2**20
+"""Changed rows in files of more bytes are merged in parts: all at once take twenty times as many bytes of memory."""
 
-def merge_by_key(opened: Any, region: str, rows: pa.Table, keys: Sequence[str]) -> None:
-    """Merge rows, one for each key: they replace the rows of their keys, or are added; null keys are equal.
+_PART_BYTES = 4 * 2**20
+"""About the bytes of changed rows in one part."""
 
-    Args:
-        opened: the table, which is not refreshed before it commits.
-        region: the owner of the commit.
+_SENT_BYTES = 2 * 2**20
+"""The same limit for changed rows that are sent to tasks."""
+
+_FILE_BYTES = 128 * 2**20
+"""About the most bytes of the files that a merge of many changed rows writes."""
+
+_SHARE_BYTES = 16 * 2**20
+"""Files are rewritten together up to so many bytes."""
+
+_SMALL_BYTES = 8 * 2**20
+"""A file below this size is worth folding: files written here are larger, unless they have few rows."""
+
+_FOLDED_FILES, _FOLDED_BYTES = 8, 64 * 2**20
+"""From this number on, small files of a partition are rewritten with its next rows, at most so many bytes of them."""
+
+_MUCH_OF_TABLE = 8
+"""If the changed bytes times this exceed the bytes of the table, its files are not searched for changed keys."""
+
+Changes = GivenRows | KeyedChanges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewriting:
+    """The result of a rewriting of some files of a table.
+
+    Attributes:
+        seen: paths of all files of the table at that time.
+        adds: files to add.
+        leaving: files to remove.
     """
-    # Without the parentheses the parser takes "a IS NOT DISTINCT FROM (b AND …)".
-    same = " AND ".join(f"(target.{quoted_name(key)} IS NOT DISTINCT FROM source.{quoted_name(key)})" for key in keys)
-    values = {quoted_name(column): f"source.{quoted_name(column)}" for column in rows.column_names}
-    named = {"source_alias": "source", "target_alias": "target", **commits.properties(region, None)}
-    opened.merge(rows, same, **named).when_matched_update(values).when_not_matched_insert(values).execute()
+
+    seen: frozenset[str]
+    adds: tuple[StagedFile, ...]
+    leaving: tuple[StagedFile, ...]
+
+    def commit(self, opened: Any, region: str, version: int | None) -> Act:
+        """Return the commit to the table that was rewritten."""
+        return lambda: commits.transact(opened, region, version, adds=self.adds, removes=self.leaving)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedMerge:
+    """Merges into one table with one row for each key.
+
+    Attributes:
+        folder: of the table.
+        layout: of the new files.
+        executors: who does the work.
+    """
+
+    folder: Folder
+    layout: Layout
+    executors: Executors
+
+    def replacing(self, opened: Any, changes: Changes) -> Rewriting:
+        """Write files in which all changed keys have their new rows.
+
+        Args:
+            opened: the table, which is not refreshed before it commits.
+        """
+        live = commits.live_files(opened, self.folder)
+        is_much = changes.size * _MUCH_OF_TABLE > _bytes(live)
+        return self._rewriting(opened, live, live, changes, search=not is_much)
+
+    def rebuilt(self, opened: Any, changes: KeyedChanges) -> tuple[StagedFile, ...]:
+        """Write files with the new rows of all changed keys; they are to replace all files of the table."""
+        return self._rewriting(opened, (), (), changes, search=False).adds
+
+    def following(self, opened: Any, before: Rewriting, changes: Changes) -> Rewriting | None:
+        """Adapt the result of `replacing` to a table that others changed meanwhile; only their new files are searched.
+
+        Return None if others removed files that were to leave, or if the commit that failed has landed after all.
+        """
+        live = commits.live_files(opened, self.folder)
+        paths = frozenset(file.path for file in live)
+        if not paths.issuperset(file.path for file in before.leaving):
+            return None
+        if not paths.isdisjoint(file.path for file in before.adds):
+            return None
+        theirs = [file for file in live if file.path not in before.seen]
+        made = self._rewriting(opened, live, theirs, changes.without_rows(), search=True)
+        return replace(made, adds=(*before.adds, *made.adds), leaving=(*before.leaving, *made.leaving))
+
+    def _rewriting(
+        self, opened: Any, live: Sequence[StagedFile], among: Sequence[StagedFile], changes: Changes, *, search: bool
+    ) -> Rewriting:
+        executor = self.executors(_bytes(among) + changes.size)
+        layout = replace(self.layout, most_partitions=None)  # the rows are committed already
+        merge = _Merge(self.folder, layout, executor, arrow_schema(opened), changes.keys)
+        if isinstance(changes, KeyedChanges) and changes.size > merge.most_bytes:
+            adds, leaving = merge.in_parts(opened, among, changes)
+        else:
+            adds, leaving = merge.at_once(opened, among, changes, search=search)
+        verify(self.folder, adds)
+        return Rewriting(seen=frozenset(file.path for file in live), adds=adds, leaving=tuple(leaving))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedRows:
+    """A row for each changed key, for a table that others merge: few are in memory, many in files.
+
+    A key with a new row has it, marked in `KEEP_COLUMN`; a key that has none any more has another row.
+
+    Attributes:
+        rows: None if they are in files.
+        folder, files: where they are.
+    """
+
+    rows: pa.Table | None
+    folder: Folder
+    files: tuple[StagedFile, ...] = ()
+
+    @property
+    def paths(self) -> list[str]:
+        return [f"{self.folder.uri}/{file.path}" for file in self.files]
+
+    def discard(self) -> None:
+        """Delete the files."""
+        _forget(self.folder, self.files)
+
+
+def changed_rows(changes: Changes, schema: pa.Schema, table: Folder, executors: Executors) -> ChangedRows:
+    """Return a row for each changed key, in the columns of `schema`, which are some of the table's."""
+    folder = changes.folder if isinstance(changes, KeyedChanges) else table
+    merge = _Merge(folder, Layout(most_partitions=None), executors(changes.size), schema, changes.keys)
+    if isinstance(changes, KeyedChanges) and changes.size > merge.most_bytes:
+        return ChangedRows(rows=None, folder=folder, files=merge.marked_in_parts(changes))
+    rows = marked(*changes.at_once(schema, table), changes.keys, KEEP_COLUMN)
+    return ChangedRows(rows=rows, folder=folder)
+
+
+Files = tuple[tuple[StagedFile, ...], Sequence[StagedFile]]
+"""Files to add to a table, and files to remove from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Merge:
+    """One merge, by one executor."""
+
+    folder: Folder
+    layout: Layout
+    executor: Executor
+    schema: pa.Schema
+    keys: tuple[str, ...]
+
+    @property
+    def most_bytes(self) -> int:
+        return _FEW_BYTES if isinstance(self.executor, Here) else _SENT_BYTES
+
+    def at_once(self, opened: Any, among: Sequence[StagedFile], changes: Changes, *, search: bool) -> Files:
+        """Rewrite the files with changed keys, and fold small files, with all changed rows in memory.
+
+        Args:
+            search: look for the keys in the files; if not, files that may have some by their bounds are rewritten.
+        """
+        changed, rows = changes.at_once(self.schema, self.folder)
+        if not changed.num_rows:
+            return (), ()
+        keys = changed.select(self.keys)
+        near = _near(opened, among, bounds_of(changed, self.keys))
+        leaving = self._with_keys(near, keys) if search else near
+        leaving = [*leaving, *self._folded(among, leaving, rows)]
+        task = ReplaceTask(place=self.folder.place, schema=self.schema, changed=keys, layout=self.layout)
+        return self._staging.made(self.executor, task, _shares(leaving, rows)), leaving
+
+    def _with_keys(self, files: Sequence[StagedFile], changed: pa.Table) -> list[StagedFile]:
+        task = FindTask(place=self.folder.place, changed=changed)
+        found = {facts["path"] for facts in self.executor.run(task, [named(file) for file in files])}
+        return [file for file in files if file.path in found]
+
+    def _folded(
+        self, among: Sequence[StagedFile], leaving: Sequence[StagedFile], rows: pa.Table
+    ) -> Iterator[StagedFile]:
+        """Yield the small files of the partitions that get new rows, if these files are many."""
+        gone = {file.path for file in leaving}
+        small = [file for file in among if file.path not in gone and file.size < _SMALL_BYTES]
+        if len(small) < _FOLDED_FILES:
+            return
+        for partition in sorted({partition for partition, _ in self.layout.parts(self.layout.of_rows(rows))}):
+            mine = sorted((file for file in small if file.partition == partition), key=lambda file: file.size)
+            if len(mine) >= _FOLDED_FILES:
+                yield from _up_to_bytes(mine)
+
+    def in_parts(self, opened: Any, among: Sequence[StagedFile], changes: KeyedChanges) -> Files:
+        """Rewrite all files that may have changed keys, by their bounds, one part of the keys after the other."""
+        count = max(self._parts_of(changes), -(-_bytes(among) // _FILE_BYTES))
+        with self._split(changes, count) as task:
+            if not task.later:
+                return (), ()
+            leaving = _near(opened, among, joined([file.bounds for file in task.later]))
+            files = tuple(named(file) for file in leaving)
+            others = self._split_files(self.folder, files, Chosen(), count)
+            try:
+                most = -(-(changes.size + _bytes(leaving)) // _FILE_BYTES)
+                shares = [range(count)[count * at // most : count * (at + 1) // most] for at in range(most)]
+                return self._staging.made(self.executor, replace(task, others=others), shares), leaving
+            finally:
+                _forget(self.folder, others)
+
+    def marked_in_parts(self, changes: KeyedChanges) -> tuple[StagedFile, ...]:
+        """Write the rows of all changed keys, marked in `KEEP_COLUMN`."""
+        count = self._parts_of(changes)
+        with self._split(changes, count) as task:
+            return self._staging.made(self.executor, replace(task, keep=KEEP_COLUMN), [[at] for at in range(count)])
+
+    def _parts_of(self, changes: KeyedChanges) -> int:
+        return -(-changes.size // _PART_BYTES)
+
+    @contextmanager
+    def _split(self, changes: KeyedChanges, count: int) -> Iterator[PartTask]:
+        """Yield the task that merges parts of the keys, with the changed rows split into `count` parts."""
+        later = self._split_files(changes.folder, changes.later, changes.chosen, count)
+        earlier = None
+        if changes.earlier is not None:
+            earlier = self._split_files(changes.folder, changes.earlier, changes.back, count)
+        try:
+            yield PartTask(
+                place=self.folder.place,
+                schema=self.schema,
+                keys=self.keys,
+                layout=self.layout,
+                later=later,
+                earlier=earlier,
+            )
+        finally:
+            _forget(self.folder, [*later, *(earlier or ())])
+
+    def _split_files(
+        self, source: Folder, files: Sequence[RowFile], chosen: Chosen, count: int
+    ) -> tuple[SplitFile, ...]:
+        task = SplitTask(place=self.folder.place.for_an_attempt(), keys=self.keys, parts=count, chosen=chosen)
+        shares = [FileShare(files=some, place=source.place, schema=self.schema) for some in packed(files, _FILE_BYTES)]
+        return tuple(SplitFile(**facts) for facts in self.executor.run(task, shares))
+
+    @property
+    def _staging(self) -> Staging:
+        return Staging.beside_log(self.folder, self.layout)
+
+
+def _bytes(files: Sequence[StagedFile]) -> int:
+    return sum(file.size for file in files)
+
+
+def _shares(files: Sequence[StagedFile], rows: pa.Table) -> list[Replaced]:
+    """Return files in shares of at most about `_SHARE_BYTES`; the rows are in the last, which has the smallest."""
+    shares: list[list[StagedFile]] = []
+    for file in sorted(files, key=lambda file: -file.size):
+        if not shares or _bytes(shares[-1]) + file.size > _SHARE_BYTES:
+            shares.append([])
+        shares[-1].append(file)
+    if rows.num_rows and not shares:
+        shares.append([])
+    last = len(shares) - 1
+    return [
+        Replaced(files=tuple(map(named, some)), rows=rows if at == last else None) for at, some in enumerate(shares)
+    ]
+
+
+def _up_to_bytes(files: Sequence[StagedFile]) -> Iterator[StagedFile]:
+    size = 0
+    for file in files:
+        size += file.size
+        if size > _FOLDED_BYTES:
+            return
+        yield file
+
+
+def _forget(folder: Folder, files: Sequence[StagedFile | SplitFile]) -> None:
+    """Delete files that are not needed any more; if this fails, `gc` deletes them later."""
+    with suppress(OSError, StoreUnavailable):
+        folder.remove([file.path for file in files])
+
+
+def _near(table: Any, files: Sequence[StagedFile], bounds: Bounds) -> list[StagedFile]:
+    """Return the files that may have some of the changed keys, by their statistics."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    actions = commits.actions_of(table)
+    near = pa.repeat(True, actions.num_rows)
+    for key, (least, greatest) in bounds.items():
+        names = (f"min.{key}", f"max.{key}")
+        if not set(names) <= set(actions.column_names) or "." in key:
+            continue
+        low, high = (actions.column(name).combine_chunks() for name in names)
+        is_above, is_below = pc.greater(low, pa.scalar(greatest, low.type)), pc.less(high, pa.scalar(least, low.type))
+        apart = pc.or_kleene(is_above, is_below)
+        near = pc.and_(near, pc.invert(pc.fill_null(apart, False)))
+    paths = set(actions.column("path").filter(near).to_pylist())
+    return [file for file in files if file.path in paths]

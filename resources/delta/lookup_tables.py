@@ -17,10 +17,11 @@ from drainmark.jobs.errors import StoreUnavailable, UsageError
 from drainmark.jobs.errors.spark_faults import NOT_REACHED
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.row_types import arrow_schema
+from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.tasks.file_shares import FileShare, Owner, RowFile, packed, rows_of
 from drainmark.jobs.tasks.parquet_files import frame_of_shares
 from drainmark.resources.delta.commits import open_table
-from drainmark.resources.storage.folder import S3, Folder
+from drainmark.resources.storage.folder import Folder
 from drainmark.resources.storage.urls import folder_of
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class LookupTables:
         """Return a table's URI and, if it is in a bucket, its folder."""
         is_named = "://" not in table and not Path(table).is_absolute()
         uri = (self._tables / "lake" / table).uri if is_named else table
-        return uri, folder_of(uri, self._settings) if uri.startswith(S3) else None
+        return uri, folder_of(uri, self._settings) if is_object(uri) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,22 +14,16 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, REWOUND_TO, txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
-from drainmark.jobs.runtime.outside import RowsOf
+from drainmark.jobs.tasks.executor import Here
 from drainmark.jobs.tasks.layout import Layout
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act, Published
-from drainmark.resources.delta.keyed_rewrite import KeyedRewrite
-from drainmark.resources.delta.merge import (
-    arrow_schema,
-    as_table,
-    of_ids,
-    require_unique,
-    rows_to_restore,
-    up_to,
-)
+from drainmark.resources.delta.keyed_changes import restoring
+from drainmark.resources.delta.keyed_merge import Changes, KeyedMerge
+from drainmark.resources.delta.merge import arrow_schema, of_ids, up_to
 from drainmark.resources.delta.schema_evolution import added_columns, widen
-from drainmark.resources.delta.staging import Staging, verify
+from drainmark.resources.delta.staging import Executors, Staging, verify
 from drainmark.resources.delta.table_files import TableFiles
 from drainmark.resources.delta.upkeep.upkeep import Upkeep
 from drainmark.resources.delta.visible_layout import OF_IDS
@@ -37,6 +31,8 @@ from drainmark.resources.storage.folder import Folder, folder_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from drainmark.jobs.protocol.records.manifest import RowsOf
 
 
 class ManagedTable:
@@ -50,6 +46,7 @@ class ManagedTable:
         region: the region that commits; part of the mark and of `txnAppId`.
         writer: the checks of the table's commits, if another object of this process has them; a new object by default.
         layout: of the files that merges write; only statistics by default.
+        executors: who does the work of merges; this process by default.
 
     Attributes:
         files: reads the table's files, visible and staged.
@@ -63,6 +60,7 @@ class ManagedTable:
         *,
         writer: SoleWriter | None = None,
         layout: Layout | None = None,
+        executors: Executors = lambda size: Here(),
     ) -> None:
         self.folder = folder_at(root)
         self.region = region
@@ -70,6 +68,7 @@ class ManagedTable:
         self.files = TableFiles(self.folder, self.writer)
         self.upkeep = Upkeep(self.folder, region, writer=self.writer)
         self._layout = layout
+        self._executors = executors
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -175,25 +174,16 @@ class ManagedTable:
 
         return self._commit("publish", version, prepare)
 
-    def merge(self, version: int, rows: pa.Table, keys: Sequence[str]) -> Published:
-        """Bring a table with one row for each key up to date: `rows` replace the rows of their keys, or are added.
+    def merge(self, version: int, changes: Changes) -> Published:
+        """Bring a table with one row for each key up to date: each changed key gets its new row.
 
         Args:
             version: of the checkpoint row that is published.
-            rows: one row for each key, with the table's columns; see `last_per_key`.
-            keys: key columns; nulls are equal.
 
         Raises:
-            AccountingError: two rows have the same key (Delta would insert both).
-            SchemaMismatch: a column is missing, unknown, or of another type.
+            AccountingError, SchemaMismatch: see `GivenRows.at_once`.
         """
-
-        def prepare(table: Any) -> Act:
-            source = as_table(rows, arrow_schema(table), self.folder)
-            require_unique(source, keys, self.folder)
-            return self._merging(table, version, keys).upsert(source)
-
-        return self._commit("publish", version, prepare)
+        return self._merge("publish", version, lambda: changes)
 
     def rewind_rows(self, version: int, to: int, staging: Staging, *, restored: Sequence[RowsOf] = ()) -> Published:
         """Remove the rows with ids above `to` from a table of rows: whole files leave, one that straddles is rewritten.
@@ -240,16 +230,11 @@ class ManagedTable:
             history: table of one row for each id and key that it changed.
             keys: key columns.
             columns: the columns of the history that are visible here.
-            since: only keys that changed after this id are restored; `to` by default.
-            images: Parquet files below the history's folder, with one row for each key and its `_sequence_id`; they
-                stand for changes that were dropped.
+            images, since: see `restoring`.
         """
-
-        def prepare(table: Any) -> Act:
-            source = rows_to_restore(history.folder, images, to, keys, columns, since=since)
-            return self._merging(table, version, keys).restore(source)
-
-        return self._commit("rewind_table", version, prepare)
+        return self._merge(
+            "rewind_table", version, lambda: restoring(history.folder, images, to, keys, columns, since=since)
+        )
 
     def fence(self, epoch: int) -> None:
         """Let the table take no more commits of older epochs: an older owner gives up a late commit or finds it done.
@@ -264,9 +249,14 @@ class ManagedTable:
     def _open(self) -> Any:
         return commits.open_table(self.folder)
 
-    def _merging(self, table: Any, version: int, keys: Sequence[str]) -> KeyedRewrite:
+    def _merge(self, verb: str, version: int, changes: Callable[[], Changes]) -> Published:
         layout = self._layout or Layout(has_statistics=True)
-        return KeyedRewrite(table, self.folder, self.region, version, keys, layout)
+        merge = KeyedMerge(folder=self.folder, layout=layout, executors=self._executors)
+
+        def prepare(table: Any) -> Act:
+            return merge.replacing(table, changes()).commit(table, self.region, version)
+
+        return self._commit(verb, version, prepare)
 
     def _commit(self, verb: str, version: int, prepare: Callable[[Any], Act]) -> Published:
         """Commit, unless the table has this version or a later one."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.runtime.outside import RowsOf
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act, Published
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.merge import arrow_schema, of_ids
 from drainmark.resources.delta.staging import Staging
+
+if TYPE_CHECKING:
+    from drainmark.jobs.protocol.records.manifest import RowsOf
 
 
 class OverwrittenTable(ManagedTable):

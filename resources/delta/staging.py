@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.keyed_rows import RowsPerKey
 from drainmark.jobs.tasks.column_statistics import ColumnStatistics
+from drainmark.jobs.tasks.executor import Executor, Here, Share, Task
 from drainmark.jobs.tasks.layout import NO_LAYOUT, Layout
 from drainmark.jobs.tasks.parquet_files import (
     WrittenFile,
@@ -27,7 +29,7 @@ from drainmark.jobs.tasks.parquet_files import (
     require_here,
     rows_per_group,
     write_files,
-    written_of,
+    written_files,
 )
 from drainmark.jobs.tasks.rewritten_files import RewriteTask
 from drainmark.jobs.tasks.sorted_runs import RunWriter
@@ -40,8 +42,8 @@ if TYPE_CHECKING:
 
 STAGING_FOLDER = "_staged"
 
-Tasks = Callable[[int], "SparkSession | None"]
-"""Returns the session for work by tasks on so many bytes of files; None if this process does the work."""
+Executors = Callable[[int], Executor]
+"""Returns who does work on so many bytes of files."""
 
 _REFUSED_TYPES = ("void", "interval", "string collate")
 _FILE_BYTES = 256 * 2**20
@@ -61,7 +63,7 @@ class Staging:
         epoch: of the owner that stages.
         attempt: uuid of the attempt; two attempts never share a folder, so a zombie's files stay apart.
         layout: the order and partitions of the rows in the files.
-        tasks: returns the session for a rewrite of so many bytes by tasks; None if this process does it.
+        executors: who rewrites files; this process by default.
     """
 
     def __init__(
@@ -71,11 +73,11 @@ class Staging:
         attempt: str,
         layout: Layout = NO_LAYOUT,
         *,
-        tasks: Tasks = lambda size: None,
+        executors: Executors = lambda size: Here(),
     ) -> None:
         self.folder = folder_at(table)
         self.layout = layout
-        self._tasks = tasks
+        self._executors = executors
         self._prefix = f"{STAGING_FOLDER}/{epoch}-{attempt}/"
 
     @classmethod
@@ -168,8 +170,8 @@ class Staging:
         """
         parts, layout = [part for part in parts if part], replace(self.layout, most_partitions=None)
         size, source = sum(file.size for part in parts for file in part), source or self.folder
-        session = self._tasks(size) if parts else None
-        if session is None and size <= _FEW_BYTES:
+        executor = self._executors(size) if parts else Here()
+        if isinstance(executor, Here) and size <= _FEW_BYTES:
             return tuple(
                 file
                 for part in parts
@@ -181,12 +183,21 @@ class Staging:
             source=source.place,
             place=self.folder.place,
             folder=f"{self._prefix}rewritten",
-            parts=tuple(tuple(file.path for file in part) for part in parts),
             schema=schema,
             where=where,
             layout=layout,
         )
-        return self._staged(lambda: written_of(session, len(parts), task))
+        shares = [tuple(file.path for file in part) for part in parts]
+        return self.made(executor, task, shares)
+
+    def made(self, executor: Executor, task: Task[Share], shares: Sequence[Share]) -> tuple[StagedFile, ...]:
+        """Have a task write files below the table's folder, and return their facts, by path.
+
+        Raises:
+            AccountingError, StoreUnavailable: as `write_frame`.
+        """
+        write = partial(executor.run, task, shares)
+        return self._staged(lambda: written_files(world.across(Seam.STORE_WRITE, write, self.folder)))
 
     def write_run(
         self, rows: DataFrame, per_key: RowsPerKey, hashed: Sequence[str], size: int, *, is_oldest: bool

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
+from drainmark.jobs.protocol.records.manifest import RowsOf, StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.tasks.parquet_files import frame_of_files
 from drainmark.resources.delta import commits
@@ -63,6 +64,32 @@ class TableFiles:
         """Yield rows as `read_each` does, but a large file one row group at a time, so that few are in memory."""
         for file in files:
             yield from self._folder.read_pieces(file.path, file.size, columns)
+
+    def newest(self, files: Sequence[StagedFile], to: int | None = None) -> RowsOf:
+        """Return the last id up to `to` (inclusive) with rows in some files, and the files that may hold it."""
+        newest = INITIAL_ID
+        for file in sorted(files, key=lambda file: file.last_id or 0, reverse=True):
+            if (file.last_id or 0) > newest and (to is None or (file.first_id or 0) <= to):
+                newest = max(newest, self._last_id(file, to))
+        ids = (newest,) if newest > INITIAL_ID else ()
+        return ids, [file for file in files if file.may_hold(ids)]
+
+    def _last_id(self, file: StagedFile, to: int | None) -> int:
+        """Return the largest id up to `to` (inclusive) with rows in a file, which is read only if it has later ids."""
+        import pyarrow.compute as pc
+
+        if to is None or (file.last_id or 0) <= to:
+            return file.last_id or INITIAL_ID
+        found = (rows.filter(pc.field(SEQUENCE_ID) <= to) for rows in self.pieces([file], [SEQUENCE_ID]))
+        return max((pc.max(rows[SEQUENCE_ID]).as_py() or INITIAL_ID for rows in found), default=INITIAL_ID)
+
+    def newest_rows(self, files: Sequence[StagedFile], to: int | None = None) -> pa.Table | None:
+        """Return the rows of the last id up to `to` (inclusive) with rows in some files; None without any."""
+        import pyarrow as pa
+
+        ids, near = self.newest(files, to)
+        found = [rows.filter(of_ids(ids)) for rows in self.pieces(near)] if ids else []
+        return pa.concat_tables(found, promote_options="permissive") if found else None
 
     def copied(self, ids: Collection[int], staging: Staging) -> tuple[StagedFile, ...]:
         """Stage a copy of the visible rows of some ids, by tasks if they are many; see `Staging.rewrite`."""

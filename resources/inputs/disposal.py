@@ -19,8 +19,9 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing, StoreUnavailable
 from drainmark.jobs.failpoints import FilePoint
 from drainmark.jobs.protocol.records.addresses import address_of, is_object, prefix_of
-from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts, identity_of_object
-from drainmark.jobs.runtime.scan.folder import identity_of, path_of
+from drainmark.jobs.scan.bucket_objects import identity_of_object
+from drainmark.jobs.scan.folder import identity_of, path_of
+from drainmark.jobs.tasks.buckets import ObjectFacts
 from drainmark.jobs.tasks.places import sync_folder
 from drainmark.resources.storage.folder import PART
 from drainmark.resources.storage.object_store import ObjectStore

@@ -22,10 +22,8 @@ from drainmark.jobs.errors.machine_faults import require_gone
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, is_object, prefix_of
 from drainmark.jobs.protocol.records.triggers import VERSION, NewTrigger, Trigger, file_key
-from drainmark.jobs.runtime.input.lost_files import changed_files, missing_files
-from drainmark.jobs.runtime.scan.bucket_listing import PrefixListing
-from drainmark.jobs.runtime.scan.bucket_objects import (
-    ObjectFacts,
+from drainmark.jobs.scan.bucket_listing import PrefixListing
+from drainmark.jobs.scan.bucket_objects import (
     identity_of_object,
     is_marker,
     listing_prefix,
@@ -33,15 +31,15 @@ from drainmark.jobs.runtime.scan.bucket_objects import (
     refusal_of,
     selects,
 )
-from drainmark.jobs.runtime.scan.folder import IS_LINK, identity_key, identity_of, path_of
-from drainmark.jobs.runtime.scan.folder_listing import FolderListing
-from drainmark.jobs.runtime.scan.found import ScanResult
-from drainmark.jobs.runtime.scan.index import ScanLimits, ScanMemory
-from drainmark.jobs.runtime.scan.scanner import Listing, Scanner, scan_once
-from drainmark.jobs.tasks.buckets import Bucket, StoredObject
+from drainmark.jobs.scan.folder import IS_LINK, identity_key, identity_of, path_of
+from drainmark.jobs.scan.folder_listing import FolderListing
+from drainmark.jobs.scan.found import ScanResult
+from drainmark.jobs.scan.index import ScanLimits, ScanMemory
+from drainmark.jobs.scan.lost_files import changed_files, missing_files
+from drainmark.jobs.scan.scanner import Listing, Scanner, scan_once
+from drainmark.jobs.tasks.buckets import PAGE_KEYS, Bucket, ObjectFacts, StoredObject
 from drainmark.resources.inputs.disposal import dispose
 from drainmark.resources.inputs.spool import spool
-from drainmark.resources.storage.object_listing import PAGE_KEYS
 from drainmark.resources.storage.object_store import ObjectStore, object_store
 from drainmark.resources.storage.s3_connection import PARALLEL
 
@@ -122,20 +120,21 @@ class Inputs:
     def _versioned(self, location: str, found: ScanResult) -> ScanResult:
         if not is_object(location) or not (found.new or found.changed):
             return found
-        bucket, _ = prefix_of(location)
-        changed = self.with_versions(bucket, [trigger for _, _, trigger in found.changed])
+        changed = self.with_versions([trigger for _, _, trigger in found.changed])
         return replace(
             found,
-            new=self.with_versions(bucket, found.new),
+            new=self.with_versions(found.new),
             changed=tuple((uri, key, new) for (uri, key, _), new in zip(found.changed, changed, strict=True)),
         )
 
-    def with_versions(self, bucket: str, triggers: Sequence[NewTrigger]) -> tuple[NewTrigger, ...]:
-        """Add the version id to each identity if the bucket keeps versions: a listing does not have it.
+    def with_versions(self, triggers: Sequence[NewTrigger]) -> tuple[NewTrigger, ...]:
+        """Add the version id to each identity if objects of the bucket have one: a listing does not have it.
 
         A version can be read even if the object was overwritten since, also by a replay after a rewind.
         """
-        if not triggers or not self.objects.keeps_versions(bucket):
+        asked = (_there(self.objects, *address_of(trigger.uri)) for trigger in triggers)
+        first = next((facts for facts in asked if facts is not None), None)
+        if first is None or first.version is None:
             return tuple(triggers)
         with ThreadPoolExecutor(PARALLEL, thread_name_prefix="head") as pool:
             return tuple(pool.map(self._with_version, triggers))
@@ -154,7 +153,7 @@ class Inputs:
         return is_object(location) or Path(location).is_dir()
 
     def matching(self, address: str) -> Iterator[tuple[ObjectFacts, str | None]]:
-        """Yield the objects at an address: `s3://BUCKET/` and a key, a folder, or a glob (`**` includes subfolders).
+        """Yield the objects at an address: that of a bucket, and a key, a folder, or a glob (`**` includes subfolders).
 
         With each object comes the reason why it cannot be read, None if it can.
 
@@ -196,9 +195,17 @@ class Inputs:
             require_gone(error)
             return None
 
-    # --- the files of a group (drainmark.jobs.runtime.outside.Inputs) ------------------------------------------------
+    # --- the files of a group ---------------------------------------------------------------------------------------
 
     def place(self, wanted: Sequence[tuple[Trigger, Path]], *, follow_links: bool = False) -> None:
+        """Make each trigger's file, as it was scanned, readable at a path that does not exist yet.
+
+        Args:
+            follow_links: a file may be a symbolic link; otherwise a link counts as a missing file.
+
+        Raises:
+            InputMissing, InputChanged: the error names the triggers with missing or replaced files.
+        """
         local = [(trigger, path) for trigger, path in wanted if not is_object(trigger.uri)]
         self.check([trigger for trigger, _ in local], follow_links=follow_links)
         for trigger, path in local:
@@ -208,6 +215,7 @@ class Inputs:
             spool(self.objects, copies, self.spool_bytes)
 
     def stored(self, triggers: Sequence[Trigger | NewTrigger]) -> Mapping[int, StoredObject]:
+        """Return the inputs that tasks can fetch by themselves: index in `triggers` -> object, as it was scanned."""
         found: dict[int, StoredObject] = {}
         buckets: dict[str, Bucket] = {}
         for index, trigger in enumerate(triggers):
@@ -228,6 +236,11 @@ class Inputs:
         return found
 
     def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
+        """Compare inputs with their identities at the scan.
+
+        Raises:
+            InputMissing, InputChanged: as `place`.
+        """
         objects = [trigger for trigger in triggers if is_object(trigger.uri)]
         gone, changed = self.lost([(trigger.uri, trigger.identity) for trigger in objects])
         if gone:
@@ -263,6 +276,14 @@ class Inputs:
             raise changed_files(changed)
 
     def dispose(self, files: Sequence[tuple[str, Mapping[str, Any], int]], scan: DirectoryScan) -> int:
+        """Move or delete input files, as the scan declares; missing and replaced files are left alone.
+
+        Args:
+            files: uri, identity at the scan, sequence id.
+
+        Returns:
+            the number of files that were moved or deleted.
+        """
         location, move_to = self._resolved(scan.path), self._resolved(scan.move_to) if scan.move_to else None
         gone, changed = self.lost([(uri, _newest(identity)) for uri, identity, _ in files])
         left = {*gone, *changed}  # most of them, if this is a repetition
@@ -285,7 +306,7 @@ def inputs_of(settings: Settings) -> Inputs:
 
 
 class _Objects:
-    """The objects of a bucket that a source's scan may take (`jobs.runtime.scan.bucket_listing.Objects`)."""
+    """The objects of a bucket that a source's scan may take (`jobs.scan.bucket_listing.Objects`)."""
 
     def __init__(self, objects: ObjectStore, location: str, scan: DirectoryScan) -> None:
         self.objects = objects

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import InputMissing, UsageError
 from drainmark.jobs.operators.sources.files.folder_slices import queue_of
 from drainmark.jobs.operators.sources.slices import ANEW, IdsRead
+from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.resources.inputs.task_answers import told_to_tasks
 from drainmark.resources.inputs.task_reach import TaskReach, engine_at, references, with_paths
-from drainmark.resources.storage.folder import S3, Folder
+from drainmark.resources.storage.folder import Folder
 from drainmark.resources.storage.urls import folder_of
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class RegionReach:
 
         folder = self.table(name)
         try:
-            table = open_table(folder) if folder.uri.startswith(S3) else DeltaTable(folder.uri)
+            table = open_table(folder) if is_object(folder.uri) else DeltaTable(folder.uri)
         except TableNotFoundError as error:
             remedy = "make it first: its columns are not known before"
             raise UsageError(f"there is no Delta table {folder}", remedy=remedy) from error

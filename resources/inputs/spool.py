@@ -9,7 +9,7 @@ from pathlib import Path
 from drainmark.jobs.errors import InputChanged, InputMissing, ObjectChanged, ObjectMissing, SpoolTooSmall
 from drainmark.jobs.protocol.records.addresses import address_of
 from drainmark.jobs.protocol.records.triggers import VERSION, Trigger
-from drainmark.jobs.runtime.input.lost_files import changed_files, missing_files
+from drainmark.jobs.scan.lost_files import changed_files, missing_files
 from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.storage.s3_connection import PARALLEL
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,8 +22,9 @@ from drainmark.resources.registry.owners import LEASE_SECONDS, Owner, describe, 
 from drainmark.resources.registry.queries import utc
 from drainmark.resources.registry.registry import Registry
 from drainmark.resources.registry.statements import statement
+from drainmark.resources.settings import Settings
 
-__all__ = ["Lease", "Owner", "describe", "process_started"]
+__all__ = ["Lease", "LeaseHolder", "Owner", "describe", "process_started"]
 
 logger = logging.getLogger(__name__)
 
@@ -125,6 +127,29 @@ class Lease:
                 logger.warning("Lease of %s was taken over", self.region, extra={"action": "lease_lost"})
                 self._lost.set()
                 return
+
+
+@dataclass(slots=True)
+class LeaseHolder:
+    """A lease that is acquired by name and released once."""
+
+    registry: Registry
+    settings: Settings
+    _lease: Lease | None = None
+
+    def acquire(self, region: str, run_id: str) -> None:
+        self._lease = Lease.acquire(
+            self.registry,
+            region,
+            run_id,
+            lease_seconds=self.settings.lease_seconds,
+            heartbeat_seconds=self.settings.heartbeat_seconds,
+        )
+
+    def release(self, *, clean: bool) -> None:
+        if self._lease is not None:
+            self._lease.release(clean=clean)
+            self._lease = None
 
 
 def _look(registry: Registry, region: str) -> tuple[Row[Any], float]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Row
 
 from drainmark.jobs.protocol.records.triggers import TriggerStatus, file_key
-from drainmark.jobs.runtime.scan.index import ScanNote, in_batches
+from drainmark.jobs.scan.index import ScanNote, in_batches
 from drainmark.resources.registry.statements import statement
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _SOURCE = "@scan"  # the source of the scan's note, among the cursors of the reg
 
 @dataclass(frozen=True, slots=True)
 class RegistryScans:
-    """One region's part of the registry, for its scan; the contract is `jobs.runtime.scan.index.ScanMemory`."""
+    """One region's part of the registry, for its scan; the contract is `jobs.scan.index.ScanMemory`."""
 
     registry: Registry
     region: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
@@ -17,12 +17,13 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, Interrupted, TableRefused
 from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.protocol.breach import Breach
 from drainmark.jobs.protocol.records.ids import split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable
-from drainmark.jobs.runtime.outside import Breach
 from drainmark.jobs.state.keyed_parts import parts_of
 from drainmark.resources.delta.commits import Published
-from drainmark.resources.delta.merge import KEEP_COLUMN, require_unique, rows_to_restore
+from drainmark.resources.delta.keyed_changes import restoring, schema_of
+from drainmark.resources.delta.merge import require_unique
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks import database_writes
 from drainmark.resources.sinks.applied_version import AppliedVersion, create_applied
@@ -33,6 +34,8 @@ from drainmark.resources.sinks.seen_version import SeenVersion
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from drainmark.resources.delta.managed_table import ManagedTable
 
 Act = Callable[[sa.Connection], None]
 
@@ -214,7 +217,7 @@ class DatabaseTable(DatabaseReader):
         self,
         version: int,
         to: int,
-        history: Any,
+        history: ManagedTable,
         keys: Sequence[str],
         columns: Sequence[str],
         *,
@@ -225,8 +228,8 @@ class DatabaseTable(DatabaseReader):
         parts = parts_of(history.files.rows_above(to if since is None else since))
 
         def back(part: int) -> pa.Table:
-            found = rows_to_restore(history.folder, images, to, keys, columns, since=since, part=part, parts=parts)
-            return found.filter(found.column(KEEP_COLUMN)).drop_columns([KEEP_COLUMN])
+            changes = restoring(history.folder, images, to, keys, columns, since=since)
+            return changes.part(schema_of(history.folder, columns), part, parts)[1]
 
         def act(connection: sa.Connection) -> None:
             leaving = self._target.id > to

@@ -44,7 +44,7 @@ class BucketPlace:
 
     @property
     def uri(self) -> str:
-        return f"s3://{self.bucket}/{self.prefix}"
+        return f"{self.bucket}/{self.prefix}"
 
     def names(self) -> Iterator[str]:
         """Yield the names of files, and of folders with objects: some stores still list folders that are empty."""

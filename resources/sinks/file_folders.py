@@ -133,11 +133,11 @@ class FolderWriting:
             if _is_there(target):  # it has the same rows: an id is never used twice
                 return
             _make(aside)
-            _rename(self.staged / staged, aside / inside)
+            _move(self.staged / staged, aside / inside)
             _sync(aside)
         else:
-            _rename(self.staged / staged, aside)
-        _rename(aside, target)
+            _move(self.staged / staged, aside)
+        _move(aside, target)
 
     def put(self, name: str, inside: str | None, data: bytes) -> None:
         aside, target = self.work / name, self.folder / name
@@ -149,7 +149,7 @@ class FolderWriting:
             _sync(aside)
         else:
             _write(aside, data)
-        _rename(aside, target)
+        _move(aside, target)
 
     def withdraw(self, first: int, last: int, find: Callable[[], Collection[str]]) -> None:
         for name in find():
@@ -172,7 +172,7 @@ class FolderWriting:
         _sync(self.folder)
         control = self.folder / CONTROL
         _write(self.work / _APPLIED, json.dumps(note).encode())
-        _rename(self.work / _APPLIED, control / _APPLIED)
+        _move(self.work / _APPLIED, control / _APPLIED)
         _sync(control)
 
 
@@ -241,9 +241,32 @@ def _delete(folder: Path) -> None:
 
 
 @crosses(Seam.SINK_FILE)
+def _inode(path: Path) -> int | None:
+    """Return what a file or folder keeps when it is renamed; None if there is none."""
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
+
+
+def _move(path: Path, target: Path) -> None:
+    """Rename; if the path is gone, it may have been done: a network file system asks again if an answer is lost.
+
+    Raises:
+        FileNotFoundError: the path is gone, and the target is another one.
+    """
+    moved = _inode(path)
+    try:
+        _rename(path, target)
+    except FileNotFoundError:
+        if moved is None or _inode(target) != moved:
+            raise
+
+
+@crosses(Seam.SINK_FILE)
 def _write(path: Path, data: bytes) -> None:
-    """Write a new file that is durable when this returns."""
-    with path.open("xb") as file:
+    """Write a file of a name that only this owner has; it is durable when this returns."""
+    with path.open("wb") as file:  # not "xb": a call that is made twice finds its own file
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

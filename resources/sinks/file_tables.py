@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, Fenced, ForeignTable, Interrupted
 from drainmark.jobs.failpoints import InjectedFailure
+from drainmark.jobs.protocol.breach import Breach
 from drainmark.jobs.protocol.records.ids import split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
-from drainmark.jobs.runtime.outside import Breach
+from drainmark.jobs.tasks.executor import Executor
 from drainmark.jobs.tasks.judged_rows import unheld
 from drainmark.jobs.tasks.places import Place
 from drainmark.resources.delta.commits import Published
@@ -30,7 +31,6 @@ from drainmark.resources.sinks.version_note import VersionNote
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
 
 class FileTable(FileReader):
@@ -149,20 +149,20 @@ class FileTable(FileReader):
         files: Sequence[StagedFile],
         *,
         source: Place,
-        session: SparkSession | None = None,
+        executor: Executor,
     ) -> Published:
         """Do the same as `copy` with rows in files of the sink's history; a bounded number of rows is in memory.
 
         Args:
             files: in the order of their rows.
             source: the place of `files`.
-            session: the Spark session whose tasks write; None: this process writes.
+            executor: who writes.
 
         Raises:
             AccountingError: a written file is not in the place, or rows are missing.
         """
         return self._commit(
-            "publish", version, lambda writing: self._files.export(writing, ids, source, files, session)
+            "publish", version, lambda writing: self._files.export(writing, ids, source, files, executor)
         )
 
     def merge(self, version: int, rows: Iterable[pa.Table], keys: Sequence[str]) -> NoReturn:

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.protocol.records.addresses import address_of, is_object
 from drainmark.jobs.protocol.records.file_names import id_of, name_of
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
+from drainmark.jobs.tasks.executor import Executor
 from drainmark.jobs.tasks.exported_files import ExportTask, shares_of_ids
-from drainmark.jobs.tasks.parquet_files import require_here, written_of
+from drainmark.jobs.tasks.parquet_files import require_here, written_files
 from drainmark.jobs.tasks.places import Place
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks.file_formats import ENDINGS, bytes_of, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
 
 class Writing(Protocol):
@@ -143,9 +144,9 @@ class SinkFiles:
         ids: Collection[int],
         source: Place,
         files: Sequence[StagedFile],
-        session: SparkSession | None,
+        executor: Executor,
     ) -> None:
-        """Do the same as `put` with rows in Parquet files, which tasks of a session, or this process, read as a stream.
+        """Do the same as `put` with rows in Parquet files, which an executor reads as a stream.
 
         Args:
             source: the place of `files`.
@@ -162,13 +163,12 @@ class SinkFiles:
             source=source,
             files=tuple(files),
             schema=self.schema(),
-            shares=shares_of_ids(ids, files),
             file_format=self.format,
             every_id=every_id,
             place=staging,
             folder="files",
         )
-        written = written_of(session, len(task.shares), task)
+        written = written_files(executor.run(task, shares_of_ids(ids, files)))
         require_here(staging.stamp, self.place.uri, written)
         expected, found = (sum(file.rows for file in each) for each in (files, written))
         if expected != found:
@@ -179,16 +179,16 @@ class SinkFiles:
 
 
 def place_of(settings: Settings, path: str, id_in: Callable[[str], int | None]) -> FilePlace:
-    """Return the place of a declared path: `s3://BUCKET/PREFIX`, or a folder; below `files_root` if it is set."""
+    """Return the place of a declared path: a prefix of a bucket, or a folder; below `files_root` if it is set."""
     from drainmark.resources.sinks.file_folders import FolderPlace
 
     if settings.files_root:
         root = Path(settings.files_root.replace("{home}", str(settings.home)))
         return FolderPlace(root / path.replace("{home}", "").replace("://", "/").lstrip("/"))
-    if path.startswith("s3://"):
+    if is_object(path):
         from drainmark.resources.sinks.file_buckets import BucketPlace
         from drainmark.resources.storage.object_store import object_store
 
-        bucket, _, prefix = path.removeprefix("s3://").partition("/")
+        bucket, prefix = address_of(path)
         return BucketPlace(object_store(settings), bucket, prefix.rstrip("/"), id_in)
     return FolderPlace(settings.project_root / path.replace("{home}", str(settings.home)))

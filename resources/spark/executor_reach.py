@@ -22,8 +22,8 @@ from drainmark.jobs.errors.environment import SHARE_FOLDERS, ClusterRefused
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from drainmark.jobs.runtime.outside import TaskFiles
     from drainmark.jobs.tasks.places import Place
+    from drainmark.resources.storage.folder import Folder
 
 _TASKS = 16
 _CONNECTIONS = (
@@ -35,8 +35,8 @@ _CONNECTIONS = (
 _PATIENCE_SECONDS = 120.0
 _LOOKED_AT = 3
 _CREDENTIALS = (
-    "give the workers credentials for the bucket (AWS_* variables or a role), and obstore for their Python; nothing of"
-    " this machine's is sent to them"
+    "give the workers credentials for the bucket (AWS_*, AZURE_* or GOOGLE_* variables, or a role), and obstore for"
+    " their Python; nothing of this machine's is sent to them"
 )
 _PYTHON = "set PYSPARK_PYTHON or spark.pyspark.python to a Python of the same version, with pyarrow, on every worker"
 
@@ -99,7 +99,7 @@ class Executors:
         with self._patience():
             return sorted({worker for _, worker in self._answers(_task("", (), {}))}, key=astuple)
 
-    def require_stores(self, shared: Sequence[Path], bucket: TaskFiles | None) -> None:
+    def require_stores(self, shared: Sequence[Path], bucket: Folder | None) -> None:
         """Test whether they reach the places of a home's tables.
 
         Args:
@@ -145,7 +145,7 @@ class Executors:
                 shutil.rmtree(trial, ignore_errors=True)
         self._written.update(new)
 
-    def require_bucket(self, files: TaskFiles) -> None:
+    def require_bucket(self, files: Folder) -> None:
         """Test whether tasks can read and write in a bucket.
 
         Args:
@@ -300,7 +300,7 @@ def ship_drainmark(session: SparkSession) -> str:
     be installed.
     """
     from drainmark.jobs.graph.own_modules import texts_of
-    from drainmark.jobs.runtime.analysis.worker_code import ship_modules
+    from drainmark.resources.spark.worker_code import ship_modules
 
     package = Path(__file__).parents[2]
     own = {name: package / name for name in ("__init__.py", "api.py", "jobs")}

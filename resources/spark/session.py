@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import JavaMissing, SparkLost
 from drainmark.jobs.errors.spark_faults import lost_engine, telling_line
-from drainmark.resources.spark.session_settings import CORRECTNESS, SessionSettings, is_local, write_properties
+from drainmark.resources.settings import is_local
+from drainmark.resources.spark.session_settings import CORRECTNESS, SessionSettings, write_properties
 from drainmark.resources.spark.unnamed_user import java_program
 from drainmark.resources.spark.utc import UTC
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from drainmark.jobs.runtime.outside import TaskFiles
     from drainmark.resources.spark.executor_reach import Executors
+    from drainmark.resources.storage.folder import Folder
 
 
 class SparkEngine:
@@ -54,7 +55,7 @@ class SparkEngine:
         conf: Mapping[str, str],
         scratch: Path,
         shared: Sequence[Path] = (),
-        bucket: TaskFiles | None = None,
+        bucket: Folder | None = None,
     ) -> None:
         self.master = master
         self.shared = tuple(shared)

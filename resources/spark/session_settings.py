@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from drainmark.resources.settings import is_local
 from drainmark.resources.spark.unnamed_user import java_options, user_homes
 from drainmark.resources.spark.utc import UTC
 
@@ -95,11 +95,6 @@ class SessionSettings:
             delta[key] = f"{settings[key]},{delta[key]}"
         settings[_OPTIONS] = f"{settings.get(_OPTIONS, '')} {_JAVA_CLOCK} {java_options(self.scratch)}".strip()
         return {**settings, **delta}
-
-
-def is_local(master: str) -> bool:
-    """Say whether a master means one JVM on this machine: `local`, `local[4]`, and not `local-cluster[…]`."""
-    return re.match(r"local(\[|$)", master) is not None
 
 
 def write_properties(path: Path, settings: Mapping[str, str]) -> None:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-S3 = "s3://"
-
 PART = ".part"
 """The ending of names of files that are being written; a file that a crash left is never read."""
 

@@ -14,16 +14,23 @@ _CHANGED = frozenset({"412", "PreconditionFailed"})
 _PASSING = frozenset({"ConditionalRequestConflict", "RequestTimeout", "SlowDown", "ThrottlingException"})
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
 _MEND = {
-    "NoSuchBucket": "create the bucket, or give another address",
+    **dict.fromkeys(("NoSuchBucket", "ContainerNotFound"), "create the bucket, or give another address"),
     **dict.fromkeys(
         ("301", "PermanentRedirect", "AuthorizationHeaderMalformed"), "the bucket is in another region: set s3_region"
     ),
 }
+_RENEW = "renew the credentials; a new attempt starts by itself"
+_ALLOW = "reading needs s3:ListBucket and s3:GetObject on the bucket; look at s3_profile"
+_STATUS = re.compile(
+    r"status code (\d{3})|\b(\d{3}) (?:Forbidden|Not Found|Bad Request|Moved|Unauthorized)|code: (\d{3})"
+)
+_UNNAMED = re.compile(r"InvalidPath|Could not parse path")
+_NOISE = re.compile(r"\x1b\[[0-9;]*m|\s*↳\s*|\s+")  # deltalake prints its chain of causes as a coloured tree
 _SECRETS = (
     (re.compile(r"(?<=://)[^/@\s'\"]+@"), "***@"),
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b"), "***"),
     (
-        re.compile(r"(?i)\b(X-Amz-(?:Signature|Credential|Security-Token)|AWSAccessKeyId|Signature)=[^&\s'\"]+"),
+        re.compile(r"(?i)\b(X-Amz-(?:Signature|Credential|Security-Token)|AWSAccessKeyId|Signature|sig)=[^&\s'\"]+"),
         r"\1=***",
     ),
 )
@@ -52,6 +59,29 @@ def translation(where: str, error: Exception, redact: Callable[[str], str]) -> D
     return None
 
 
+def failure(where: str, error: BaseException, redact: Callable[[str], str], remedy: str = _ALLOW) -> DrainmarkError:
+    """Return Drainmark's error for one of the common client or of `deltalake`, which tell it in the same words.
+
+    Args:
+        where: the action and its object, in the infinitive.
+        remedy: for a refusal that its code does not explain.
+    """
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    text = redact(_NOISE.sub(" ", said))[:400]
+    told, found = f"cannot {where}: {text}", _STATUS.search(text)
+    status = next((int(each) for each in found.groups() if each), 0) if found else 0
+    if any(code in text for code in _EXPIRED):
+        return StoreUnavailable(told, remedy=_RENEW)
+    for code in re.findall(r"[A-Za-z]\w+", text) if status != 301 else ["301"]:
+        if code in _MEND:
+            return StoreRefused(told, remedy=_MEND[code])
+    if _UNNAMED.search(text):
+        return StoreRefused(told, remedy="an object there has a key that cannot be named: move or delete it")
+    if status == 501 or (300 <= status < 500 and status not in (408, 409, 429)):
+        return StoreRefused(told, remedy=remedy)
+    return StoreUnavailable(told, remedy=AGAIN)
+
+
 def code_of(answer: Mapping[str, Any]) -> str:
     """Return the error code of an answer that botocore raised as an error."""
     return str(answer.get("Error", {}).get("Code", ""))
@@ -73,11 +103,10 @@ def _answered(where: str, answer: Mapping[str, Any], redact: Callable[[str], str
     if code in _CHANGED:
         return ObjectChanged(text)
     if code in _EXPIRED:
-        return StoreUnavailable(text, remedy="renew the credentials; a new attempt starts by itself")
+        return StoreUnavailable(text, remedy=_RENEW)
     if code in _PASSING or status == 429 or (status >= 500 and code != "NotImplemented"):
         return StoreUnavailable(text, remedy=AGAIN)
-    allow = "reading needs s3:ListBucket and s3:GetObject on the bucket; look at s3_profile"
-    return StoreRefused(text, remedy=_MEND.get(code, allow))
+    return StoreRefused(text, remedy=_MEND.get(code, _ALLOW))
 
 
 def _is_passing(error: Exception) -> bool:

@@ -9,84 +9,52 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from drainmark.jobs.errors import StoreRefused, StoreUnavailable
-from drainmark.jobs.runtime.scan.bucket_objects import may_be_altered
-from drainmark.resources.storage.object_errors import AGAIN
-from drainmark.resources.storage.s3_connection import S3Connection
+from drainmark.jobs.errors import StoreRefused
+from drainmark.jobs.scan.bucket_objects import may_be_altered
+from drainmark.jobs.tasks.buckets import Page
 
-PAGE_KEYS = 1000
-"""The most keys that a store puts on a page of a listing."""
+Asking = Callable[[Mapping[str, str], bool], Page]
+"""A request for a page: where it begins (`StartAfter` or `ContinuationToken`), and whether it is the first."""
 
 _BEHIND = "\U0010ffff"  # sorts after every key below a folder, so that a listing goes on after the folder
 _ORDERS: tuple[Callable[[str], str], ...] = (str, lambda key: key.replace("/", "\0"))
 """The orders in which stores list: by characters, and (SeaweedFS) a folder with all below it before its neighbours."""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A page of a listing.
-
-    Attributes:
-        objects: the entries of the objects, as boto3 returns them.
-        folders: common prefixes of keys, each with its slash.
-    """
-
-    objects: tuple[Mapping[str, Any], ...]
-    folders: tuple[str, ...]
-
-
-def listed(
-    connection: S3Connection,
-    bucket: str,
-    prefix: str,
-    *,
-    start_after: str = "",
-    recursive: bool = True,
-    first_page: int = PAGE_KEYS,
-) -> Iterator[Page]:
+def listed(where: str, prefix: str, ask: Asking, *, start_after: str = "") -> Iterator[Page]:
     """Yield the pages of a listing, each with other keys. If it ends without an error, no key was left out.
 
     Args:
+        where: the prefix with its bucket, for messages.
+        ask: makes the requests for that prefix.
         start_after: leave out keys up to and including this one.
-        recursive: list all keys; otherwise those with a slash after the prefix are joined to folders.
-        first_page: limit of the keys on the first page.
 
     Raises:
         StoreRefused: the server does not list as S3 does; or so many keys in a row were altered that it cannot go on.
         StoreUnavailable: a request failed after all tries, or its answer is no listing.
     """
-    where = f"s3://{bucket}/{prefix}"
-    asked: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, **({} if recursive else {"Delimiter": "/"})}
-    size = {"MaxKeys": first_page} if first_page < PAGE_KEYS else {}
     place = {"StartAfter": start_after} if start_after else {}
     in_order, folders_in_order = _Order(where, prefix, start_after), _Order(where, prefix, "")
-    before = Page((), ())
+    before, is_first = Page(()), True
     while True:
-        with connection.translating("list", bucket, prefix):
-            answer = connection.client.list_objects_v2(**asked, **place, **size)
-        if "IsTruncated" not in answer:
-            raise StoreUnavailable(f"the answer to a request for the listing of {where} is none", remedy=AGAIN)
-        folders = tuple(each["Prefix"] for each in answer.get("CommonPrefixes", ()))
-        page = Page(tuple(answer.get("Contents", ())), folders)
+        page = ask(place, is_first)
         new = _without_repeated(page, before)
-        last = in_order.follow(entry["Key"] for entry in new.objects)
+        last = in_order.follow(facts.key for facts in new.objects)
         folders_in_order.follow(new.folders)
         yield new
-        if not answer["IsTruncated"]:
+        if page.is_last:
             return
-        place, size = _next_place(where, place, [*_behind(last, folders), *_at(answer)]), {}
-        before = page
+        place = _next_place(where, place, [*_behind(last, page.folders), *_at(page)])
+        before, is_first = page, False
 
 
 def _without_repeated(page: Page, before: Page) -> Page:
     """Return a page without those entries of the page before that the request for this one could not leave out."""
-    altered = {(entry["Key"], entry["ETag"]) for entry in before.objects if may_be_altered(entry["Key"])}
+    altered = {(facts.key, facts.etag) for facts in before.objects if may_be_altered(facts.key)}
     repeated = set(before.folders)
     return Page(
-        tuple(entry for entry in page.objects if (entry["Key"], entry["ETag"]) not in altered),
+        tuple(facts for facts in page.objects if (facts.key, facts.etag) not in altered),
         tuple(folder for folder in page.folders if folder not in repeated),
     )
 
@@ -100,11 +68,10 @@ def _behind(last: str | None, folders: Sequence[str]) -> Iterator[dict[str, str]
     yield from ({"StartAfter": key} for key in sure[-1:])
 
 
-def _at(answer: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def _at(page: Page) -> Iterator[dict[str, str]]:
     """Yield the server's own place for the next page, unless it is altered."""
-    token = answer.get("NextContinuationToken", "")
-    if token and not may_be_altered(token):
-        yield {"ContinuationToken": token}
+    if page.token and not may_be_altered(page.token):
+        yield {"ContinuationToken": page.token}
 
 
 def _next_place(where: str, before: Mapping[str, str], places: Iterable[dict[str, str]]) -> dict[str, str]:

@@ -1,49 +1,48 @@
-"""The objects of an S3 store: inputs and tables, read, listed and written through one connection.
+"""The objects of buckets: inputs and tables, read, listed and written by one client in all stores.
 
-Every call is retried with jitter within a bounded time; an error that remains becomes one of Drainmark's errors.
+Every call is retried with jitter within a bounded time; an error that remains becomes one of Drainmark's errors. Only
+S3's listings, odd keys, copies and conditional deletions are other requests (`s3_requests.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-from drainmark.jobs import world
-from drainmark.jobs.errors import ObjectChanged, StoreRefused, StoreUnavailable
-from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts, may_be_altered
-from drainmark.jobs.tasks.buckets import CONNECT_SECONDS, Bucket, etag_of
-from drainmark.resources.storage.object_errors import AGAIN, code_of
-from drainmark.resources.storage.object_listing import PAGE_KEYS, listed
-from drainmark.resources.storage.s3_connection import ATTEMPTS, READ_SECONDS, S3Connection
+from drainmark.jobs.errors import ObjectChanged, StoreUnavailable
+from drainmark.jobs.protocol.records.addresses import S3
+from drainmark.jobs.tasks.bucket_clients import PATIENCE, Patience
+from drainmark.jobs.tasks.buckets import PAGE_KEYS, Bucket, ObjectFacts, Page, can_be_named
+from drainmark.resources.storage.object_errors import AGAIN, failure
+from drainmark.resources.storage.object_listing import listed
+from drainmark.resources.storage.s3_connection import S3Connection
+from drainmark.resources.storage.s3_requests import S3Requests
 
 if TYPE_CHECKING:
     from drainmark.resources.settings import Settings
 
-_T = TypeVar("_T")
-
-_CHUNK = 1024 * 1024
 _DELETED_AT_ONCE = 1000
-_BACK_OFF_SECONDS = 0.2
 _WRITE_NO_LINK = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
 """Flags for a file of the spool: they follow no link, which would lead the copy to another place."""
 
 
 class ObjectStore:
-    """Objects of one store; safe for many threads, opened at first use.
+    """Objects of buckets, which are named by their addresses; safe for many threads, opened at first use.
 
     Args:
         endpoint_url: address of an S3-compatible server, None for AWS.
         profile: name of a profile of the AWS configuration, None for boto3's own chain (environment, role, default).
         region: None for that of the profile or the environment.
-        connect_seconds, read_seconds: time-outs of one try.
-        attempts: tries of one call.
+        patience: time-outs and tries of one call.
 
     Attributes:
-        fenced: names of buckets in which this process has seen that of several writers one puts an absent object.
+        fenced: addresses of buckets in which this process has seen that of several writers one puts an absent object.
 
     Raises:
         StoreUnavailable: from any method: no answer, or a temporary error (500, 503, a short body), after all tries.
@@ -56,24 +55,29 @@ class ObjectStore:
         profile: str | None = None,
         region: str | None = None,
         *,
-        connect_seconds: float = CONNECT_SECONDS,
-        read_seconds: float = READ_SECONDS,
-        attempts: int = ATTEMPTS,
+        patience: Patience = PATIENCE,
     ) -> None:
         self.fenced: set[str] = set()
-        self.connection = S3Connection(
-            endpoint_url,
-            profile,
-            region,
-            connect_seconds=connect_seconds,
-            read_seconds=read_seconds,
-            attempts=attempts,
-        )
+        self.connection = S3Connection(endpoint_url, profile, region, patience=patience)
+        self._patience = patience
+        self._buckets: dict[str, Bucket] = {}
+        self._lock = threading.Lock()
 
-    def bucket(self, name: str) -> Bucket:
+    def bucket(self, address: str) -> Bucket:
         """Return a bucket for tasks of Spark, which reach it with their own credentials."""
+        with self._lock:
+            if address not in self._buckets:
+                self._buckets[address] = self._opened(address)
+            return self._buckets[address]
+
+    def _opened(self, address: str) -> Bucket:
+        if not address.startswith(S3):
+            return Bucket(address, patience=self._patience)
         connection = self.connection
-        return Bucket(name, connection.address, connection.region_name, connection.profile or "")
+        connection.credentials()  # without any, the client would ask for a role's at an address of AWS, for minutes
+        return Bucket(
+            address, connection.address, connection.region_name, connection.profile or "", patience=self._patience
+        )
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -83,9 +87,8 @@ class ObjectStore:
         Raises:
             ObjectMissing: the object does not exist.
         """
-        with self.connection.translating("look at", bucket, key):
-            answer = self.connection.client.head_object(Bucket=bucket, Key=key, **_of(version))
-            return _facts(key, answer, size=answer["ContentLength"])
+        with self.reaching("look at", bucket, key):
+            return self._requests(bucket, key).head(key, version)
 
     def get(self, bucket: str, key: str) -> bytes:
         """Return an object's bytes.
@@ -93,15 +96,8 @@ class ObjectStore:
         Raises:
             ObjectMissing: the object does not exist.
         """
-        return self._read(bucket, key, b"".join)
-
-    def keeps_versions(self, bucket: str) -> bool:
-        """Say whether a bucket keeps overwritten versions; False without permission to ask."""
-        try:
-            with self.connection.translating("ask for versions", bucket):
-                return bool(self.connection.client.get_bucket_versioning(Bucket=bucket).get("Status") == "Enabled")
-        except StoreRefused:
-            return False
+        with self.reaching("read", bucket, key):
+            return self._requests(bucket, key).get(key)
 
     def fetch(self, bucket: str, key: str, path: Path, *, etag: str, size: int, version: str | None = None) -> None:
         """Copy an object, or one of its versions, to a file, if it has the etag. The file is complete if this returns.
@@ -109,14 +105,13 @@ class ObjectStore:
         Raises:
             ObjectMissing, ObjectChanged: the object is gone, or has another etag.
         """
-
-        def copy(chunks: Iterator[bytes]) -> None:
+        with self.reaching("read", bucket, key):
+            pieces = self._requests(bucket, key).pieces(key, size, etag=etag, version=version)
+            first = next(pieces)  # before there is a file
             with os.fdopen(os.open(path, _WRITE_NO_LINK, 0o600), "wb") as file:
-                written = sum(file.write(chunk) for chunk in chunks)
+                written = sum(file.write(piece) for piece in itertools.chain([first], pieces))
             if written != size:
-                raise StoreUnavailable(f"s3://{bucket}/{key} came with {written} of {size} bytes", remedy=AGAIN)
-
-        self._read(bucket, key, copy, etag=etag, **_of(version))
+                raise StoreUnavailable(f"{bucket}/{key} came with {written} of {size} bytes", remedy=AGAIN)
 
     def pages(
         self,
@@ -134,15 +129,13 @@ class ObjectStore:
         Args:
             start_after: leave out keys up to and including this one.
             recursive: also keys with a slash after the prefix.
-            first_page: limit of the keys on the first page.
+            first_page: limit of the keys on the first page, where the store takes one.
 
         Raises:
             StoreRefused: the server does not list as S3 does; `object_listing` says what it must keep to.
         """
-        for page in listed(
-            self.connection, bucket, prefix, start_after=start_after, recursive=recursive, first_page=first_page
-        ):
-            yield tuple(_facts(entry["Key"], entry, size=entry["Size"]) for entry in page.objects)
+        for page in self._listed(bucket, prefix, start_after, recursive=recursive, first_page=first_page):
+            yield page.objects
 
     def names(self, bucket: str, prefix: str) -> Iterator[str]:
         """Yield the names of the objects and folders directly below a prefix that ends in a slash, in their order.
@@ -152,10 +145,22 @@ class ObjectStore:
         Raises:
             StoreRefused: as `pages`.
         """
-        for page in listed(self.connection, bucket, prefix, recursive=False):
-            found = [entry["Key"] for entry in page.objects if entry["Key"] != prefix]
+        for page in self._listed(bucket, prefix, recursive=False):
+            found = [facts.key for facts in page.objects if facts.key != prefix]
             found += [folder.rstrip("/") for folder in page.folders]
             yield from sorted(key.removeprefix(prefix) for key in found)
+
+    def _listed(
+        self, bucket: str, prefix: str, start_after: str = "", *, recursive: bool, first_page: int = PAGE_KEYS
+    ) -> Iterator[Page]:
+        def ask(place: Mapping[str, str], is_first: bool) -> Page:
+            if bucket.startswith(S3):
+                limit = first_page if is_first else PAGE_KEYS
+                return S3Requests(self.connection, bucket).page(prefix, place, recursive=recursive, limit=limit)
+            with self.reaching("list", bucket, prefix):
+                return self.bucket(bucket).page(prefix, after=place.get("StartAfter", ""), recursive=recursive)
+
+        return listed(f"{bucket}/{prefix}", prefix, ask, start_after=start_after)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -168,12 +173,11 @@ class ObjectStore:
         Raises:
             ObjectChanged: `if_absent`, and the object exists, perhaps from this call, if a reply was lost: read it.
         """
-        with self.connection.translating("write", bucket, key):
-            condition = {"IfNoneMatch": "*"} if if_absent else {}
-            return etag_of(self.connection.client.put_object(Bucket=bucket, Key=key, Body=body, **condition)["ETag"])
+        with self.reaching("write", bucket, key):
+            return self._requests(bucket, key).put(key, body, if_absent=if_absent)
 
     def copy(self, bucket: str, key: str, to_bucket: str, to_key: str, *, etag: str | None = None) -> None:
-        """Copy an object inside the store, a large one in parts; an object at the target is replaced.
+        """Copy an object inside the store, on most stores by the store itself; an object at the target is replaced.
 
         Args:
             etag: that the object must have; None copies any object.
@@ -182,9 +186,20 @@ class ObjectStore:
             ObjectMissing: the object does not exist.
             ObjectChanged: it has another etag. Some stores do not check: if that matters, call `head` just before.
         """
-        condition = {"CopySourceIfMatch": f'"{etag}"'} if etag is not None else {}
-        with self.connection.translating("copy", bucket, key):
-            self.connection.client.copy({"Bucket": bucket, "Key": key}, to_bucket, to_key, ExtraArgs=condition)
+        if bucket.startswith(S3) and to_bucket.startswith(S3):
+            S3Requests(self.connection, bucket).copy(key, to_bucket, to_key, etag)
+            return
+        with self.reaching("copy", bucket, key):
+            source = self.bucket(bucket)
+            found = source.head(key)
+            if etag is not None and found.etag != etag:
+                raise ObjectChanged(f"{bucket}/{key} is another object now")
+            if bucket == to_bucket:
+                source.copy(key, to_key)
+                return
+            with self.bucket(to_bucket).writer(to_key) as sink:
+                for piece in source.pieces(key, found.size, etag=found.etag):
+                    sink.write(piece)
 
     def delete_same(self, bucket: str, key: str, etag: str) -> None:
         """Delete an object if it has this etag. A check comes first; the deletion is conditional if the store can.
@@ -192,61 +207,41 @@ class ObjectStore:
         Raises:
             ObjectMissing, ObjectChanged: the object is gone, or has another etag.
         """
-        from botocore.exceptions import ClientError
-
         if self.head(bucket, key).etag != etag:
-            raise ObjectChanged(f"s3://{bucket}/{key} is another object now")
-        with self.connection.translating("delete", bucket, key):
-            try:
-                self.connection.client.delete_object(Bucket=bucket, Key=key, IfMatch=f'"{etag}"')
-            except ClientError as error:
-                if code_of(error.response) != "NotImplemented":
-                    raise
-                self.connection.client.delete_object(Bucket=bucket, Key=key)
+            raise ObjectChanged(f"{bucket}/{key} is another object now")
+        if bucket.startswith(S3):
+            S3Requests(self.connection, bucket).delete(key, etag)
+        else:
+            self.delete(bucket, [key])
 
     def delete(self, bucket: str, keys: Sequence[str]) -> None:
         """Delete objects; missing objects are no error."""
-        odd = [key for key in keys if may_be_altered(key)]  # no list in XML can hold them
-        for key in odd:
-            with self.connection.translating("delete", bucket, key):
-                self.connection.client.delete_object(Bucket=bucket, Key=key)
-        plain = [key for key in keys if not may_be_altered(key)] if odd else keys
+        for key in keys:
+            if not self._is_plain(bucket, key):
+                S3Requests(self.connection, bucket).delete(key)
+        plain = [key for key in keys if self._is_plain(bucket, key)]
         for first in range(0, len(plain), _DELETED_AT_ONCE):
-            objects = [{"Key": key} for key in plain[first : first + _DELETED_AT_ONCE]]
-            with self.connection.translating("delete in", bucket, ""):
-                answer = self.connection.client.delete_objects(
-                    Bucket=bucket, Delete={"Objects": objects, "Quiet": True}
-                )
-            for failed in answer.get("Errors", ()):
-                msg = f"cannot delete {bucket}/{failed['Key']}: {self.connection.redacted(failed['Code'])}"
-                raise StoreUnavailable(msg, remedy=AGAIN)
+            with self.reaching("delete in", bucket, ""):
+                self.bucket(bucket).delete(plain[first : first + _DELETED_AT_ONCE])
 
     # --- the boundary ------------------------------------------------------------------------------------------------
 
-    def _read(
-        self, bucket: str, key: str, consume: Callable[[Iterator[bytes]], _T], *, etag: str | None = None, **asked: str
-    ) -> _T:
-        """Pass an object's bytes to a function, again if they break off: botocore retries only until the first byte.
+    def _is_plain(self, bucket: str, key: str) -> bool:
+        return can_be_named(key) or not bucket.startswith(S3)
 
-        Args:
-            etag: that the object must have. The answer's is compared as well: some servers ignore `If-Match`.
-        """
-        condition = asked if etag is None else {**asked, "IfMatch": f'"{etag}"'}
-        for attempt in range(1, self.connection.attempts + 1):
-            with self.connection.translating("read", bucket, key):
-                answer = self.connection.client.get_object(Bucket=bucket, Key=key, **condition)
-                body = answer["Body"]
-                if etag is not None and etag_of(answer.get("ETag", "")) != etag:
-                    body.close()
-                    raise ObjectChanged(f"s3://{bucket}/{key} is another object now")
-            try:
-                with self.connection.translating("read", bucket, key), contextlib.closing(body):
-                    return consume(body.iter_chunks(_CHUNK))
-            except StoreUnavailable:
-                if attempt == self.connection.attempts:
-                    raise
-            world.sleep(world.between(0.0, _BACK_OFF_SECONDS * 2**attempt))
-        raise AssertionError("unreachable")
+    def _requests(self, bucket: str, key: str) -> Bucket | S3Requests:
+        return self.bucket(bucket) if self._is_plain(bucket, key) else S3Requests(self.connection, bucket)
+
+    @contextmanager
+    def reaching(self, verb: str, bucket: str, key: str) -> Iterator[None]:
+        """Turn an error of the client inside the block into one of Drainmark's errors, without credentials."""
+        try:
+            yield
+        except OSError as error:
+            if error.filename is None or not str(error.filename).startswith(bucket):  # of this machine's disk
+                remedy = "make room where DRAINMARK_HOME is; a new attempt starts by itself"
+                raise StoreUnavailable(f"cannot {verb} {bucket}/{key}: {error}", remedy=remedy) from None
+            raise failure(f"{verb} {bucket}/{key}", error, self.connection.redacted) from None
 
 
 def object_store(settings: Settings) -> ObjectStore:
@@ -257,17 +252,3 @@ def object_store(settings: Settings) -> ObjectStore:
 @functools.cache
 def _store_at(endpoint_url: str | None, profile: str | None, region: str | None) -> ObjectStore:
     return ObjectStore(endpoint_url, profile, region)
-
-
-def _of(version: str | None) -> dict[str, str]:
-    return {} if version is None else {"VersionId": version}
-
-
-def _facts(key: str, answer: Mapping[str, Any], *, size: int) -> ObjectFacts:
-    return ObjectFacts(
-        key=key,
-        size=size,
-        etag=etag_of(answer["ETag"]),
-        modified=answer["LastModified"].timestamp(),
-        version=answer.get("VersionId"),
-    )

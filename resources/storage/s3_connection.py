@@ -1,4 +1,4 @@
-"""The connection to an S3 server: one client of boto3, its credentials, and the translation of its errors.
+"""The connection to an S3 server: what boto3 finds of credentials, region and address, and its client for odd requests.
 
 Only `credentials` returns credentials: messages pass through `redacted`, and causes are not chained, since their text
 and attributes contain the answer of the server.
@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from drainmark.jobs.errors import DrainmarkError, StoreRefused
+from drainmark.jobs.tasks.bucket_clients import Patience
 from drainmark.resources.storage.object_errors import redacted, translation
 
-READ_SECONDS = 20.0
-ATTEMPTS = 4
-"""With these time-outs a call gives up within about 100 s, less than any drain_timeout; a slow-down is over by then."""
+_READ_SECONDS = 20.0
+"""With this time-out a call gives up within about two minutes, less than any drain_timeout."""
 
 PARALLEL = 16
 """Requests at a time: enough to hide a bucket's latency; each has a connection that is kept open."""
@@ -31,25 +31,16 @@ class S3Connection:
         endpoint_url: address of an S3-compatible server, None for AWS.
         profile: name of a profile of the AWS configuration, None for boto3's own chain (environment, role, default).
         region: None for that of the profile or the environment.
-        connect_seconds, read_seconds: time-outs of one try.
-        attempts: tries of one call.
+        patience: time-outs and tries of one call.
     """
 
     def __init__(
-        self,
-        endpoint_url: str | None,
-        profile: str | None,
-        region: str | None,
-        *,
-        connect_seconds: float,
-        read_seconds: float,
-        attempts: int,
+        self, endpoint_url: str | None, profile: str | None, region: str | None, *, patience: Patience
     ) -> None:
         self.endpoint_url = endpoint_url
         self.profile = profile
         self.region = region
-        self.attempts = attempts
-        self._timeouts = {"connect_timeout": connect_seconds, "read_timeout": read_seconds}
+        self._patience = patience
         self._client: Any = None
         self._session: Any = None
         self._lock = threading.Lock()
@@ -64,11 +55,13 @@ class S3Connection:
             if self._client is None:
                 from botocore.config import Config
 
+                patience = self._patience
                 config = Config(
-                    retries={"mode": "standard", "total_max_attempts": self.attempts},
+                    retries={"mode": "standard", "total_max_attempts": patience.retries + 1},
                     max_pool_connections=PARALLEL,
                     request_checksum_calculation="when_required",  # stores other than AWS refuse trailing checksums
-                    **self._timeouts,
+                    connect_timeout=patience.connect_seconds,
+                    read_timeout=min(_READ_SECONDS, patience.request_seconds),
                 )
                 with self.translating("open the store"):
                     self._client = self._opened().client("s3", endpoint_url=self.endpoint_url, config=config)
@@ -102,13 +95,12 @@ class S3Connection:
         raise StoreRefused("there are no credentials for S3", remedy="set s3_profile, or the AWS_* variables")
 
     @contextlib.contextmanager
-    def translating(self, verb: str, bucket: str = "", key: str = "") -> Iterator[None]:
+    def translating(self, where: str) -> Iterator[None]:
         """Turn an error of boto3 inside the block into one of Drainmark's errors, without credentials.
 
         Args:
-            verb: the action, for the message.
+            where: the action and its object, in the infinitive, for the message.
         """
-        where = f"{verb} s3://{bucket}/{key}" if bucket else verb
         try:
             yield
         except DrainmarkError:

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
 from drainmark.jobs import world
-from drainmark.jobs.errors import ObjectChanged, StoreRefused, StoreUnavailable
-from drainmark.jobs.tasks.buckets import can_be_named
-from drainmark.resources.storage.object_errors import AGAIN
+from drainmark.jobs.errors import ObjectChanged, StoreRefused
+from drainmark.jobs.protocol.records.addresses import S3
 from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.storage.s3_requests import S3Requests
 
 _RACES, _WRITERS, _SECONDS = 8, 16, 3.0
 """Races of so many writers, and the seconds after which no further race begins: such a store lets writers wait for each
 other. S3Mock, which checks first and writes later, fails in every second race."""
 
-_ELSEWHERE = "use a store with conditional writes (AWS, MinIO, R2, Ceph); docs/how-to/s3.md says what a store must keep"
+_ELSEWHERE = (
+    "use a store with conditional writes (AWS, Azure, MinIO, R2, Ceph); docs/how-to/s3.md says what a store must keep"
+)
 
 
 def require_one_winner(store: ObjectStore, bucket: str, folder: str) -> None:
     """Let writers race to put the same objects, and check that for each object one succeeds, and the others are told.
 
-    They put by the client of this process, and by that of tasks, which sends the same requests as `deltalake`. One put
-    after the other would show less: a store that checks first and writes later refuses the second of them.
+    They send the same requests as `deltalake`. One put after the other would show less: a store that checks first and
+    writes later refuses the second of them.
 
     Args:
         folder: below which the objects are, with a slash at its end; they are deleted again.
@@ -35,56 +37,39 @@ def require_one_winner(store: ObjectStore, bucket: str, folder: str) -> None:
         StoreRefused: two writers succeeded for one object, or one succeeded and another's content is there.
         StoreUnavailable: the store does not answer.
     """
-    race = _Race(store, bucket, [f"{folder}put-if-absent-{world.token()}" for _ in range(_RACES)])
+    keys = [f"{folder}put-if-absent-{world.token()}" for _ in range(_RACES)]
     try:
-        if race.has_one_winner_each():
+        if _has_one_winner_each(store, bucket, keys):
             return
     finally:
-        store.delete(bucket, race.keys)
-    msg = f"the store of s3://{bucket}/{folder} lets several writers put one object in spite of If-None-Match"
+        store.delete(bucket, keys)
+    msg = f"the store of {bucket}/{folder} lets several writers put one object in spite of If-None-Match"
     raise StoreRefused(f"{msg}: two owners could both commit", remedy=_ELSEWHERE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Race:
-    store: ObjectStore
-    bucket: str
-    keys: Sequence[str]
-
-    def has_one_winner_each(self) -> bool:
-        until = world.monotonic() + _SECONDS
-        writers = [self.by_us, self.by_tasks] if can_be_named(self.keys[0]) else [self.by_us]  # pushes need no tasks
-        first = [b"first"] if writers[-1](self.keys[0], b"first") else []  # this race is lost before it begins
-        with ThreadPoolExecutor(_WRITERS, thread_name_prefix="race") as pool:
-            for number, key in enumerate(self.keys):
-                if world.monotonic() > until:
-                    break
-                together = threading.Barrier(_WRITERS)
-                put = [pool.submit(_put, writers[each % len(writers)], key, each, together) for each in range(_WRITERS)]
-                winners = [*(first if not number else []), *itertools.chain(*(each.result() for each in put))]
-                if winners and winners != [self.store.get(self.bucket, key)]:  # none, if the winner's reply was lost
-                    return False
-        return True
-
-    def by_us(self, key: str, content: bytes) -> bool:
+def _has_one_winner_each(store: ObjectStore, bucket: str, keys: Sequence[str]) -> bool:
+    def put(key: str, content: bytes, together: threading.Barrier | None = None) -> list[bytes]:
+        """Put an object, at the same time as others; return its content if it was put, else nothing."""
+        if together is not None:
+            together.wait()
         try:
-            self.store.put(self.bucket, key, content, if_absent=True)
+            store.put(bucket, key, content, if_absent=True)
         except ObjectChanged:
-            return False
-        return True
+            return []
+        return [content]
 
-    def by_tasks(self, key: str, content: bytes) -> bool:
-        try:
-            return self.store.bucket(self.bucket).put_absent(key, content)
-        except OSError as error:
-            raise StoreUnavailable(f"cannot write s3://{self.bucket}/{key}: {error}", remedy=AGAIN) from None
-
-
-def _put(writer: Callable[[str, bytes], bool], key: str, number: int, together: threading.Barrier) -> list[bytes]:
-    """Put an object at the same time as the others; return its content if it was put, else nothing."""
-    content = str(number).encode()
-    together.wait()
-    return [content] if writer(key, content) else []
+    until = world.monotonic() + _SECONDS
+    first = put(keys[0], b"first")  # this race is lost before it begins
+    with ThreadPoolExecutor(_WRITERS, thread_name_prefix="race") as pool:
+        for number, key in enumerate(keys):
+            if world.monotonic() > until:
+                break
+            together = threading.Barrier(_WRITERS)
+            answers = [pool.submit(put, key, str(each).encode(), together) for each in range(_WRITERS)]
+            winners = [*(first if not number else []), *itertools.chain(*(each.result() for each in answers))]
+            if winners and winners != [store.get(bucket, key)]:  # none, if the winner's reply was lost
+                return False
+    return True
 
 
 def habits(store: ObjectStore, bucket: str, folder: str) -> list[Habit]:
@@ -96,24 +81,37 @@ def habits(store: ObjectStore, bucket: str, folder: str) -> list[Habit]:
     Raises:
         StoreRefused, StoreUnavailable: the store does not answer.
     """
-    key, found = f"{folder}habits-{world.token()}", []
-    odd = f"{key}-\x0b"
-    client, translating = store.connection.client, store.connection.translating
+    key = f"{folder}habits-{world.token()}"
+    keys = [key, f"{key}-\x0b", f"{key}-after"]
     try:
-        before = store.put(bucket, key, b"before")
-        if before == store.put(bucket, key, b"after!"):
-            found.append(SAME_ETAG)
-        for habit, ask in ((READS_ANY, client.get_object), (DELETES_ANY, client.delete_object)):
-            with suppress(ObjectChanged), translating("ask for", bucket, key):
-                ask(Bucket=bucket, Key=key, IfMatch=f'"{before}"')
-                found.append(habit)
-        with suppress(StoreRefused):  # a store may refuse such keys
-            store.put(bucket, odd, b"")
-            if odd not in (facts.key for page in store.pages(bucket, f"{key}-") for facts in page):
-                found.append(ALTERS_KEYS)
+        return list(_habits(store, bucket, *keys))
     finally:
-        store.delete(bucket, [key, odd])
-    return found
+        store.delete(bucket, keys if bucket.startswith(S3) else [key, keys[-1]])
+
+
+def _habits(store: ObjectStore, bucket: str, key: str, odd: str, after: str) -> Iterator[Habit]:
+    before = store.put(bucket, key, b"before")
+    if before == store.put(bucket, key, b"after!"):
+        yield SAME_ETAG
+    with suppress(ObjectChanged), store.reaching("read", bucket, key):
+        store.bucket(bucket).read_if_match(key, before)
+        yield READS_ANY
+    store.put(bucket, after, b"")
+    try:
+        if [facts.key for page in store.pages(bucket, key, start_after=key) for facts in page] != [after]:
+            yield LISTS_ALL
+    except StoreRefused:
+        yield LISTS_ALL
+    if not bucket.startswith(S3):
+        yield DELETES_ANY
+        return
+    with suppress(ObjectChanged):
+        S3Requests(store.connection, bucket).delete(key, before)
+        yield DELETES_ANY
+    with suppress(StoreRefused):  # a store may refuse such keys
+        store.put(bucket, odd, b"")
+        if odd not in (facts.key for page in store.pages(bucket, f"{key}-") for facts in page):
+            yield ALTERS_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +128,7 @@ class Habit:
     is_fault: bool = False
 
 
+LISTS_ALL = Habit("a listing that is to begin after a key begins elsewhere: none is taken", _ELSEWHERE, is_fault=True)
 SAME_ETAG = Habit(
     "an object has the same ETag after its content changed: no change is noticed", _ELSEWHERE, is_fault=True
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drainmark.resources.storage.folder import S3, Folder, LocalFolder
+from drainmark.jobs.protocol.records.addresses import address_of, is_object
+from drainmark.resources.storage.bucket_folder import BucketFolder
+from drainmark.resources.storage.folder import Folder, LocalFolder
 from drainmark.resources.storage.object_store import object_store
-from drainmark.resources.storage.s3_folder import S3Folder
 
 if TYPE_CHECKING:
     from drainmark.resources.settings import Settings
@@ -18,8 +19,12 @@ def tables_folder(settings: Settings) -> Folder:
 
 
 def folder_of(url: str, settings: Settings) -> Folder:
-    """Return the folder of an `s3://bucket/prefix`, or of a path relative to the project's root."""
-    if not url.startswith(S3):
+    """Return the folder of an address in a bucket, or of a path relative to the project's root.
+
+    Raises:
+        UsageError: it is no address of a bucket.
+    """
+    if not is_object(url):
         return LocalFolder(settings.project_root / url)
-    bucket, _, prefix = url.removeprefix(S3).partition("/")
-    return S3Folder(object_store(settings), bucket, prefix.strip("/"))
+    bucket, prefix = address_of(url)
+    return BucketFolder(object_store(settings), bucket, prefix.strip("/"))

@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import AdoptionRefused, SchemaMismatch
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.protocol.breach import Breach
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.jobs.runtime.outside import Breach, Engine
+from drainmark.jobs.tasks.executor import Here
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY, Terms
 from drainmark.resources.delta.adopted.spark_commits import FIND_LOST_REPLIES, SparkCommit, session_settings
 from drainmark.resources.delta.adopted.spark_writer import SparkWriter
 from drainmark.resources.delta.adopted.table_rows import selected
 from drainmark.resources.delta.commits import Act, Published
-from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema, require_unique, rows_to_restore
-from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
+from drainmark.resources.delta.keyed_changes import KeyedChanges, restoring
+from drainmark.resources.delta.keyed_merge import ChangedRows, Changes, changed_rows
+from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema
+from drainmark.resources.delta.staging import STAGING_FOLDER, Executors, Staging, verify
 from drainmark.resources.storage.folder import Folder, LocalFolder, folder_at
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from drainmark.resources.delta.managed_table import ManagedTable
+    from drainmark.resources.spark.engine import Engine
 
 
 class AdoptedTable:
@@ -44,11 +48,20 @@ class AdoptedTable:
         root: folder of the table; a path is one on this machine.
         region: the region that commits.
         engine: gives the session, at the first commit.
+        executors: who makes the rows of a merge; this process by default.
     """
 
-    def __init__(self, root: Path | Folder, region: str, engine: Callable[[], Engine]) -> None:
+    def __init__(
+        self,
+        root: Path | Folder,
+        region: str,
+        engine: Callable[[], Engine],
+        *,
+        executors: Executors = lambda size: Here(),
+    ) -> None:
         self.folder = folder_at(root)
         self.region = region
+        self._executors = executors
         self._writer = SparkWriter(self.folder, region, engine)
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -140,9 +153,11 @@ class AdoptedTable:
         session = self._writer.session
         with self._writer.alone(session), session_settings(session, {FIND_LOST_REPLIES: "true"}):
             if not terms.has_ids:
-                session.sql(f"ALTER TABLE {self._name} ADD COLUMNS ({SEQUENCE_ID} BIGINT)")
+                session.sql(f"ALTER TABLE {_sql_name(self.folder)} ADD COLUMNS ({SEQUENCE_ID} BIGINT)")
             if terms.region is None:
-                session.sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ('{REGION_PROPERTY}' = '{self.region}')")
+                session.sql(
+                    f"ALTER TABLE {_sql_name(self.folder)} SET TBLPROPERTIES ('{REGION_PROPERTY}' = '{self.region}')"
+                )
         self._terms(schema_json)  # another region may have done the same at the same moment
 
     def breach(self, rows: DataFrame) -> Breach | None:
@@ -181,15 +196,13 @@ class AdoptedTable:
         _discard_staged(self.folder, version, files)
         return done
 
-    def merge(self, version: int, rows: pa.Table, keys: Sequence[str]) -> Published:
-        """Bring the table up to date by MERGE: `rows` replace the rows of their keys, or are added.
+    def merge(self, version: int, changes: Changes) -> Published:
+        """Bring the table up to date by MERGE: new rows replace the rows of their keys, or are added.
 
         A row that others wrote with such a key becomes the region's. Columns that the rows lack keep their values.
 
         Args:
             version: of the checkpoint row that is published.
-            rows: one row for each key.
-            keys: key columns; nulls are equal.
 
         Raises:
             AccountingError: two rows have the same key; or a committed file is not on this disk.
@@ -197,12 +210,7 @@ class AdoptedTable:
             TableRefused, CommitOutcomeUnknown, SplitBrain, StoreUnavailable, WriterBusy: as `publish`.
         """
 
-        def prepare(opened: Any, spark: SparkCommit) -> Act:
-            source = _in_types(rows, arrow_schema(opened), self.folder)
-            require_unique(source, keys, self.folder)
-            return lambda: spark.merge(source, keys, merge_clauses(rows.column_names))
-
-        return self._writer.commit("publish", version, prepare)
+        return self._merge("publish", version, lambda: changes, merge_clauses(changes.columns))
 
     def rewind_rows(self, version: int, to: int, staging: Staging | None = None) -> Published:
         """Delete the rows with ids above `to`; rows without an id stay.
@@ -214,7 +222,7 @@ class AdoptedTable:
         """
 
         def prepare(_: Any, spark: SparkCommit) -> Act:
-            text = f"DELETE FROM {self._name} WHERE {SEQUENCE_ID} > {int(to)}"  # noqa: S608
+            text = f"DELETE FROM {_sql_name(self.folder)} WHERE {SEQUENCE_ID} > {int(to)}"  # noqa: S608
             return lambda: spark.run(text)
 
         return self._writer.commit("rewind_table", version, prepare)
@@ -240,23 +248,41 @@ class AdoptedTable:
             history: managed table of one row for each id and key that it changed.
             keys: key columns.
             columns: the columns of the history that are visible here.
-            images, since: as for `ManagedTable.rewind_upsert`.
+            images, since: see `restoring`.
         """
 
-        def prepare(_: Any, spark: SparkCommit) -> Act:
-            source = rows_to_restore(history.folder, images, to, keys, columns, since=since)
-            return lambda: spark.merge(source, keys, restore_clauses(columns, to))
+        def changes() -> KeyedChanges:
+            return restoring(history.folder, images, to, keys, columns, since=since)
 
-        return self._writer.commit("rewind_table", version, prepare)
+        return self._merge("rewind_table", version, changes, restore_clauses(columns, to))
 
     # --- how -------------------------------------------------------------------------------------------------------
 
-    @property
-    def _name(self) -> str:
-        return f"delta.{quoted_name(self.folder.uri)}"
+    def _merge(self, verb: str, version: int, changes: Callable[[], Changes], clauses: str) -> Published:
+        """Merge a row for each changed key, by clauses that tell from `KEEP_COLUMN` whether it is a new one."""
+        made: list[ChangedRows] = []
+
+        def prepare(opened: Any, spark: SparkCommit) -> Act:
+            found = changes()
+            schema = _columns_of(opened, found.columns, self.folder)
+            made.append(changed_rows(found, schema, self.folder, self._executors))
+            source = made[-1].rows
+            if source is None:
+                source = spark.session.read.parquet(*made[-1].paths)
+            return lambda: spark.merge(source, found.keys, clauses)
+
+        try:
+            return self._writer.commit(verb, version, prepare)
+        finally:
+            for rows in made:
+                rows.discard()
 
     def _open(self) -> Any:
         return commits.open_table(self.folder)
+
+
+def _sql_name(folder: Folder) -> str:
+    return f"delta.{quoted_name(folder.uri)}"
 
 
 def _discard_staged(folder: Folder, version: int, files: Sequence[StagedFile]) -> None:
@@ -268,18 +294,16 @@ def _discard_staged(folder: Folder, version: int, files: Sequence[StagedFile]) -
         folder.delete(attempt)
 
 
-def _in_types(rows: pa.Table, schema: pa.Schema, table: Folder) -> pa.Table:
+def _columns_of(opened: Any, names: Sequence[str], table: Folder) -> pa.Schema:
+    """Return some columns of an open table, without the metadata of column mapping."""
     import pyarrow as pa
 
-    unknown = sorted(set(rows.column_names) - set(schema.names))
+    schema = arrow_schema(opened)
+    unknown = sorted(set(names) - set(schema.names))
     if unknown:
         msg = f"rows for {table} have columns that it does not have: {', '.join(unknown)}"
         raise SchemaMismatch(msg, columns=tuple(unknown))
-    try:
-        return rows.cast(pa.schema([pa.field(name, schema.field(name).type) for name in rows.column_names]))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        msg = f"rows for {table} do not fit its columns: {error}"
-        raise SchemaMismatch(msg, columns=tuple(rows.column_names)) from error
+    return pa.schema([pa.field(name, schema.field(name).type) for name in names])
 
 
 def merge_clauses(columns: Sequence[str]) -> str:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import AdoptionRefused
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.protocol.breach import Breach
 from drainmark.jobs.protocol.records.ids import app_id
-from drainmark.jobs.runtime.outside import Breach
 from drainmark.resources.delta.staging import all_nullable
 
 if TYPE_CHECKING:

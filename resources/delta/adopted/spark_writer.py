@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.jobs.runtime.outside import Engine
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.adopted import spark_commits
 from drainmark.resources.delta.adopted.spark_commits import SparkCommit
@@ -20,6 +19,8 @@ from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from drainmark.resources.spark.engine import Engine
 
 _BY_ARROW_BYTES = 32 * 2**20
 

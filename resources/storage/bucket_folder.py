@@ -1,4 +1,4 @@
-"""Tables in a bucket: files by boto3, commits by `deltalake` with put-if-absent.
+"""Tables in a bucket: files by the common client, commits by `deltalake` with put-if-absent.
 
 This process writes small files by one conditional put and reads files as a whole; tasks of Spark read and write the
 bucket themselves.
@@ -6,15 +6,15 @@ bucket themselves.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing, StoreRefused, StoreUnavailable
-from drainmark.jobs.tasks.buckets import CONNECT_SECONDS, REQUEST_SECONDS, RETRIES, RETRY_SECONDS
+from drainmark.jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing
+from drainmark.jobs.protocol.records.addresses import S3
 from drainmark.jobs.tasks.places import BucketPlace
 from drainmark.resources.storage.bucket_prefix import BucketPrefix
 from drainmark.resources.storage.folder import FileEntry, Folder, nothing
+from drainmark.resources.storage.object_errors import failure
 from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.storage.store_probe import Habit, habits, require_one_winner
 
@@ -22,16 +22,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _STAGED = "_staged"  # of a table: `gc` deletes what a process that was killed left there
-_NOISE = re.compile(r"\x1b\[[0-9;]*m|\s*↳\s*|\s+")  # deltalake prints its chain of causes as a coloured tree
-_STATUS = re.compile(r"status code (\d{3})|\b(\d{3}) (?:Forbidden|Not Found|Bad Request|Moved|Unauthorized)")
 
 
-class S3Folder(Folder):
+class BucketFolder(Folder):
     """A prefix of a bucket.
 
     Args:
         store: the client.
-        bucket: its name.
+        bucket: its address, such as `s3://NAME`.
         prefix: of the keys, without a slash at its ends; may be empty.
     """
 
@@ -40,16 +38,19 @@ class S3Folder(Folder):
         self.bucket = bucket
         self.prefix = prefix
         self._objects = BucketPrefix(store, bucket, prefix)
-        self.uri = f"s3://{bucket}/{prefix}".rstrip("/")
+        self.uri = f"{bucket}/{prefix}".rstrip("/")
 
-    def __truediv__(self, path: str) -> S3Folder:
-        return S3Folder(self.store, self.bucket, self._objects.key(path))
+    def __truediv__(self, path: str) -> BucketFolder:
+        return BucketFolder(self.store, self.bucket, self._objects.key(path))
 
     @property
     def place(self) -> BucketPlace:
         return BucketPlace(self.store.bucket(self.bucket), self.prefix)
 
     def storage_options(self) -> dict[str, str]:
+        shared = dict(self.store.bucket(self.bucket).patience.options())
+        if not self.bucket.startswith(S3):
+            return shared  # `deltalake` finds the credentials of the environment, as our client does
         connection = self.store.connection
         access_key, secret_key, token = connection.credentials()
         address = connection.address
@@ -64,20 +65,12 @@ class S3Folder(Folder):
             "aws_conditional_put": "etag",  # the fence: a log entry is written only if it does not exist
             "aws_s3_allow_unsafe_rename": "false",  # set explicitly, since the environment could set it otherwise
             "aws_skip_signature": "false",
-            "connect_timeout": f"{CONNECT_SECONDS:g}s",
-            "timeout": f"{REQUEST_SECONDS:g}s",
-            "max_retries": str(RETRIES),
-            "retry_timeout": f"{RETRY_SECONDS:g}s",
+            **shared,
         }
 
     def failure(self, doing: str, error: BaseException) -> DrainmarkError:
-        text = self.store.connection.redacted(_NOISE.sub(" ", str(error)))[:400]
-        found = _STATUS.search(text)
-        status = int(found.group(1) or found.group(2)) if found else 0
-        msg = f"cannot {doing} {self.uri}: {text}"
-        if 300 <= status < 500 and status not in (408, 429) and "Expired" not in text:
-            return StoreRefused(msg, remedy="look at tables_url, s3_region, s3_profile and the bucket's policy")
-        return StoreUnavailable(msg, remedy="a new attempt starts by itself; look at the store if it stays so")
+        remedy = "look at tables_url, the credentials and the bucket's policy; for S3, at s3_region and s3_profile"
+        return failure(f"{doing} {self.uri}", error, self.store.connection.redacted, remedy)
 
     def is_failure(self, error: BaseException) -> bool:
         return isinstance(error, OSError) or "object store" in str(error) or "S3 error" in str(error)

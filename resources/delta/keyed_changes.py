@@ -1,0 +1,165 @@
+"""The changed keys of a table with one row for each key, and the row that each of them gets: in files, or in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.state.keyed_parts import in_part
+from drainmark.jobs.state.keyed_rows import last_per_key
+from drainmark.jobs.tasks.file_shares import RowFile
+from drainmark.jobs.tasks.keyed_files import Chosen, with_last_rows
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.merge import arrow_schema, as_table, require_unique, typed
+from drainmark.resources.storage.folder import Folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Pair = tuple["pa.Table", "pa.Table"]
+"""A row for each changed key, and a row for each of them that has a row from now on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenRows:
+    """Rows in memory, one for each key: they replace the rows of their keys, or are added.
+
+    Attributes:
+        keys: key columns; nulls are equal.
+        size: bytes of files with the rows: there are none.
+        are_new: the keys get these rows; if not, only the rows that they have leave.
+    """
+
+    rows: pa.Table
+    keys: tuple[str, ...]
+    size: int = 0
+    are_new: bool = True
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.rows.column_names)
+
+    def at_once(self, schema: pa.Schema, table: Folder) -> Pair:
+        """Return the rows in the columns of a table.
+
+        Raises:
+            AccountingError: two rows have the same key: both would be added.
+            SchemaMismatch: a column is missing, unknown, or of another type.
+        """
+        rows = require_unique(as_table(self.rows, schema, table), self.keys, table)
+        return rows, rows if self.are_new else rows.slice(0, 0)
+
+    def without_rows(self) -> GivenRows:
+        """Return the same changed keys, which get no rows."""
+        return replace(self, are_new=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedChanges:
+    """Rows in files of a history, which has one row for each id and key that it changed.
+
+    Attributes:
+        folder: of the history.
+        keys: key columns; nulls are equal.
+        later: files; a key has changed if it is in one of their rows that count.
+        columns: those that are visible, if the table has more.
+        chosen: the rows of `later` that count.
+        earlier: files with the rows that come back. A changed key gets its last row among those up to `to`; if it has
+            none, its row leaves. None if changed keys get their last rows in `later`.
+        to: the id that stays the last.
+    """
+
+    folder: Folder
+    keys: tuple[str, ...]
+    later: tuple[RowFile, ...]
+    columns: tuple[str, ...] = ()
+    chosen: Chosen = field(default_factory=Chosen)
+    earlier: tuple[RowFile, ...] | None = None
+    to: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of the files with changed keys."""
+        return sum(file.size for file in self.later)
+
+    @property
+    def back(self) -> Chosen:
+        """Return the choice of the rows in `earlier` that count."""
+        return Chosen(through=self.to)
+
+    def without_rows(self) -> KeyedChanges:
+        """Return the same changed keys, which get no rows."""
+        return replace(self, earlier=())
+
+    def at_once(self, schema: pa.Schema, table: Folder) -> Pair:
+        """Return all changed rows; they are in memory, with one row group of earlier rows at a time."""
+        return self.part(schema, 0, 1)
+
+    def part(self, schema: pa.Schema, number: int, count: int) -> Pair:
+        """Return the changed rows in part `number` of `count` of the keys, in the columns of `schema`."""
+        import pyarrow as pa
+
+        later = [in_part(rows, self.keys, number, count) for rows in self._rows(self.later, self.chosen, schema)]
+        changed = last_per_key(pa.concat_tables([schema.empty_table(), *later]), self.keys)
+        if self.earlier is None:
+            return changed, changed
+        found = schema.empty_table()
+        for rows in self._rows(self.earlier, self.back, schema) if changed.num_rows else ():
+            found = with_last_rows(found, rows, changed, self.keys)
+        return changed, found
+
+    def _rows(self, files: Sequence[RowFile], chosen: Chosen, schema: pa.Schema) -> Iterator[pa.Table]:
+        for file in files:
+            for rows in self.folder.read_pieces(file.path, file.size, schema.names):
+                yield typed(chosen.of(rows), schema)
+
+
+def restoring(
+    history: Folder,
+    images: Sequence[str],
+    to: int,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    *,
+    since: int | None = None,
+) -> KeyedChanges:
+    """Return the keys that changed after `since`, each with its last row up to `to`, if any.
+
+    Args:
+        history: folder of the table of one row for each id and key that it changed.
+        images: Parquet files below that folder, with one row for each key and its `_sequence_id`; they stand for
+            changes that were dropped.
+        to: the id that stays the last.
+        keys: key columns.
+        columns: the columns of the history that are visible in the table.
+        since: an id (exclusive); `to` by default.
+    """
+    after = to if since is None else since
+    live = commits.live_files(commits.open_table(history), history)
+    more = tuple(RowFile(path=path, size=history.size(path)) for path in images)
+    later = [named(file) for file in live if (file.last_id or 0) > after]
+    earlier = [named(file) for file in live if (file.first_id or 0) <= to]
+    return KeyedChanges(
+        folder=history,
+        keys=tuple(keys),
+        columns=tuple(columns),
+        later=(*later, *more),
+        chosen=Chosen(above=after),
+        earlier=(*earlier, *more),
+        to=to,
+    )
+
+
+def named(file: StagedFile) -> RowFile:
+    """Return a file of a table as tasks read it."""
+    return RowFile(path=file.path, size=file.size)
+
+
+def schema_of(history: Folder, columns: Sequence[str]) -> pa.Schema:
+    """Return some columns of a history."""
+    import pyarrow as pa
+
+    schema = arrow_schema(commits.open_table(history))
+    return pa.schema([schema.field(name) for name in columns])
