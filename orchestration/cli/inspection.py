@@ -196,7 +196,7 @@ def status(
 
 
 def _is_alarming(entry: Mapping[str, Any]) -> bool:
-    from drainmark.orchestration.views.remedies import REPAIR
+    from drainmark.orchestration.views.status import REPAIR
 
     return entry["state"] == "HALTED" or REPAIR in entry["remedies"]
 
@@ -224,7 +224,7 @@ def _looked(
         is_thorough: also load the applications of the settings.
     """
     from drainmark.jobs.errors import DeclarationError
-    from drainmark.jobs.errors.loading import AnalysisTimeout, ApplicationBroken
+    from drainmark.jobs.errors.environment import AnalysisTimeout, ApplicationBroken
     from drainmark.jobs.runtime.messages import classified
     from drainmark.orchestration.views.status import known_statuses, statuses
     from drainmark.orchestration.workplace.declaration import configured_applications, known_from
@@ -279,7 +279,7 @@ def _show_status(found: Sequence[dict[str, Any]], home: Path) -> None:
 
 def _next_steps(entry: dict[str, Any]) -> Iterator[str]:
     """Yield the commands that a region waits for, and the effect of the next run."""
-    from drainmark.orchestration.views.remedies import REPAIR
+    from drainmark.orchestration.views.status import REPAIR
 
     region, remedies = entry["region"], [remedy for remedy in entry["remedies"] if remedy != REPAIR]
     if entry["state"] == "HALTED":

@@ -25,8 +25,13 @@ from drainmark.jobs.protocol.records.state_generations import first_generation, 
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.analysis.blueprint import shares_history
 from drainmark.jobs.runtime.region_run import GroupReport
-from drainmark.orchestration.dagster_assets.asset_roles import role_metadata, role_tags
-from drainmark.orchestration.dagster_assets.metadata import column_schema, data_version, group_metadata
+from drainmark.orchestration.dagster_assets.metadata import (
+    column_schema,
+    data_version,
+    group_metadata,
+    role_metadata,
+    role_tags,
+)
 from drainmark.resources.storage.folder import Folder
 
 CLAIM = "claim"

@@ -24,7 +24,7 @@ from drainmark.jobs.runtime.messages import halt_text
 from drainmark.orchestration.dagster_assets.assets import checkpoint_key, checkpoint_key_of, dagster_name
 from drainmark.orchestration.dagster_assets.metadata import plain_metadata
 from drainmark.orchestration.views.metrics import present_of
-from drainmark.orchestration.views.remedies import REPAIR
+from drainmark.orchestration.views.status import REPAIR
 from drainmark.orchestration.workplace.workplace import Workplace
 
 HORIZON_HOURS = 24.0

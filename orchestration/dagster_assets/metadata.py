@@ -1,4 +1,4 @@
-"""Tags and metadata of a region in Dagster, and the numbers of a group.
+"""Tags, roles and metadata of a region in Dagster, and the numbers of a group.
 
 Numbers stay numbers, so that the asset page plots them. A group may have 2000 triggers: it shows first, last and count.
 """
@@ -13,9 +13,13 @@ from typing import Any
 import dagster as dg
 
 from drainmark.jobs.printable import markdown_code, printable, printable_cell
+from drainmark.jobs.regions.explain import VECTORISES
+from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.region_run import GroupReport
+from drainmark.orchestration.pages.page_file import page_link, page_path
 from drainmark.orchestration.views.metrics import Present, lag_seconds
+from drainmark.resources.settings import Settings
 
 REGION_TAG = "drainmark/region"
 """On every run of a region; `dagster.yaml` allows one run at a time for each value."""
@@ -186,3 +190,43 @@ def _type_text(value: Any) -> str:
 def _cell(uri: str) -> str:
     """Return a file's name with its folder, because names repeat in a tree of hosts or days."""
     return markdown_code("/".join(uri.split("/")[-2:]))
+
+
+START_TAG = "drainmark/start"
+END_TAG = "drainmark/end"
+"""Tags without a value: `tag:"drainmark/end"` in Dagster's selection finds the ends of all regions."""
+
+
+def role_tags(region: RegionPlan, operator: str) -> dict[str, str]:
+    """Return the tags of an asset by its operator; none if `operator` is neither a start nor an end."""
+    starts, ends = ({each.name for each in part} for part in (region.starts, region.ends))
+    return {tag: "" for tag, names in ((START_TAG, starts), (END_TAG, ends)) if operator in names}
+
+
+def region_metadata(region: RegionPlan, settings: Settings) -> dict[str, Any]:
+    """Return the metadata of the checkpoint table, which stands for the whole region; the page is first."""
+    address = page_link(settings, region.name)
+    page = dg.MetadataValue.url(address) if address else dg.MetadataValue.path(page_path(settings.home, region.name))
+    return {
+        "drainmark/page": page,
+        "drainmark/starts": ", ".join(each.name for each in region.starts),
+        "drainmark/ends": ", ".join(each.name for each in region.ends),
+        "drainmark/one_trigger_a_group": ", ".join(region.forced_single) or "none",
+    }
+
+
+def role_metadata(region: RegionPlan, name: str) -> dict[str, Any]:
+    """Return the metadata of an asset by its operator; none for an asset that no single operator writes."""
+    if not name:
+        return {}
+    operator = region.operator(name)
+    own = (port for port in region.ports if port.operator == operator.name)
+    ports = [f"{port.parameter}: {port.stream} ({port.port_class})" for port in own]
+    found = {
+        "drainmark/operator": operator.name,
+        "drainmark/operator_kind": operator.kind,
+        "drainmark/location": str(operator.location),
+        "drainmark/ports": "; ".join(ports) or "none",
+        "drainmark/vectorises": VECTORISES[region.vectorisation[operator.name]],
+    }
+    return {**found, "drainmark/composite": operator.composite[-1]} if operator.composite else found

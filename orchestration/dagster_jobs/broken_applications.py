@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import dagster as dg
 
 from drainmark.jobs.errors import DrainmarkError, Halted, Retry
-from drainmark.jobs.errors.loading import SchemaUnknown
+from drainmark.jobs.errors.environment import SchemaUnknown
 from drainmark.jobs.printable import markdown, printable
 from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.runtime.messages import classified, halt_text

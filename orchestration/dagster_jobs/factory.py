@@ -14,7 +14,6 @@ from drainmark.jobs.graph.params import Params
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.orchestration.dagster_assets.asset_roles import region_metadata, role_metadata, role_tags
 from drainmark.orchestration.dagster_assets.assets import (
     CLAIM,
     HAND_OVER,
@@ -26,6 +25,7 @@ from drainmark.orchestration.dagster_assets.assets import (
     table_assets,
 )
 from drainmark.orchestration.dagster_assets.checks import build_checks
+from drainmark.orchestration.dagster_assets.metadata import region_metadata, role_metadata, role_tags
 from drainmark.orchestration.dagster_jobs.alerts import halted_sensor
 from drainmark.orchestration.dagster_jobs.broken_applications import broken_definitions
 from drainmark.orchestration.dagster_jobs.desk import desk_jobs

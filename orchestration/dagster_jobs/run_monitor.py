@@ -16,7 +16,7 @@ from itertools import takewhile
 
 import dagster as dg
 
-from drainmark.jobs.errors.loading import RunDied
+from drainmark.jobs.errors.environment import RunDied
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.orchestration.dagster_assets.assets import dagster_name, table_assets
 from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG, PROCESS_TAG, REGION_TAG

@@ -20,7 +20,7 @@ from drainmark.jobs.protocol.history import target_before
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.triggers import PERIOD, NewTrigger, kind_of, slices_of
 from drainmark.jobs.runtime.input.slices import LIMIT, NUMBER, cut_all, cut_period, dropped_ticks, next_limit, positions
-from drainmark.jobs.runtime.scan.found import ScanResult
+from drainmark.jobs.scan.found import ScanResult
 from drainmark.orchestration.workplace.application_identity import require_own_file
 from drainmark.orchestration.workplace.region_sources import has_folder, is_periodic, source_folder, source_of
 from drainmark.orchestration.workplace.workplace import Workplace

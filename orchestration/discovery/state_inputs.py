@@ -14,7 +14,8 @@ from drainmark.jobs.operators.sources.files.folder_slices import LIST, files_of,
 from drainmark.jobs.operators.sources.slices import Slice
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.protocol.records.triggers import DIGESTS, FILE, RebuiltTrigger, TriggerStatus, kind_of, slices_of
-from drainmark.jobs.runtime.input.slice_inputs import digest_of, joined_digest
+from drainmark.jobs.runtime.input.part_inputs import digest_of
+from drainmark.jobs.runtime.input.slice_inputs import joined_digest
 from drainmark.jobs.runtime.input.slices import NUMBER, slice_of
 from drainmark.orchestration.workplace.declaration import load_region
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from drainmark.orchestration.workplace.workplace import Workplace
 
 
-class InputFile(NamedTuple):
+class StateInput(NamedTuple):
     """An input file of a state.
 
     Attributes:
@@ -41,7 +42,7 @@ class InputFile(NamedTuple):
     start: str = ""
 
 
-def files_behind(workplace: Workplace, row: CheckpointRow) -> list[InputFile]:
+def files_behind(workplace: Workplace, row: CheckpointRow) -> list[StateInput]:
     """Return the input files of a state; an empty list if its sources read no files.
 
     Raises:
@@ -49,8 +50,8 @@ def files_behind(workplace: Workplace, row: CheckpointRow) -> list[InputFile]:
     """
     identity = row.trigger_identity or {}
     if kind_of(identity) == FILE:
-        return [InputFile(row.trigger_uri, identity)] if row.trigger_uri is not None else []
-    return [InputFile(file.uri, file.identity, start) for start, file in _listed(workplace, row)]
+        return [StateInput(row.trigger_uri, identity)] if row.trigger_uri is not None else []
+    return [StateInput(file.uri, file.identity, start) for start, file in _listed(workplace, row)]
 
 
 def is_quarantined_whole(row: CheckpointRow) -> bool:

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
+from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.errors.environment import ClusterRefused
+from drainmark.jobs.frames.row_types import arrow_schema
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.tasks.parquet_files import frame_of_files, require_here, write_files
 from drainmark.orchestration.doctor.findings import Finding, broken, ok, warn
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
     from drainmark.orchestration.workplace.workplace import Workplace
     from drainmark.resources.spark.executor_reach import Executors, Worker
+    from drainmark.resources.storage.folder import Folder
 
 
 _BY_SPARK = 'under [spark_conf]: "spark.authenticate" = "true"; Spark makes the secret'
@@ -105,10 +114,44 @@ def _reached(workplace: Workplace, executors: Executors, workers: list[Worker]) 
 
 
 def _group(workplace: Workplace, executors: Executors) -> Finding:
-    from drainmark.orchestration.doctor.group_trial import try_group
+    from drainmark.orchestration.doctor.engine import try_group
 
     try:
         try_group(executors.session, workplace.tables)
     except Exception as error:
         return broken("engine_group", error, remedy="look at the logs of Spark's executors")
     return ok("engine_group", "a small group was written by tasks, and read by them and by this process")
+
+
+_ROWS = 1000
+_TASKS = 2
+
+
+def try_group(session: SparkSession, tables: Folder) -> None:
+    """Have tasks write rows like those of a group, compare the rows that all read back, and delete the files.
+
+    Args:
+        tables: folder of all tables.
+
+    Raises:
+        AccountingError: rows are missing, or differ.
+        OSError, StoreUnavailable: a task could not write.
+    """
+    name = f"_drainmark_probe-{world.token()}"
+    folder = tables / name
+    wanted = session.range(0, _ROWS, 1, _TASKS).selectExpr(f"id AS {SEQUENCE_ID}", "CAST(id AS string) AS value")
+    try:
+        files = write_files(wanted, folder.place)
+        require_here(folder.stamp, str(folder), files)
+        names = [file.name for file in files]
+        _require_rows("this process", folder.read(names, arrow_schema(wanted.schema)))
+        _require_rows("tasks", frame_of_files(session, folder.place, names, wanted.schema).toArrow())
+    finally:
+        tables.delete(name)
+
+
+def _require_rows(who: str, rows: pa.Table) -> None:
+    found = sorted(zip(*(rows.column(name).to_pylist() for name in (SEQUENCE_ID, "value")), strict=True))
+    if found != [(number, str(number)) for number in range(_ROWS)]:
+        msg = f"of {_ROWS} rows that tasks wrote {who} read {rows.num_rows}, or others"
+        raise AccountingError(msg, rows=rows.num_rows, expected=_ROWS)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import DrainmarkError
 from drainmark.jobs.regions.formatting import counted
 from drainmark.orchestration.doctor import machine
-from drainmark.orchestration.doctor.daemons import daemons
 from drainmark.orchestration.doctor.engine import engine
 from drainmark.orchestration.doctor.findings import Finding, Severity, broken, fail, ok
+from drainmark.orchestration.doctor.machine import daemons
 from drainmark.orchestration.doctor.regions import examine_region
 from drainmark.orchestration.runs.application_loading import unopened
 from drainmark.orchestration.workplace.declaration import configured_applications

@@ -20,7 +20,7 @@ from drainmark.orchestration.workplace.workplace import Workplace
 
 if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory
-    from drainmark.resources.delta.health.inspection import TableFacts
+    from drainmark.resources.delta.health.store_check import TableFacts
     from drainmark.resources.registry.registry import Registry
 
 _MUCH_GARBAGE = 1024**3
@@ -148,7 +148,7 @@ def _outside(workplace: Workplace, region: str, history: RegionHistory) -> Findi
 
 def _tables(workplace: Workplace, region: str, history: RegionHistory) -> Iterator[Finding]:
     from drainmark.jobs.runtime.commit.table_damage import other_copy
-    from drainmark.resources.delta.health.inspection import facts_of
+    from drainmark.resources.delta.health.store_check import facts_of
 
     store = workplace.store(region)
     managed = [table for table in history.tables if table.is_managed]

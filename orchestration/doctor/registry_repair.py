@@ -170,7 +170,7 @@ def _missing(history: RegionHistory, known: Sequence[NewTrigger]) -> list[Rebuil
 
 
 def _rebuilt(row: CheckpointRow, order: int, status: TriggerStatus, number: int | None) -> RebuiltTrigger:
-    from drainmark.jobs.runtime.scan.folder import identity_key
+    from drainmark.jobs.scan.folder import identity_key
 
     kept: Mapping[str, Any] = row.trigger_identity or {}
     identity = scanned_identity(kept)

@@ -28,8 +28,9 @@ from drainmark.resources.storage.whole_file import write_whole
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
-    from drainmark.jobs.runtime.outside import CheckpointStore, Outside, Report
+    from drainmark.jobs.runtime.outside import Outside, Report
     from drainmark.orchestration.workplace.workplace import Workplace
+    from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
     from drainmark.resources.settings import Settings
 
 EVERY_SECONDS = 15.0
@@ -54,7 +55,7 @@ def page_link(settings: Settings, region: str) -> str | None:
 def report_of(
     workplace: Workplace,
     region: str,
-    checkpoint: CheckpointStore,
+    checkpoint: CheckpointTable,
     graph: Mapping[str, Any] | None,
     *,
     last: int = SHOWN_STATES,
@@ -124,7 +125,7 @@ class PageFile:
 
     workplace: Workplace
     region: str
-    checkpoint: CheckpointStore
+    checkpoint: CheckpointTable
     plan: RegionPlan | None
     _due: float = field(default_factory=lambda: time.monotonic() + EVERY_SECONDS)
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DrainmarkError, Fenced, ForeignTable, Halted, StoreUnavailable
-from drainmark.jobs.errors.loading import RunDied
+from drainmark.jobs.errors.environment import RunDied
 from drainmark.jobs.protocol.failure_policy import EndRun, Halt, before_claim, is_lifted
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.messages import classified, described, halted_error

@@ -7,10 +7,10 @@ that it staged for a trial are garbage. After a signal it may go on for ten seco
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from drainmark.jobs import world
-from drainmark.jobs.errors.loading import AnalysisTimeout
+from drainmark.jobs.errors.environment import AnalysisTimeout
 from drainmark.orchestration.runs.region_runs import probe_first_use, region_run
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.jobs.runtime.region_run import RegionRun
+
+T = TypeVar("T")
 
 
 def analysed_run(
@@ -31,7 +33,7 @@ def analysed_run(
         Interrupted: the grace after a signal is over.
         OperatorFailed, DeclarationError, SchemaMismatch: see `region_run`.
     """
-    run: RegionRun = _in_time(
+    run = _in_time(
         "Spark's start and the analysis",
         lambda: region_run(workplace, opened, region, **options),
         region=region,
@@ -68,13 +70,13 @@ def tried_first_use(workplace: Workplace, run: RegionRun) -> None:
 
 def _in_time(
     what: str,
-    action: Callable[[], Any],
+    action: Callable[[], T],
     *,
     region: RegionPlan,
     seconds: float,
     interrupted: world.Event,
     cancel: Callable[[], None] = lambda: None,
-) -> Any:
+) -> T:
     from drainmark.jobs.runtime.timeout import Bounded, Grace
 
     frames: list[FrameType] = []

@@ -1,4 +1,4 @@
-"""The construction of a run, or an owner, of a region from a workplace and a compiled application.
+"""The construction of a run, or an owner, of a region; and what a dead owner left running.
 
 The command line and Dagster both start runs with this code.
 """
@@ -6,11 +6,11 @@ The command line and Dagster both start runs with this code.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from drainmark.jobs import world
+from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.protocol.records.manifest import REGISTERED
 from drainmark.jobs.protocol.records.state_generations import labels_in_force
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, drainmark_version
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
     from drainmark.jobs.runtime.outside import Outside, Report
     from drainmark.jobs.runtime.region_run import RegionRun
-    from drainmark.resources.registry.registry import Registry
-    from drainmark.resources.settings import Settings
     from drainmark.resources.storage.folder import Folder
 
 
@@ -160,6 +158,7 @@ def region_outside(workplace: Workplace, region: str, application: Application) 
     from drainmark.orchestration.runs.halt_hook import teller
     from drainmark.orchestration.workplace.statements import statement_text
     from drainmark.resources.delta.lookup_tables import LookupTables
+    from drainmark.resources.registry.lease import LeaseHolder
 
     return Outside(
         engine=workplace.engine,
@@ -184,26 +183,20 @@ def _register(workplace: Workplace, table: RegionTable) -> None:
     register(workplace.engine.session, table.options[REGISTERED], (workplace.tables / table.name).uri)
 
 
-@dataclass(slots=True)
-class LeaseHolder:
-    """A lease that is acquired by name and released once."""
+SESSION = "@spark_session"
+"""Cursor that holds the name of the Spark session of the last run."""
 
-    registry: Registry
-    settings: Settings
-    _lease: Any = None
 
-    def acquire(self, region: str, run_id: str) -> None:
-        from drainmark.resources.registry.lease import Lease
+def end_predecessor(workplace: Workplace, run: RegionRun) -> None:
+    """End the resident Spark's session of a run that crashed. Call it after the claim, which fences that run.
 
-        self._lease = Lease.acquire(
-            self.registry,
-            region,
-            run_id,
-            lease_seconds=self.settings.lease_seconds,
-            heartbeat_seconds=self.settings.heartbeat_seconds,
-        )
-
-    def release(self, *, clean: bool) -> None:
-        if self._lease is not None:
-            self._lease.release(clean=clean)
-            self._lease = None
+    Each run stores the name of its session in the registry, in a cursor whose name no operator can have.
+    """
+    engine, registry = workplace.engine, workplace.registry
+    session = engine.session_id
+    if session is None:
+        return
+    before, claim = registry.load_cursor(run.region, SESSION), run.owner.history.last_claim
+    if before and claim is not None and claim.detail.get("previous") == Outcome.CRASHED.value:
+        engine.end_session(before)
+    registry.save_cursor(run.region, SESSION, session)

@@ -15,8 +15,8 @@ from drainmark.orchestration.runs.failures_before_claim import claim_and_halt, c
 from drainmark.orchestration.runs.halt_hook import halt_for_input, make_up
 from drainmark.orchestration.runs.idle_wait import REST_SECONDS
 from drainmark.orchestration.runs.interruption import Interruption
-from drainmark.orchestration.runs.predecessor import end_predecessor
 from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
+from drainmark.orchestration.runs.region_runs import end_predecessor
 from drainmark.orchestration.workplace.code_digest import code_digest
 from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.region_sources import has_threads, settle_of
@@ -25,7 +25,7 @@ from drainmark.orchestration.workplace.workplace import Opened, Workplace
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
-    from drainmark.jobs.runtime.scan.found import ScanResult
+    from drainmark.jobs.scan.found import ScanResult
 
 _SCAN_SECONDS = 1.0
 _SETTLE_PATIENCE_SECONDS = 60.0

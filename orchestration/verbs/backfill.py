@@ -125,7 +125,7 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
 
 def _files(wanted: Wanted, scan: DirectoryScan | None, folder: str | None) -> list[tuple[str, NewTrigger | str]]:
     """Return (uri, trigger or the reason against one) of the wanted files of this machine, by name."""
-    from drainmark.jobs.runtime.scan.folder import uri_of
+    from drainmark.jobs.scan.folder import uri_of
 
     paths = _matching(wanted)
     _wait_until_settled(paths, scan.settle if scan is not None else 0.0)
@@ -136,7 +136,7 @@ def _objects(
     workplace: Workplace, wanted: Wanted, scan: DirectoryScan | None, folder: str | None
 ) -> list[tuple[str, NewTrigger | str]]:
     """Return (uri, trigger or the reason against one) of the wanted objects, by key."""
-    from drainmark.jobs.runtime.scan.bucket_objects import trigger_of_object
+    from drainmark.jobs.scan.bucket_objects import trigger_of_object
 
     bucket, _ = address_of(wanted.pattern)
     below = prefix_of(folder) if folder is not None and is_object(folder) else (bucket, "")
@@ -151,7 +151,7 @@ def _objects(
             relative = facts.key.removeprefix(below[1]) if below[0] == bucket else facts.key
             output = _output_of(object_uri(bucket, facts.key), relative, wanted, scan)
             found.append(trigger_of_object(bucket, facts, output=output, origin=ORIGIN))
-    return [(trigger.uri, trigger) for trigger in workplace.inputs.with_versions(bucket, found)] + refused
+    return [(trigger.uri, trigger) for trigger in workplace.inputs.with_versions(found)] + refused
 
 
 def _matching(wanted: Wanted) -> list[str]:
@@ -203,7 +203,7 @@ def _modified(paths: list[str]) -> Iterator[float]:
 
 def _trigger(path: str, wanted: Wanted, scan: DirectoryScan | None, folder: str | None) -> NewTrigger | str:
     """Return a file's trigger, or the reason against one."""
-    from drainmark.jobs.runtime.scan.folder import facts_of, identity_key, identity_of, uri_of
+    from drainmark.jobs.scan.folder import facts_of, identity_key, identity_of, uri_of
 
     facts = facts_of(path, follow_links=scan is not None and scan.follow_links)
     if isinstance(facts, str):
@@ -248,7 +248,7 @@ def _known_as(workplace: Workplace, region: str, trigger: NewTrigger) -> str:
 
 def _judged(workplace: Workplace, region: str, trigger: NewTrigger, *, is_replacing: bool) -> tuple[str, NewTrigger]:
     """Return the name of a file's count, and its trigger: a replacing one if asked for and not pending already."""
-    from drainmark.jobs.runtime.scan.folder import identity_key
+    from drainmark.jobs.scan.folder import identity_key
 
     status = _known_as(workplace, region, trigger)
     if not is_replacing or status not in ("queued", "committed"):

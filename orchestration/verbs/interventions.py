@@ -221,7 +221,7 @@ def _id_of_file(history: RegionHistory, name: str) -> int:
 
 def names_file(uri: str | None, name: str) -> bool:
     """Say whether a name means a uri: it is the uri, a path from here, or the end of its path, as bytes or encoded."""
-    from drainmark.jobs.runtime.scan.folder import path_of, uri_of
+    from drainmark.jobs.scan.folder import path_of, uri_of
 
     if uri is None:
         return False

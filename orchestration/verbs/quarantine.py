@@ -84,7 +84,7 @@ def plan_redrive(workplace: Workplace, region: str, file: str) -> Queueing:
         UsageError: only some of its rows are, or the file is unchanged, or gone, or was read again since.
     """
     from drainmark.jobs.protocol.records.addresses import is_object
-    from drainmark.jobs.runtime.scan.folder import path_of
+    from drainmark.jobs.scan.folder import path_of
 
     history = workplace.history(region)
     number, state = _named(workplace, region, history, file)[-1]

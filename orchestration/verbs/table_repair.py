@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from drainmark.jobs.errors.environment import FilesLost
     from drainmark.jobs.protocol.history import RegionHistory
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
-    from drainmark.jobs.runtime.outside import RegionStore
+    from drainmark.resources.checkpoints.region_store import RegionTables
 
 _SHOWN = 10
 
@@ -146,7 +146,7 @@ def plan(workplace: Workplace) -> list[RegionRepair]:
     return [repair for repair in found if repair.steps]
 
 
-def repairs_on_the_way(store: RegionStore, region: str, history: RegionHistory, to: int) -> tuple[Repair, ...]:
+def repairs_on_the_way(store: RegionTables, region: str, history: RegionHistory, to: int) -> tuple[Repair, ...]:
     """Return the repairs that a rewind has to make; none if no other program wrote, which is checked cheaply.
 
     Raises:
@@ -240,15 +240,14 @@ def repair_under_claim(owner: RegionOwner, done: list[RegionRepair]) -> bool:
     if owner.history.is_rewinding:  # a rewind repairs tables in the same commits
         done.append(RegionRepair(region=owner.region))
         return True
-    found = planned(owner.region, owner.history, plan_repairs(store, owner.history))
-    owner.versions.update(repair_tables(store, owner.history, found.possible, owner.epoch))
-    if any(isinstance(repair, TableRepair) for repair in found.possible):  # sinks waited for their histories
-        seen = {repair.table for repair in found.tables}
+    repairs: list[Repair] = []
+    for _ in range(2):  # sinks wait for their histories
+        seen = {repair.table for repair in repairs}
         more = [repair for repair in plan_repairs(store, owner.history) if repair.table not in seen]
-        owner.versions.update(
-            repair_tables(store, owner.history, [repair for repair in more if not repair.lost], owner.epoch)
-        )
-        found = planned(owner.region, owner.history, [*found.tables, *more])
+        whole = [repair for repair in more if not repair.lost]
+        owner.versions.update(repair_tables(store, owner.history, whole, owner.epoch))
+        repairs += more
+    found = planned(owner.region, owner.history, repairs)
     done.append(found)
     if found.possible:
         owner.ledger.note_published()  # a table that was deleted or restored has a smaller version than was noted

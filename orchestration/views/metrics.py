@@ -19,13 +19,13 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.protocol.transitions import State
 from drainmark.jobs.state.runs import runs_of
-from drainmark.orchestration.views.moment import Moment, moment_of
-from drainmark.orchestration.views.stage_progress import channels_of, stages_of
+from drainmark.orchestration.views.moment import Moment, channels_of, moment_of, stages_of
 from drainmark.resources.storage.whole_file import write_whole
 
 if TYPE_CHECKING:
-    from drainmark.jobs.runtime.outside import CheckpointStore, Outside, Report
+    from drainmark.jobs.runtime.outside import Outside, Report
     from drainmark.orchestration.workplace.workplace import Workplace
+    from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
 
 EVERY_SECONDS = 15.0
 """Prometheus' usual scrape interval: it reads the file no more often."""
@@ -120,7 +120,7 @@ class MetricsFile:
 
     workplace: Workplace
     region: str
-    checkpoint: CheckpointStore
+    checkpoint: CheckpointTable
     _written: float = field(default_factory=time.monotonic)
 
     def is_due(self, step: str) -> bool:

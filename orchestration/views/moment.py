@@ -1,19 +1,21 @@
-"""A region at one moment: its past is in the checkpoint table, its owner in the registry, and both change meanwhile."""
+"""A region at one moment: its past is in the checkpoint table, its owner in the registry, and both change."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.region_state import state_of
 from drainmark.jobs.protocol.transitions import State
 
 if TYPE_CHECKING:
+    from drainmark.jobs.protocol.history import RegionHistory
     from drainmark.orchestration.workplace.workplace import Workplace
     from drainmark.resources.registry.owners import Owner
     from drainmark.resources.registry.queries import Looks, RegionInfo
+
 
 _TRIES = 5
 
@@ -76,3 +78,27 @@ def moment_of(
         if before.whose == found.whose:
             break
     return found
+
+
+def stages_of(history: RegionHistory) -> list[dict[str, Any]]:
+    """Return the committed progress of each stage: `behind` is a number of states, `restarts` those of the stage."""
+    flow = history.flow
+    return [
+        {
+            "name": name,
+            "through": through,
+            "behind": len(history.states.ids.above(through)) if flow.channels else 0,
+            "restarts": flow.restarts.get(name, 0),
+        }
+        for name, through in flow.through.items()
+    ]
+
+
+def channels_of(history: RegionHistory) -> list[dict[str, Any]]:
+    """Return the number of `batches` in flight in each channel, by the newest row, and the `bytes` of their files."""
+    flow = history.flow
+    found = {name: flow.channels.get(name, ()) for name in sorted({*flow.links, *flow.channels})}
+    return [
+        {"name": name, "batches": len(batches), "bytes": sum(batch.bytes for batch in batches)}
+        for name, batches in found.items()
+    ]

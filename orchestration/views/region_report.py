@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from drainmark.jobs.protocol.endings import Outcome
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, Outcome, RowKind
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.records.newest_rows import GroupSums, NewestRows
 from drainmark.orchestration.views import SHOWN_STATES

@@ -1,4 +1,4 @@
-"""The present and past of a region, as values for `status` and `history`.
+"""The present and past of a region, as values for `status` and `history`, and the commands that help.
 
 The checkpoint table has the commits, halts and counts; the registry only has the pending triggers and the owner. If the
 registry is lost, its fields are null.
@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.failure_policy import SPLIT
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
@@ -18,9 +19,7 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import REGISTERED, WITHOUT_NAMES
 from drainmark.jobs.protocol.records.triggers import DROPPED, PERIOD, TriggerStatus
 from drainmark.jobs.protocol.transitions import State
-from drainmark.orchestration.views.moment import Moment, moment_of
-from drainmark.orchestration.views.remedies import remedies
-from drainmark.orchestration.views.stage_progress import channels_of, stages_of
+from drainmark.orchestration.views.moment import Moment, channels_of, moment_of, stages_of
 from drainmark.orchestration.workplace.declaration import (
     Declared,
     declared,
@@ -32,8 +31,10 @@ from drainmark.orchestration.workplace.declaration import (
 from drainmark.orchestration.workplace.workplace import Workplace, looks, open_in_time
 
 if TYPE_CHECKING:
+    from drainmark.jobs.protocol.history import RegionHistory
     from drainmark.resources.registry.owners import Owner
     from drainmark.resources.registry.queries import Looks, RegionInfo
+
 
 _EVENTS = frozenset({RowKind.HALT, RowKind.RESUME, RowKind.REWIND, RowKind.REFUSED, RowKind.PROGRESS})
 
@@ -257,3 +258,28 @@ def _entry(
 def iso(moment: dt.datetime) -> str:
     """Return a time as ISO-8601 UTC, to the microsecond, so that it can be passed to `--to-time`."""
     return moment.astimezone(dt.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+REPAIR = "drainmark doctor --repair"
+"""The command for a region that has lost its registry."""
+
+
+def remedies(
+    region: str, history: RegionHistory, state: State, *, is_owned: bool, pending: int | None, reference: str | None
+) -> list[str]:
+    """Return commands, the most likely one first; none if a run is at work, or if no command is needed.
+
+    Args:
+        pending: number of pending triggers; None if the registry is lost, or there never was one.
+        reference: the text to open the application by; None if it is unknown.
+    """
+    found: list[str] = []
+    if pending is None and history.last_claim is not None:
+        found.append(REPAIR)
+    if history.halt is not None:
+        from drainmark.jobs.runtime.messages import halt_remedies
+
+        return [*found, *halt_remedies(region, history)]
+    if not is_owned and (state is State.UNHEALTHY or pending or history.flow.channels):
+        found.append(f"drainmark run {shell_word(reference or region.partition('/')[0])}")
+    return found

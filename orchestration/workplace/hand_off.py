@@ -41,7 +41,7 @@ def claim_asking(
     Raises:
         Owned: the owner is no run that lingers, or did not go in time.
     """
-    registry: Any = owner.outside.registry
+    registry = owner.outside.registry
     deadline = world.monotonic() + patience_seconds
     is_asked = False
     while True:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing, StoreUnavailable, UsageError
-from drainmark.jobs.errors.loading import SchemaUnknown
+from drainmark.jobs.errors.environment import SchemaUnknown
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.protocol.records.addresses import is_object
 
@@ -206,7 +206,7 @@ def _opened(inputs: Inputs, files: Sequence[NewTrigger]) -> Iterator[tuple[Binar
     """Yield each file, open until the next one is asked for, and the ending that tells its compression."""
     from drainmark.jobs.formats.lines.content import SeekableData
     from drainmark.jobs.runtime.input.inbox import ending_of
-    from drainmark.jobs.runtime.scan.folder import path_of
+    from drainmark.jobs.scan.folder import path_of
 
     for file in files:
         if not is_object(file.uri):

@@ -108,7 +108,7 @@ class Workplace:
             self._engine.tell = self.tell or self._engine.tell
         return self._engine
 
-    def use_engine(self, engine: Any) -> None:
+    def use_engine(self, engine: SparkEngine) -> None:
         """Use an engine that the caller owns."""
         self._engine = engine
 
@@ -257,7 +257,7 @@ def open_in_time(
         AnalysisTimeout: the import did not end in time; names the author's line at which it hangs.
         ApplicationBroken, DeclarationError, UnknownName, UsageError: see `open_application`.
     """
-    from drainmark.jobs.errors.loading import AnalysisTimeout
+    from drainmark.jobs.errors.environment import AnalysisTimeout
     from drainmark.jobs.graph.author_line import authors_line
     from drainmark.jobs.graph.own_modules import give_up_load
     from drainmark.jobs.runtime.timeout import Bounded, Grace
@@ -280,8 +280,7 @@ def open_in_time(
         cancel=lambda: give_up_load(opening.thread),
         name="import",
     )
-    opened: Opened = opening.result()
-    return opened
+    return opening.result()
 
 
 def opened_in_time(

@@ -100,9 +100,9 @@ def _scanned(place: Workplace) -> list[str]:
 
 
 def _processed(place: Workplace) -> Iterable[str]:
-    from drainmark.resources.storage.folder import S3
+    from drainmark.jobs.protocol.records.addresses import is_object
 
-    return () if place.settings.tables_url.startswith(S3) else place.known_regions()
+    return () if is_object(place.settings.tables_url) else place.known_regions()
 
 
 def _tables_of(region: str) -> _Source:
