@@ -27,7 +27,7 @@ from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.replacement import one_of_each
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
-from drainmark.jobs.runtime.scan.folder import identity_key, identity_of, uri_of
+from drainmark.jobs.scan.folder import identity_key, identity_of, uri_of
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.workplace import Workplace
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import azurite
 import canary
 import hypothesis
 import pytest
 import quick_disk
 import quick_jvm
 import quick_reads
+from azurite import Azurite
 from postgres import postgres_server, postgres_url
 
 from drainmark.orchestration.testing.session import shared_engine
@@ -31,17 +34,21 @@ quick_jvm.quicken()
 quick_reads.quicken()
 _WRITES_NOTHING = sys.dont_write_bytecode
 sys.dont_write_bytecode = False  # otherwise each process of pytest rewrites the asserts of all modules
-os.environ.update(canary.KEYS)  # the tasks of the shared Spark have the environment of its start
+os.environ.update(canary.KEYS | azurite.ENVIRONMENT)  # the tasks of the shared Spark have the environment of its start
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the recovery tests: each process gets whole files, and the longest must not be the last.
+    """Begin with the longest files: each process gets whole files, and the longest must not be the last.
 
     With another S3 server, keep only the tests that use one.
     """
     if canary.CHECKS_SIGNATURES:
         items[:] = [item for item in items if _asks_for_a_bucket(item)]
-    items.sort(key=lambda item: "recovery" not in item.path.parts)
+    items.sort(key=lambda item: not _LONGEST.intersection(item.path.parts))
+
+
+_LONGEST = frozenset(("recovery", "cluster", "test_operator_library.py"))
+"""Folders and files that take longest."""
 
 
 def _asks_for_a_bucket(item: pytest.Item) -> bool:
@@ -83,6 +90,24 @@ def s3_server() -> Iterator[str]:
 
 _MOTO = str(Path(__file__).with_name("moto_server.py"))
 _PIPES: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+
+
+@pytest.fixture(scope="session")
+def azurite_server() -> Iterator[Azurite]:
+    """Yield a server of Azure's Blob Storage, in another process; each test makes its own containers."""
+    if not azurite.is_installed():
+        pytest.skip("make azurite installs Azurite; it needs Node.js")
+    server = Azurite()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def azure(azurite_server: Azurite) -> str:
+    """Return the address of a new container; the environment says how to reach it."""
+    name = f"c{uuid.uuid4().hex[:12]}"
+    azurite_server.make(name)
+    return f"az://{name}"
 
 
 @pytest.fixture

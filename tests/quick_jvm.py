@@ -1,8 +1,10 @@
-"""JVMs of the tests with half the cost of start and warm-up: no optimising compiler, classes from an archive.
+"""JVMs of the tests with half the cost of start and warm-up: no optimising compiler, no generated code, classes from an
+archive.
 
-A test that starts Spark spends most CPU seconds on loading classes, and on compiling code that runs once. A run of an
-hour sets a variable and gets the optimising compiler, because there it pays. As a program, this module makes the
-archive (`make test` does this); tests run without it, too. Benchmarks use none of this.
+A test that starts Spark spends most CPU seconds on loading classes, and on compiling code that runs once: that of the
+JVM, and the Java that Spark writes for each plan. A run of an hour sets a variable and compiles both, because there it
+pays. As a program, this module makes the archive (`make test` does this); tests run without it, too. Benchmarks use
+none of this.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import sys
 from pathlib import Path
 
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
-_QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
+_COMPILER = "-XX:TieredStopAtLevel=1"  # it does not optimise
+_INTERPRETED = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
 _SETTINGS = (
     "-XX:+UseSerialGC -Xlog:cds=off -Xlog:cds+dynamic=off"
     " -XX:ReservedCodeCacheSize=240m"  # one compiler comes with 48 MB, and a run of tests uses up all of them
@@ -31,17 +34,17 @@ def quicken() -> None:
     os.environ.setdefault(_ENVIRONMENT, options())
 
 
-def options() -> str:
-    """Return the options of a JVM of the tests."""
-    compiler = [] if os.environ.get(_LONG) else [_QUICK_COMPILER]
+def options(*, is_executor: bool = False) -> str:
+    """Return the options of a JVM of the tests; Spark takes no settings of its own among those of executors."""
+    quick = [] if os.environ.get(_LONG) else [_COMPILER] if is_executor else [_COMPILER, _INTERPRETED]
     archive = [f"-XX:SharedArchiveFile={ARCHIVE}"] if ARCHIVE.exists() else []
-    return " ".join([*compiler, _SETTINGS, *archive])
+    return " ".join([*quick, _SETTINGS, *archive])
 
 
 def main() -> None:
     """Run a little of Spark and Delta, and write the loaded classes to the archive."""
     unfinished = ARCHIVE.with_suffix(".tmp")
-    options = f"{_QUICK_COMPILER} {_SETTINGS} -XX:ArchiveClassesAtExit={unfinished}"
+    options = f"{_COMPILER} {_INTERPRETED} {_SETTINGS} -XX:ArchiveClassesAtExit={unfinished}"
     subprocess.run([sys.executable, "-c", _WARM], env={**os.environ, _ENVIRONMENT: options}, check=True)
     unfinished.replace(ARCHIVE)
 

@@ -16,8 +16,10 @@ from drainmark.jobs.formats.lines.content import END, LocalFile
 from drainmark.jobs.formats.parsed import Parsed
 from drainmark.jobs.formats.values.far_times import python_rows
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.tasks.executor import Here
 from drainmark.jobs.tasks.file_ranges import InputFile
-from drainmark.jobs.tasks.read_files import read_here
+from drainmark.jobs.tasks.places import MemoryPlace
+from drainmark.jobs.tasks.read_files import ReadFiles, read_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +47,15 @@ def input_file(path: Path, number: int = 7) -> InputFile:
     return InputFile(number=number, path=str(path), size=path.stat().st_size)
 
 
+def read_here(files: Sequence[InputFile], expected: Expected) -> ReadFiles:
+    """Read files as a small group is read."""
+    return read_files(Here(), files, expected, MemoryPlace())
+
+
 def read(path: Path, expected: Expected) -> Read:
     """Return what comes of one file."""
     found = read_here([input_file(path)], expected)
-    return Read(rows=rows_of(found.rows.tables, 7, found.verdicts[7]), verdict=found.verdicts[7])
+    return Read(rows=rows_of(found.rows.tables(), 7, found.verdicts[7]), verdict=found.verdicts[7])
 
 
 def parsed(path: Path, expected: Expected, start: int = 0, end: int = END) -> Iterator[Parsed]:

@@ -124,7 +124,7 @@ CASES: dict[str, dict[str, str]] = {
         "scan": "test_a_file_that_is_to_be_traced_is_found_by_a_scan",
         "run": "test_a_region_that_never_ran_is_run",
     },
-    "orchestration/views/remedies.py": {
+    "orchestration/views/status.py": {
         "doctor --repair": "test_a_lost_registry_is_rebuilt",
     },
 }
@@ -136,10 +136,10 @@ UNFOLLOWED: dict[str, dict[str, str]] = {
     "orchestration/dagster_jobs/sensors.py": {
         "run --attempts": "the run shows the cause; it repairs nothing",
     },
-    "orchestration/doctor/daemons.py": {
+    "orchestration/doctor/machine.py": {
         "dev": "a server that stays: integration/test_dev.py starts it",
     },
-    "orchestration/views/remedies.py": {
+    "orchestration/views/status.py": {
         "run": "what each run after a crash does: tests/recovery",
     },
 }

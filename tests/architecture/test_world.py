@@ -9,16 +9,15 @@ import pytest
 from architecture.tree import ROOT, product_files, relative
 
 PACKAGES = (
-    "jobs/protocol", "jobs/runtime", "jobs/state", "resources/delta", "resources/checkpoints", "resources/registry",
-    "resources/sinks", "resources/storage", "resources/inputs", "orchestration/verbs", "orchestration/doctor",
-    "orchestration/workplace", "orchestration/runs", "orchestration/discovery",
+    "jobs/protocol", "jobs/runtime", "jobs/scan", "jobs/state", "resources/delta", "resources/checkpoints",
+    "resources/registry", "resources/sinks", "resources/storage", "resources/inputs", "orchestration/verbs",
+    "orchestration/doctor", "orchestration/workplace", "orchestration/runs", "orchestration/discovery",
 )  # fmt: skip
 
 ELSEWHERE = (
     "jobs/runtime/autonomous/", "jobs/runtime/group/", "jobs/runtime/hosting/", "jobs/runtime/stages/",
-    "jobs/runtime/timeout.py",  # threads around calls of Spark
     "jobs/state/handlers/permits.py",  # threads of authors
-    "jobs/runtime/scan/bucket_listing.py", "resources/checkpoints/data_stores.py", "resources/inputs/inputs.py",
+    "jobs/scan/bucket_listing.py", "resources/checkpoints/data_stores.py", "resources/inputs/inputs.py",
     "resources/inputs/spool.py", "resources/storage/bucket_prefix.py", "resources/storage/store_probe.py",  # buckets
     "resources/inputs/task_answers.py",  # Spark's workers ask it
 )  # fmt: skip

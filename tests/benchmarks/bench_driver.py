@@ -36,9 +36,9 @@ from clusters import Project, environment, standalone, why_not_isolated
 from rich.console import Console
 
 from drainmark.resources.delta import commits
+from drainmark.resources.storage.bucket_folder import BucketFolder
 from drainmark.resources.storage.folder import Folder, LocalFolder
 from drainmark.resources.storage.object_store import ObjectStore
-from drainmark.resources.storage.s3_folder import S3Folder
 
 _OUTSIDE, _INSIDE = "10.213.47.1", "10.213.47.2"
 _FILES, _GROUPS, _MEASURED, _LINES_A_PIECE = 8, 5, 2, 20_000
@@ -220,9 +220,9 @@ class _Place:
         store = ObjectStore(self.endpoint)
         store.connection.client.create_bucket(Bucket=name)
         for each, content in files.items():
-            store.put(name, f"in/{each}", content)
+            store.put(f"s3://{name}", f"in/{each}", content)
         more = {"s3_endpoint_url": self.endpoint, "tables_url": f"s3://{name}/tables"}
-        return self.root / "away" / name, S3Folder(store, name, "tables"), more
+        return self.root / "away" / name, BucketFolder(store, f"s3://{name}", "tables"), more
 
 
 class _Watch:

@@ -36,8 +36,8 @@ from drainmark.jobs.runtime.autonomous_run import AutonomousRun, BatchReport
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.group.group_work import GroupWork
 from drainmark.jobs.runtime.group.output_staging import OutputStaging
+from drainmark.jobs.runtime.input.attempt import Attempt
 from drainmark.jobs.runtime.input.inbox import Group
-from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.spark_failures import blaming
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.runs.region_runs import region_outside, region_run
@@ -253,21 +253,20 @@ class InMemoryStaging(OutputStaging):
         def write() -> StagedTable:
             rows = require_text(operator, frame.toArrow())
             computed()
-            seen = self.materialiser.local(rows, frame) if self._is_read(operator, name) else frame
+            seen = self.executors.of(operator).local(rows, frame) if self._is_read(operator, name) else frame
             return StagedTable(files=(), rows=rows, frame=seen)
 
-        with self.outside.engine.tagged(self.tag):
+        with self.attempt.engine.tagged(self.attempt.tag):
             return blaming(self.blueprint.region, operator, write)
 
 
 class InMemory(GroupWork):
     """The work on a group that stages no state."""
 
-    def _output_staging(self, materialiser: Materialiser, pool: ThreadPoolExecutor) -> OutputStaging:
+    def _output_staging(self, attempt: Attempt, pool: ThreadPoolExecutor) -> OutputStaging:
         return InMemoryStaging(
-            blueprint=self.blueprint, outside=self.outside, group=self.group, states=self.states, tag=self.tag,
-            materialiser=materialiser, pool=pool,
-        )  # fmt: skip
+            attempt=attempt, executors=self._executors, blueprint=self.blueprint, states=self.states, pool=pool
+        )
 
 
 class Stateless(AutonomousRun):
@@ -298,14 +297,14 @@ class Stateless(AutonomousRun):
         return processing.submit(self._processed, self._group(source, triggers)) if triggers else None
 
     def _processed(self, group: Group) -> StagedGroup:
-        small = group.bytes_to_read <= self.small_bytes
         return InMemory(
             blueprint=self.blueprint,
             outside=self.outside,
             group=group,
             states=self._states.handlers,
             hosts=self._states.hosted.attempts(),
-            small=small,
+            size=group.bytes_to_read,
+            small_bytes=self.small_bytes,
             tag=f"drainmark-{group.attempt}",
         ).stage()
 

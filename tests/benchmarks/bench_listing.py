@@ -34,8 +34,8 @@ from sqlalchemy import text
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, TriggerStatus
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.jobs.runtime.scan.folder import identity_key, identity_of
-from drainmark.jobs.runtime.scan.index import ScanLimits, ScanNote, in_batches
+from drainmark.jobs.scan.folder import identity_key, identity_of
+from drainmark.jobs.scan.index import ScanLimits, ScanNote, in_batches
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.registry.lease import describe

@@ -34,7 +34,7 @@ from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
 from drainmark.jobs.runtime.maintenance.compaction import EVERY_GROUPS, maintain_tables
-from drainmark.jobs.runtime.scan.folder import identity_key, identity_of
+from drainmark.jobs.scan.folder import identity_key, identity_of
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.workplace.workplace import Workplace

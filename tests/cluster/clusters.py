@@ -27,15 +27,14 @@ HOST = "127.0.0.1"
 _SPARK = Path(pyspark.__file__).parent
 _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _SECONDS = 120.0
-_QUICK = quick_jvm.options()
 
 CONF = {
     "spark.executor.cores": "1",
     "spark.executor.memory": "512m",
     "spark.cores.max": "2",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": _QUICK,
-    "spark.executor.extraJavaOptions": _QUICK,
+    "spark.driver.extraJavaOptions": quick_jvm.options(),
+    "spark.executor.extraJavaOptions": quick_jvm.options(is_executor=True),
     "spark.sql.files.minPartitionNum": "1",
     "spark.sql.shuffle.partitions": "2",
 }
@@ -112,7 +111,7 @@ def environment(host: str = HOST) -> dict[str, str]:
     """
     left_out = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "PYTHONPATH")
     own = {name: value for name, value in os.environ.items() if name not in left_out}
-    daemons = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": _QUICK}
+    daemons = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": quick_jvm.options(is_executor=True)}
     return {**own, **daemons, "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(_SPARK), "SPARK_LOCAL_IP": host}
 
 

@@ -24,8 +24,8 @@ from drainmark.jobs.testing.market import write_market
 from drainmark.jobs.testing.radio import write_radio
 from drainmark.jobs.testing.syslog import HOSTS, write_syslog
 from drainmark.resources.delta import commits
+from drainmark.resources.storage.bucket_folder import BucketFolder
 from drainmark.resources.storage.folder import Folder, LocalFolder
-from drainmark.resources.storage.s3_folder import S3Folder
 
 __all__ = ["isolated"]
 
@@ -188,14 +188,14 @@ def test_an_application_leaves_the_tables_of_plain_python_and_of_one_machine(
     there = in_a_bucket(isolated, s3_server, "")
     for path in files:
         os.utime(path, (LONG_AGO, LONG_AGO))  # in the order of their names, as the objects
-        there.store.put(there.bucket, f"in/{path.relative_to(tmp_path / 'in')}", path.read_bytes())
+        there.store.put(f"s3://{there.bucket}", f"in/{path.relative_to(tmp_path / 'in')}", path.read_bytes())
     here = Project(tmp_path / "here", "local[2]")
     here.write("", {}, small_group_bytes=0)
     for project, root in ((there.project, f"s3://{there.bucket}/in"), (here, str(tmp_path / "in"))):
         given = [f"{source}={root}{folder}" if source else f"{root}{folder}" for source, folder in shipped.inputs]
         ran = project.drainmark("run", name, *(part for each in given for part in ("--input", each)))
         assert ran.code == 0, ran.told
-    found = tables_of(S3Folder(there.store, there.bucket, "tables/lake"))
+    found = tables_of(BucketFolder(there.store, f"s3://{there.bucket}", "tables/lake"))
     for table, rows in shipped.oracle(files).items():
         assert rows, f"nothing is to be found in {table}: the test shows nothing"
         require(found[table], rows, ids=shipped.has_ids)

@@ -20,7 +20,7 @@ from property.join_oracle import MINUTE, NOON, Join, told_by
 from property.window_oracles import by_rows, by_session, by_time, last_rows, sliding, trailing
 from test_isolated import Bucketed, Isolated, in_a_bucket, isolated
 
-from drainmark.resources.storage.s3_folder import S3Folder
+from drainmark.resources.storage.bucket_folder import BucketFolder
 
 __all__ = ["isolated"]
 
@@ -123,7 +123,7 @@ def orders_and_payments() -> list[list[Row]]:
 def put(found: Bucketed, name: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
     """Put rows into the bucket as a CSV file."""
     lines = [",".join(_cell(row[column]) for column in columns) for row in rows]
-    found.store.put(found.bucket, f"in/{name}.csv", "".join(f"{line}\n" for line in lines).encode())
+    found.store.put(f"s3://{found.bucket}", f"in/{name}.csv", "".join(f"{line}\n" for line in lines).encode())
 
 
 def _cell(value: Any) -> str:
@@ -199,7 +199,7 @@ def test_a_table_in_the_bucket_is_looked_up_at_one_version_a_run_and_windows_sli
     """The second run begins with the states of the first run."""
     found = in_a_bucket(isolated, s3_server, NEXT_TO_EACH_OTHER + IN_FILES)
     files = [visits_of(number) for number in range(FILES)]
-    cities = S3Folder(found.store, found.bucket, "others/cities")
+    cities = BucketFolder(found.store, f"s3://{found.bucket}", "others/cities")
     placed: list[list[Row]] = []
     for known, those in (({"ann": "Ulm"}, range(2)), ({"ann": "Bonn", "bob": "Jena"}, range(2, FILES))):
         table = pa.table({"user": list(known), "city": list(known.values())})

@@ -71,7 +71,7 @@ def golden(isolated: Isolated, s3_server: str, s3_credentials: None, tmp_path: P
     for number in range(FILES):
         files.append(tmp_path / f"orders-{number:03d}.csv")
         files[-1].write_text(orders_text(chance))
-        store.put(name, f"orders/{files[-1].name}", files[-1].read_bytes())
+        store.put(f"s3://{name}", f"orders/{files[-1].name}", files[-1].read_bytes())
     project = Project(isolated.away / name, isolated.master)
     project.write("", {}, s3_endpoint_url=s3_server, tables_url=f"s3://{name}/tables", small_group_bytes=0)
     return Golden(project, store, name, tuple(files))

@@ -24,8 +24,8 @@ from deltalake import WriterProperties, write_deltalake
 from postgres import PostgresServer
 from test_isolated import Bucketed, hidden_from_workers
 
+from drainmark.resources.storage.bucket_folder import BucketFolder
 from drainmark.resources.storage.object_store import ObjectStore
-from drainmark.resources.storage.s3_folder import S3Folder
 
 pytestmark = [
     pytest.mark.slow,
@@ -207,7 +207,7 @@ def test_versions_of_a_table_in_a_bucket_and_what_only_the_run_sees(
     few_rows = WriterProperties(max_row_group_size=100)
     with apart(tmp_path, s3_server) as cluster:
         here, lite = cluster.project.folder / "stock", cluster.project.folder / "people.db"
-        there = S3Folder(cluster.store, cluster.bucket, "others/stock")
+        there = BucketFolder(cluster.store, f"s3://{cluster.bucket}", "others/stock")
         for uri, options in ((str(here), None), (there.uri, there.storage_options())):
             for part in (rows.slice(0, 400), rows.slice(400)):
                 write_deltalake(uri, part, mode="append", storage_options=options, writer_properties=few_rows)

@@ -19,8 +19,8 @@ from clusters import Project, why_not_isolated
 from test_isolated import Isolated, isolated
 
 from drainmark.resources.delta import commits
+from drainmark.resources.storage.bucket_folder import BucketFolder
 from drainmark.resources.storage.object_store import ObjectStore
-from drainmark.resources.storage.s3_folder import S3Folder
 
 __all__ = ["isolated"]
 
@@ -150,7 +150,7 @@ class Staged:
         return int(self.told("status")[0]["inflight_batches"])
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        folder = S3Folder(self.store, self.bucket, f"tables/lake/{table}")
+        folder = BucketFolder(self.store, f"s3://{self.bucket}", f"tables/lake/{table}")
         files = commits.live_files(commits.open_table(folder), folder)
         return [row for file in files for row in pq.read_table(folder.source(file.path)).to_pylist()]
 
@@ -179,7 +179,7 @@ def staged(isolated: Isolated, s3_server: str, s3_credentials: None) -> Callable
         store = ObjectStore(s3_server)
         store.connection.client.create_bucket(Bucket=name)
         for number, lines in LINES.items():
-            store.put(name, f"in/{number}.csv", "".join(f"{key},{n}\n" for key, n in lines).encode())
+            store.put(f"s3://{name}", f"in/{number}.csv", "".join(f"{key},{n}\n" for key, n in lines).encode())
         conf = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
         project = Project(isolated.away / name, isolated.master, conf)
         app = (

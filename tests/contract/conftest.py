@@ -44,7 +44,7 @@ def wide_place(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
 def s3_place(s3_server: str, s3_credentials: None) -> Folder:
     """Return an empty prefix of a bucket of the S3 server."""
     make_bucket(s3_server)
-    return place_at(f"s3://{BUCKET}/{uuid.uuid4().hex}", s3_server)
+    return place_at(f"{BUCKET}/{uuid.uuid4().hex}", s3_server)
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,13 @@ import canary
 import pyarrow as pa
 import pytest
 
+from drainmark.jobs.protocol.records.addresses import address_of
+from drainmark.jobs.tasks.bucket_clients import Patience
+from drainmark.resources.storage.bucket_folder import BucketFolder
 from drainmark.resources.storage.folder import Folder, LocalFolder
 from drainmark.resources.storage.object_store import ObjectStore
-from drainmark.resources.storage.s3_folder import S3Folder
 
-BUCKET = "contract"
+BUCKET = "s3://contract"
 CREDENTIALS = canary.CREDENTIALS
 """The environment variables of a child process; `s3_credentials` sets the same ones for this process."""
 
@@ -26,14 +28,13 @@ def place_at(uri: str, endpoint: str = "") -> Folder:
     """Return the folder of a uri, in any process; the credentials come from the environment."""
     if not uri.startswith("s3://"):
         return LocalFolder(Path(uri))
-    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
-    return S3Folder(store_at(endpoint), bucket, prefix)
+    return BucketFolder(store_at(endpoint), *address_of(uri))
 
 
 @functools.cache
 def store_at(endpoint: str) -> ObjectStore:
     """Return the client of an endpoint; a process makes one."""
-    return ObjectStore(endpoint, attempts=2, read_seconds=5.0)
+    return ObjectStore(endpoint, patience=Patience(request_seconds=5.0, retries=1))
 
 
 def make_bucket(endpoint: str) -> ObjectStore:
@@ -41,7 +42,7 @@ def make_bucket(endpoint: str) -> ObjectStore:
     store = store_at(endpoint)
     client = store.connection.client
     with contextlib.suppress(client.exceptions.BucketAlreadyOwnedByYou):
-        client.create_bucket(Bucket=BUCKET)
+        client.create_bucket(Bucket=BUCKET.removeprefix("s3://"))
     return store
 
 
@@ -57,7 +58,7 @@ def folders(place: Folder, path: str) -> list[str]:
 
 def remove(place: Folder, path: str) -> None:
     """Delete one file without the knowledge of any table."""
-    if isinstance(place, S3Folder):
+    if isinstance(place, BucketFolder):
         place.store.delete(place.bucket, [f"{place.prefix}/{path}"])
     else:
         (Path(place.uri) / path).unlink()

@@ -6,13 +6,14 @@ import json
 import shutil
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
+from drainmark.resources.delta.keyed_changes import GivenRows
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.storage.folder import Folder
@@ -132,3 +133,8 @@ def make_template(engine: Any, root: Path) -> None:
     make(engine, root, "customer STRING, day INT, total BIGINT, cents BIGINT GENERATED ALWAYS AS (total * 100)")
     engine.session.sql(f"ALTER TABLE delta.`{root}` ADD CONSTRAINT positive CHECK (total >= 0)")
     AdoptedTable(root, REGION, lambda: engine).create(ORDERS)
+
+
+def given_rows(rows: pa.Table, keys: Sequence[str]) -> GivenRows:
+    """Return rows in memory to merge."""
+    return GivenRows(rows=rows, keys=tuple(keys))

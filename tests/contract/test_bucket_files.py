@@ -25,11 +25,11 @@ class Bucket(Folder):
     """A new bucket with one prefix."""
 
     def __init__(self, root: Any, endpoint: str, **options: Any) -> None:
-        self.bucket = f"files-{uuid.uuid4().hex[:12]}"
-        super().__init__(root, path=f"s3://{self.bucket}/out", **options)
+        self.bucket = f"s3://files-{uuid.uuid4().hex[:12]}"
+        super().__init__(root, path=f"{self.bucket}/out", **options)
         self.settings = Settings(home=root / "home", project_root=root, s3_endpoint_url=endpoint)
         self.store = store_at(endpoint)
-        self.store.connection.client.create_bucket(Bucket=self.bucket)
+        self.store.connection.client.create_bucket(Bucket=self.bucket.removeprefix("s3://"))
 
     def names(self) -> list[str]:
         """Return the names that readers find: the first part of each key below the prefix."""

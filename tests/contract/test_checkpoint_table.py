@@ -17,6 +17,7 @@ from pyarrow import ArrowInvalid
 
 from drainmark.jobs.errors import CommitOutcomeUnknown, Fenced, ForeignTable, FormatTooNew, SplitBrain
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
+from drainmark.jobs.world import Seam, World, entered
 from drainmark.resources.checkpoints import read_rows
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
 from drainmark.resources.delta import commits
@@ -76,6 +77,21 @@ def test_a_new_table_is_empty_and_creation_may_be_repeated(place: Folder) -> Non
     assert table.txn() == (0, 0)
     with pytest.raises(ForeignTable):
         CheckpointTable(place / "new", "shop/returns").create()
+
+
+class _Stale(World):
+    """A store whose listings show nothing of what was written lately."""
+
+    def across(self, seam: Seam, deed: Callable[[], Any], on: object = None) -> Any:
+        return [] if seam is Seam.STORE_LIST else deed()
+
+
+def test_a_table_is_known_for_its_own_where_listings_lag(table: CheckpointTable, place: Folder) -> None:
+    """A sink outside Delta keeps this identity for good: none would make it a sink of nobody."""
+    with entered(_Stale()):
+        assert table.identity() is not None
+        assert table.identity() == CheckpointTable(table.folder, REGION).identity()
+        assert CheckpointTable(place / "none", REGION).identity() is None
 
 
 @pytest.mark.seed("K2")

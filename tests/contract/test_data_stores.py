@@ -24,7 +24,7 @@ from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of, forget, 
 from drainmark.jobs.state.handlers.checkpoint import CheckpointReader, CheckpointWriter, Header
 from drainmark.jobs.state.handlers.data_store import VALUE_LIMIT, DataStore, DataStoreEntry
 from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
-from drainmark.resources.checkpoints.data_stores import DirectoryDataStore, S3DataStore, data_store_of
+from drainmark.resources.checkpoints.data_stores import BucketDataStore, DirectoryDataStore, data_store_of
 from drainmark.resources.checkpoints.delta_data_store import DeltaDataStore
 from drainmark.resources.settings import Settings
 
@@ -43,7 +43,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     server, _ = request.getfixturevalue("s3_server"), request.getfixturevalue("s3_credentials")
     make_bucket(server)
     prefix = uuid.uuid4().hex
-    return lambda: S3DataStore(store_at(server), BUCKET, prefix, LIMIT)
+    return lambda: BucketDataStore(store_at(server), BUCKET, prefix, LIMIT)
 
 
 NO_BUCKET = pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_a_setting_chooses_the_store(tmp_path: Path) -> None:
     assert isinstance(data_store_of("states", settings), DirectoryDataStore)
     assert isinstance(data_store_of("delta://states", settings), DeltaDataStore)
     found = data_store_of("s3://bucket/some/prefix", settings)
-    assert isinstance(found, S3DataStore)
-    assert (found.bucket, found.prefix, found.value_limit) == ("bucket", "some/prefix", VALUE_LIMIT)
+    assert isinstance(found, BucketDataStore)
+    assert (found.bucket, found.prefix, found.value_limit) == ("s3://bucket", "some/prefix", VALUE_LIMIT)
 
 
 def test_delta_rewrites_what_counts(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 from deltalake import write_deltalake
 from harness import passing
 from places import CREDENTIALS, ON_A_DISK, text_of
+from publishers import given_rows
 
 from drainmark.jobs.errors import AccountingError, CommitOutcomeUnknown, ForeignTable, SchemaMismatch, SplitBrain
 from drainmark.jobs.protocol.records.ids import txn_version
@@ -215,7 +216,7 @@ def test_statistics_are_exact_and_of_the_sequence_id_only(table: ManagedTable) -
 
 @pytest.mark.seed("H18")
 def test_what_a_merge_writes_has_the_same_statistics(table: ManagedTable) -> None:
-    table.merge(txn_version(1, 2), rows(("a", 1, 10, 1), ("b", 1, 5, 2)), KEYS)
+    table.merge(txn_version(1, 2), given_rows(rows(("a", 1, 10, 1), ("b", 1, 5, 2)), KEYS))
     (action,) = pa.table(open_table(table.folder).get_add_actions(flatten=True)).to_pylist()
     assert (action["num_records"], action["min._sequence_id"], action["max._sequence_id"]) == (2, 1, 2)
     assert "min.customer" not in action
@@ -228,7 +229,7 @@ def test_what_a_merge_writes_has_the_same_statistics(table: ManagedTable) -> Non
 def test_rows_with_other_columns_are_not_merged(table: ManagedTable) -> None:
     for source in (rows(("a", 1, 1, 1)).drop_columns("total"), rows(("a", 1, 1, 1)).append_column("x", [[1]])):
         with pytest.raises(SchemaMismatch):
-            table.merge(txn_version(1, 1), source, KEYS)
+            table.merge(txn_version(1, 1), given_rows(source, KEYS))
 
 
 # --- rewind -------------------------------------------------------------------------------------------------------
@@ -321,7 +322,7 @@ def pair(table: ManagedTable, history: ManagedTable) -> Callable[..., None]:
 
     def publish(epoch: int, sequence_id: int, *changes: Row) -> None:
         history.publish(txn_version(epoch, sequence_id), staged(history, *changes, stem=f"g{sequence_id}"))
-        table.merge(txn_version(epoch, sequence_id), last_per_key(rows(*changes), KEYS), KEYS)
+        table.merge(txn_version(epoch, sequence_id), given_rows(last_per_key(rows(*changes), KEYS), KEYS))
 
     return publish
 
@@ -344,7 +345,7 @@ def test_an_image_stands_for_changes_that_were_dropped(
     table: ManagedTable, history: ManagedTable, pair: Callable[..., None]
 ) -> None:
     pair(1, 5, ("a", 1, 5, 5), ("b", 1, 5, 5))
-    table.merge(txn_version(1, 6), rows(("c", 1, 6, 4)), KEYS)
+    table.merge(txn_version(1, 6), given_rows(rows(("c", 1, 6, 4)), KEYS))
     (image,) = staged(history, ("a", 1, 2, 2), ("c", 1, 4, 4), stem="image")
 
     table.rewind_upsert(txn_version(2, 7), 4, history, KEYS, SCHEMA.names, images=[image.path])
@@ -551,8 +552,8 @@ Verb = Callable[[ManagedTable, ManagedTable], Any]
 VERBS: dict[str, Verb] = {
     "publish": lambda table, _: table.publish(txn_version(1, 4), staged(table, ("n", 1, 4, 4), stem="g4")),
     "publish nothing": lambda table, _: table.publish(txn_version(1, 4), ()),
-    "merge": lambda table, _: table.merge(txn_version(1, 4), rows(("a", 1, 4, 4), ("n", 1, 4, 4)), KEYS),
-    "merge nothing": lambda table, _: table.merge(txn_version(1, 4), rows(), KEYS),
+    "merge": lambda table, _: table.merge(txn_version(1, 4), given_rows(rows(("a", 1, 4, 4), ("n", 1, 4, 4)), KEYS)),
+    "merge nothing": lambda table, _: table.merge(txn_version(1, 4), given_rows(rows(), KEYS)),
     "rewind rows": lambda table, _: table.rewind_rows(txn_version(2, 4), 1, Staging(table.folder, 2, "r")),
     "rewind upsert": lambda table, history: table.rewind_upsert(txn_version(2, 4), 1, history, KEYS, SCHEMA.names),
     "compact": lambda table, _: table.upkeep.compact(
@@ -649,38 +650,34 @@ def test_staging_of_two_attempts_never_shares_a_file(tmp_path: Path) -> None:
 @pytest.mark.seed("H18", "H35")
 def test_a_task_tells_the_facts_of_what_it_wrote(tmp_path: Path) -> None:
     batches = [each for ids in ((7, 3), (), (5, None)) for each in id_rows(*ids).to_batches()]
-    (facts,) = told_by(WriteTask(LocalPlace(str(tmp_path)), "new"), batches)
+    (facts,) = WriteTask(LocalPlace(str(tmp_path)), "new").work(iter(batches))
     (path,) = (tmp_path / "new").iterdir()
     assert facts == {
         "name": f"new/{path.name}", "size": path.stat().st_size, "rows": 4, "footer_rows": 4, "first_id": 3,
-        "last_id": 7, "without_id": 1, "mark": mark_of(path.read_bytes()[-MARK_BYTES:]), "failed": None,
-        "partition": "", "statistics": "",
+        "last_id": 7, "without_id": 1, "mark": mark_of(path.read_bytes()[-MARK_BYTES:]), "partition": "",
+        "statistics": "",
     }  # fmt: skip
     assert pq.read_table(path).to_pylist() == [{"_sequence_id": number} for number in (7, 3, 5, None)]
 
 
 def test_a_task_without_rows_writes_nothing(tmp_path: Path) -> None:
-    assert told_by(WriteTask(LocalPlace(str(tmp_path)), "new"), id_rows().to_batches()) == []
+    assert [*WriteTask(LocalPlace(str(tmp_path)), "new").work(iter(id_rows().to_batches()))] == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_two_attempts_at_a_task_write_two_files(tmp_path: Path) -> None:
     """Spark takes the facts of one attempt; no other attempt writes to the file of that one."""
     task = WriteTask(LocalPlace(str(tmp_path)), "")
-    names = {facts["name"] for _ in range(2) for facts in told_by(task, id_rows(1).to_batches())}
+    names = {facts["name"] for _ in range(2) for facts in task.work(iter(id_rows(1).to_batches()))}
     assert names == {path.name for path in tmp_path.iterdir()}
     assert len(names) == 2
 
 
 def test_a_task_that_cannot_write_tells_why(tmp_path: Path) -> None:
     (tmp_path / "new").touch()
-    (facts,) = told_by(WriteTask(LocalPlace(str(tmp_path)), "new"), id_rows(1).to_batches())
-    assert json.loads(facts["failed"])[0] == errno.EEXIST
-    assert facts["name"] is None
-
-
-def told_by(task: WriteTask, batches: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:
-    return [row for batch in task(iter(batches)) for row in batch.to_pylist()]
+    with pytest.raises(OSError) as refused:
+        list(WriteTask(LocalPlace(str(tmp_path)), "new").work(iter(id_rows(1).to_batches())))
+    assert refused.value.errno == errno.EEXIST
 
 
 def id_rows(*ids: int | None) -> pa.Table:

@@ -18,8 +18,8 @@ from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.failpoints import FilePoint, InjectedFailure
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.triggers import VERSION
-from drainmark.jobs.runtime.scan.bucket_objects import identity_of_object
-from drainmark.jobs.runtime.scan.folder import identity_of
+from drainmark.jobs.scan.bucket_objects import identity_of_object
+from drainmark.jobs.scan.folder import identity_of
 from drainmark.resources.inputs.disposal import dispose
 from drainmark.resources.inputs.inputs import Inputs
 from drainmark.resources.storage.object_store import ObjectStore
@@ -37,13 +37,13 @@ def disarmed() -> Iterator[None]:
 
 @pytest.fixture
 def bucket() -> str:
-    return f"bucket-{uuid.uuid4().hex[:12]}"
+    return f"s3://bucket-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture
 def store(s3_server: str, bucket: str) -> ObjectStore:
     made = ObjectStore(s3_server)
-    made.connection.client.create_bucket(Bucket=bucket)
+    made.connection.client.create_bucket(Bucket=bucket.removeprefix("s3://"))
     return made
 
 
@@ -52,8 +52,8 @@ def keys(store: ObjectStore, bucket: str) -> list[str]:
 
 
 def scan_of(bucket: str, after: str) -> DirectoryScan:
-    move_to = f"s3://{bucket}/done" if after == "move" else None
-    return DirectoryScan(path=f"s3://{bucket}/in", after=after, move_to=move_to, after_when="checkpointed")  # type: ignore[arg-type]
+    move_to = f"{bucket}/done" if after == "move" else None
+    return DirectoryScan(path=f"{bucket}/in", after=after, move_to=move_to, after_when="checkpointed")  # type: ignore[arg-type]
 
 
 def put(store: ObjectStore, bucket: str, *names: str) -> list[tuple[str, Mapping[str, Any], int]]:
@@ -62,7 +62,7 @@ def put(store: ObjectStore, bucket: str, *names: str) -> list[tuple[str, Mapping
         store.put(bucket, name, name.encode())
     facts = [store.head(bucket, name) for name in names]
     return [
-        (f"s3://{bucket}/{name}", {**identity_of_object(fact), **({VERSION: fact.version} if fact.version else {})}, n)
+        (f"{bucket}/{name}", {**identity_of_object(fact), **({VERSION: fact.version} if fact.version else {})}, n)
         for n, (name, fact) in enumerate(zip(names, facts, strict=True), 1)
     ]
 
@@ -120,7 +120,9 @@ def test_a_store_is_asked_for_that_object_and_no_other(store: ObjectStore, bucke
 
 def test_of_a_bucket_with_versions_only_the_newest_counts(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
     """The version that was read stays in the bucket; but the key now names another object."""
-    store.connection.client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    store.connection.client.put_bucket_versioning(
+        Bucket=bucket.removeprefix("s3://"), VersioningConfiguration={"Status": "Enabled"}
+    )
     files = put(store, bucket, "in/a.txt", "in/b.txt")
     assert VERSION in files[0][1]
     store.put(bucket, "in/a.txt", b"nobody has read this")
@@ -132,7 +134,7 @@ def test_what_lies_in_the_archive_is_not_written_over(store: ObjectStore, bucket
     inputs = Inputs(store, spool_bytes=1, root=tmp_path)
     for text in (b"first", b"second", b"third"):
         store.put(bucket, "in/a.txt", text)
-        file = (f"s3://{bucket}/in/a.txt", identity_of_object(store.head(bucket, "in/a.txt")), 7)
+        file = (f"{bucket}/in/a.txt", identity_of_object(store.head(bucket, "in/a.txt")), 7)
         assert inputs.dispose([file], scan_of(bucket, "move")) == 1
     assert keys(store, bucket) == ["done/a.txt", "done/a.txt.7", "done/a.txt.7.2"]
     assert [store.get(bucket, key) for key in keys(store, bucket)] == [b"first", b"second", b"third"]
@@ -235,7 +237,7 @@ MOVING = """
 import errno, os, sys
 from pathlib import Path
 from drainmark.jobs import failpoints
-from drainmark.jobs.runtime.scan.folder import identity_of
+from drainmark.jobs.scan.folder import identity_of
 from drainmark.resources.inputs.disposal import dispose
 from drainmark.resources.storage.object_store import ObjectStore
 

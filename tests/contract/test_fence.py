@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from harness import passing
 from places import CREDENTIALS, ON_A_DISK, folders, place_at, remove
+from publishers import given_rows
 
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import txn_version
@@ -92,7 +93,7 @@ def _done(verb: str, home: Folder) -> str:
     elif verb == "publish":
         table.publish(txn_version(1, 3), staged_already(table))
     elif verb == "merge":
-        table.merge(txn_version(1, 3), rows((None, 3, 3), ("new", 3, 3)), ["key"])
+        table.merge(txn_version(1, 3), given_rows(rows((None, 3, 3), ("new", 3, 3)), ["key"]))
     elif verb == "rewind rows":
         table.rewind_rows(txn_version(1, 4), 1, Staging(table.folder, 1, "zombie"))
     elif verb == "rewind upsert":
@@ -223,8 +224,8 @@ def test_a_stopped_publish_wakes_to_find_it_done(home: Folder, old: Zombie) -> N
 def test_a_stopped_merge_wakes_to_find_it_done(home: Folder, old: Zombie) -> None:
     table = ManagedTable(home / "table", REGION)
     old.stop_in("merge", home)
-    table.merge(txn_version(1, 3), rows((None, 3, 3), ("new", 3, 3)), ["key"])
-    table.merge(txn_version(2, 4), rows((None, 4, 4)), ["key"])
+    table.merge(txn_version(1, 3), given_rows(rows((None, 3, 3), ("new", 3, 3)), ["key"]))
+    table.merge(txn_version(2, 4), given_rows(rows((None, 4, 4)), ["key"]))
 
     assert old.wake() == "done"
 

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.protocol.records.file_names import id_of, name_of, name_problem
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.world import Seam, World, entered
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks.database_columns import arrow_schema
 from drainmark.resources.sinks.file_tables import FileTable
@@ -99,6 +101,29 @@ def test_each_id_has_a_file_that_a_rewind_withdraws(tmp_path: Path, layout: str)
     assert folder.names() == names[:1]
     assert folder.sink(2).copy(txn_version(1, 3), range(1, 4), [folder.rows((3, "b", 2))]).done_before
     assert folder.names() == names[:1]
+    assert folder.left() == []
+
+
+class _Twice(World):
+    """A network file system that loses the first answer to each call of a sink of files, so that it is made again."""
+
+    def across(self, seam: Seam, deed: Callable[[], Any], on: object) -> Any:
+        if seam is Seam.SINK_FILE:
+            with suppress(Exception):
+                deed()
+        return deed()
+
+
+@pytest.mark.parametrize("layout", ["file", "folder"])
+def test_calls_that_are_made_twice_leave_what_calls_leave_that_are_made_once(tmp_path: Path, layout: str) -> None:
+    folder = Folder(tmp_path, layout=layout)
+    with entered(_Twice()):
+        sink = folder.made()
+        sink.copy(txn_version(1, 2), range(1, 3), [folder.rows((1, "a", 1), (2, "b", 2))])
+        folder.sink(2).rewind_rows(txn_version(2, 3), 1)
+        folder.sink(2).copy(txn_version(2, 4), [4], [folder.rows((4, "d", 4))])
+    assert folder.sink(2).read().column("k").to_pylist() == ["a", "d"]
+    assert folder.sink(2).txn_version() == txn_version(2, 4)
     assert folder.left() == []
 
 

@@ -36,7 +36,7 @@ def versions(fed: Counting) -> dict[str, int]:
     return {**found, "checkpoints": commits.open_table(store.checkpoint.folder).version()}
 
 
-@pytest.mark.seed("V7", "V69", "V117")
+@pytest.mark.seed("V7", "V69")
 @pytest.mark.parametrize("size", [1, 2, FILES])
 def test_a_group_costs_one_commit_a_table_however_many_states_it_has(fed: Counting, size: int) -> None:
     """All commits are once for each group, of any size: there is none for each state, row or operator."""

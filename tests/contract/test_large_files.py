@@ -20,6 +20,7 @@ from drainmark.jobs.errors import AccountingError, StoreUnavailable
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks import exported_files
+from drainmark.jobs.tasks.executor import Here, OnSpark
 from drainmark.jobs.tasks.judged_rows import UNHELD, UNREADABLE, first_unfit
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.spark.session import SparkEngine
@@ -42,7 +43,8 @@ class Rows:
         self.place = self.staging.folder.place
 
     def publish(self, sink: Any, number: int, ids: range, session: Any = None) -> Any:
-        return sink.copy_files(txn_version(1, number), ids, self.files, source=self.place, session=session)
+        executor = OnSpark(session) if session is not None else Here()
+        return sink.copy_files(txn_version(1, number), ids, self.files, source=self.place, executor=executor)
 
 
 def random_rows(folder: Folder, ids: range, count: int, seed: int) -> pa.Table:
@@ -114,15 +116,15 @@ def test_a_bounded_number_of_rows_is_in_memory(tmp_path: Path, monkeypatch: pyte
 def test_a_staged_file_that_is_gone_is_not_published_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Folder(tmp_path)
     rows = Rows(folder, tmp_path, folder.rows((1, "a", 1), (2, "b", 2)))
-    written = exported_files.ExportTask.written
+    work = exported_files.ExportTask.work
 
-    def losing(task: Any, number: int) -> Iterator[Any]:
-        for file in written(task, number):
-            if file.first_id == 2:
-                os.unlink(task.place.opened(file.name))
+    def losing(task: Any, share: Any) -> Iterator[Any]:
+        for file in work(task, share):
+            if file["first_id"] == 2:
+                os.unlink(task.place.opened(file["name"]))
             yield file
 
-    monkeypatch.setattr(exported_files.ExportTask, "written", losing)
+    monkeypatch.setattr(exported_files.ExportTask, "work", losing)
     with pytest.raises(AccountingError):
         rows.publish(folder.made(), 2, range(1, 3))
     assert folder.names() == []
@@ -243,7 +245,7 @@ def _elsewhere(store: ObjectStore, name: str) -> Any:
     from drainmark.jobs.tasks.buckets import Bucket as Reached
 
     connection = store.connection
-    return Reached("there-is-no-such-bucket", connection.address, connection.region_name, connection.profile or "")
+    return Reached("s3://there-is-no-such-bucket", connection.address, connection.region_name, connection.profile or "")
 
 
 @pytest.mark.spark
@@ -254,12 +256,13 @@ def test_tasks_tell_of_rows_that_no_file_can_hold(engine: SparkEngine) -> None:
     odd = rows.selectExpr("_sequence_id", "if(_sequence_id = 50, cast(X'ff' as string), k) as k", "day")
     broken = rows.selectExpr("_sequence_id", "if(_sequence_id = 60, 'a\\nb', k) as k")
     nulls = rows.selectExpr("_sequence_id", "if(_sequence_id = 61, null, k) as k")
-    assert first_unfit(rows, file_format="json") is None
-    assert first_unfit(far, file_format="csv") is None
-    assert first_unfit(broken, file_format="csv") is None
+    tasks = OnSpark(engine.session)
+    assert first_unfit(tasks, rows, file_format="json") is None
+    assert first_unfit(tasks, far, file_format="csv") is None
+    assert first_unfit(tasks, broken, file_format="csv") is None
     given = ((far, "json", 77), (broken, "text", 60), (nulls, "text", 61), (nulls, "csv", 61))
     for frame, file_format, number in given:
-        kind, facts = first_unfit(frame, file_format=file_format) or ("", {})
+        kind, facts = first_unfit(tasks, frame, file_format=file_format) or ("", {})
         assert (kind, facts["first_id"], facts["rows"]) == (UNHELD, number, 1)
-    kind, facts = first_unfit(odd, file_format="parquet") or ("", {})
+    kind, facts = first_unfit(tasks, odd, file_format="parquet") or ("", {})
     assert (kind, facts["column"]) == (UNREADABLE, "k")

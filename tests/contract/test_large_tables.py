@@ -1,4 +1,4 @@
-"""Tables that tasks rewrite if executors are on other machines: the same tables as this process would make."""
+"""Large tables: this process makes them, or tasks if executors are on other machines; all keys at once, or in parts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import struct
 import sys
 import uuid
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,18 @@ import pyarrow.parquet as pq
 import pytest
 from harness import passing
 from places import ON_A_DISK
+from publishers import given_rows
 
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
-from drainmark.jobs.runtime.commit.publish.publication import newest_of
 from drainmark.jobs.runtime.commit.publish.visible_tables import merge_history
-from drainmark.resources.checkpoints import task_choice
+from drainmark.jobs.state.keyed_rows import last_per_key
+from drainmark.jobs.tasks import keyed_files
 from drainmark.resources.checkpoints.region_store import RegionTables
-from drainmark.resources.delta import large_tables, staging
+from drainmark.resources.delta import keyed_merge, staging
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
-from drainmark.resources.delta.large_tables import LargeTable
-from drainmark.resources.spark.resident.access import ResidentEngine
+from drainmark.resources.delta.commits import Published
+from drainmark.resources.delta.upkeep.log_retention import removed_since
 from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
@@ -77,10 +79,15 @@ def table_of(role: TableRole, **options: list[str]) -> RegionTable:
 
 
 class Scene:
-    """A visible table and its history, rewritten by tasks; and the expected rows in plain Python."""
+    """A visible table and its history, and the expected rows in plain Python.
 
-    def __init__(self, place: Folder, home: Path, engine: SparkEngine, **options: list[str]) -> None:
-        self.store = RegionTables(home, REGION, place, lambda: Elsewhere(engine.session))  # type: ignore[arg-type,return-value]
+    Args:
+        engine: its tasks rewrite the table; None if this process does.
+    """
+
+    def __init__(self, place: Folder, home: Path, engine: SparkEngine | None, **options: list[str]) -> None:
+        elsewhere = (lambda: Elsewhere(engine.session)) if engine is not None else None
+        self.store = RegionTables(home, REGION, place, elsewhere)  # type: ignore[arg-type]
         self.table, self.history = table_of(TableRole.UPSERT, **options), table_of(TableRole.CHANGES)
         self.store.create(self.table)
         self.store.create(self.history)
@@ -97,26 +104,26 @@ class Scene:
         self.groups.append((number, list(rows)))
         return staged
 
-    def large(self, files: tuple[StagedFile, ...] | None = None) -> LargeTable:
-        files = self.store.table(self.history.name).files.live() if files is None else files
-        found = self.store.large(self.table, self.epoch, files)
-        assert isinstance(found, LargeTable)
-        return found
+    def merge(self, number: int, *rows: Row) -> Published:
+        return self.publish(number, self.add(number, *rows))
 
-    def merge(self, number: int, *rows: Row) -> None:
-        files = self.add(number, *rows)
-        history = self.store.table(self.history.name)
-        self.large(files).merge_files(self.version(number), history, files, KEYS)
+    def publish(self, number: int, files: tuple[StagedFile, ...]) -> Published:
+        return self.store.delta(self.table).merge(self.version(number), self.store.changes(self.table, files))
 
     def bring_up(self, number: int, above: int) -> None:
         """Merge all files of the history with rows above an id, as for a table that lags."""
         files = [file for file in self.store.table(self.history.name).files.live() if (file.last_id or 0) > above]
         merge_history(self.store, self.table, self.version(number), files, self.epoch, above=above)
 
+    def take_back(self, number: int, to: int, since: int | None = None) -> Published:
+        history = self.store.table(self.history.name)
+        table = self.store.delta(self.table)
+        return table.rewind_upsert(self.version(number), to, history, KEYS, SCHEMA.names, since=since)
+
     def rewind(self, number: int, to: int, since: int | None = None) -> None:
         self.epoch += 1
         history = self.store.table(self.history.name)
-        self.large().rewind_upsert(self.version(number), to, history, KEYS, SCHEMA.names, since=since)
+        self.take_back(number, to, since)
         staging = self.store.staging(self.history, self.epoch, uuid.uuid4().hex)
         history.rewind_rows(self.version(number), to, staging)
         kept = [(each, [row for row in rows if row[3] <= to]) for each, rows in self.groups]
@@ -156,17 +163,49 @@ def one_a_key_and_id(rows: list[Row]) -> list[Row]:
     return list({(*key_of(row), row[3]): row for row in rows}.values())
 
 
+class Way(Enum):
+    """Who merges, and how many of the keys at once."""
+
+    HERE_IN_PARTS = "here in parts"
+    TASKS_AT_ONCE = "tasks at once"
+    TASKS_IN_PARTS = "tasks in parts"
+
+    @property
+    def has_tasks(self) -> bool:
+        return self is not Way.HERE_IN_PARTS
+
+    def enter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let merges be in several parts, and write several files."""
+        if self is not Way.TASKS_AT_ONCE:
+            for limit in ("_FEW_BYTES", "_SENT_BYTES", "_PART_BYTES", "_FILE_BYTES"):
+                monkeypatch.setattr(keyed_merge, limit, 500)
+
+
+SLOW = pytest.mark.slow
+WAYS = [
+    pytest.param((Way.HERE_IN_PARTS, {}), id="here in parts-plain"),
+    pytest.param((Way.HERE_IN_PARTS, LAID_OUT), id="here in parts-laid out"),
+    pytest.param((Way.TASKS_AT_ONCE, {}), id="tasks at once-plain"),
+    pytest.param((Way.TASKS_IN_PARTS, LAID_OUT), id="tasks in parts-laid out"),
+    pytest.param((Way.TASKS_AT_ONCE, LAID_OUT), id="tasks at once-laid out", marks=SLOW),
+    pytest.param((Way.TASKS_IN_PARTS, {}), id="tasks in parts-plain", marks=SLOW),
+]
+
+
 @ON_A_DISK
 @pytest.mark.seed("H5", "H37")
-@pytest.mark.parametrize(
-    "options", [pytest.param({}, id="plain", marks=pytest.mark.slow), pytest.param(LAID_OUT, id="laid out")]
-)
+@pytest.mark.parametrize("case", WAYS)
 def test_merges_and_rewinds_in_any_order_leave_the_last_row_of_each_key(
-    place: Folder, tmp_path: Path, engine: SparkEngine, options: dict[str, list[str]]
+    place: Folder,
+    tmp_path: Path,
+    engine: SparkEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    case: tuple[Way, dict[str, list[str]]],
 ) -> None:
     """Nulls, NaNs and both zeros are keys; a rewind goes into the middle of a group; a publish brings up two groups."""
-    chance = random.Random(7)
-    scene = Scene(place, tmp_path, engine, **options)
+    chance, (way, options) = random.Random(7), case
+    way.enter(monkeypatch)
+    scene = Scene(place, tmp_path, engine if way.has_tasks else None, **options)
     scene.merge(2, *one_a_key_and_id(random_rows(chance, 1, 2)))
     assert scene.shown() == scene.expected()
     scene.add(5, *one_a_key_and_id(random_rows(chance, 3, 5)))
@@ -179,6 +218,67 @@ def test_merges_and_rewinds_in_any_order_leave_the_last_row_of_each_key(
     assert scene.shown() == scene.expected()
     scene.rewind(9, to=0)
     assert scene.shown() == scene.expected() == []
+    live = {
+        file.path for name in (scene.table.name, scene.history.name) for file in scene.store.table(name).files.live()
+    }
+    beside = {name for name in scene.store.table(scene.table.name).folder.modified("") if name.endswith(".parquet")}
+    removed = removed_since(scene.store.table(scene.table.name).folder, 0.0)
+    assert beside <= live | set(removed), "what was only needed for a merge is gone"
+
+
+@pytest.mark.parametrize("keys", [["s"], ["n"], ["d"], ["x"], ["n", "s"], ["t", "b"]], ids="-".join)
+def test_keys_of_any_type_are_merged_in_parts_as_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: list[str]
+) -> None:
+    schema = pa.schema(
+        [
+            ("s", pa.string()),
+            ("n", pa.int32()),
+            ("d", pa.date32()),
+            ("x", pa.float64()),
+            ("t", pa.timestamp("us", "UTC")),
+            ("b", pa.bool_()),
+            ("_sequence_id", pa.int64()),
+        ]
+    )
+    kinds = ("string", "integer", "date", "double", "timestamp", "boolean", "long")
+    fields = [
+        {"name": n, "type": k, "nullable": True, "metadata": {}} for n, k in zip(schema.names, kinds, strict=True)
+    ]
+    values = (
+        ("a\u2028", "b", "", None),
+        (-1, 0, 7, None),
+        (0, 20_000, None),
+        (0.0, -0.0, math.nan),
+        (0, 9),
+        (True, None),
+    )
+    described = replace(table_of(TableRole.UPSERT), keys=tuple(keys), columns=tuple(schema.names))
+    described = replace(described, schema_json=json.dumps({"type": "struct", "fields": fields}))
+    kept = replace(table_of(TableRole.CHANGES), schema_json=described.schema_json, keys=tuple(keys))
+    shown: list[list[str]] = []
+    for way in ("at once", "in parts"):
+        if way == "in parts":
+            Way.HERE_IN_PARTS.enter(monkeypatch)
+        chance = random.Random(3)
+        store = RegionTables(tmp_path, REGION, LocalFolder(tmp_path / way))
+        store.create(described)
+        store.create(kept)
+        for number in range(1, 5):
+            rows = [(*map(chance.choice, values), number) for _ in range(6)]
+            columns = [
+                pa.array([row[at] for row in rows], pa.int64() if at in (2, 4) else kind.type)
+                for at, kind in enumerate(schema)
+            ]
+            columns = [each.cast(pa.int32()) if at == 2 else each for at, each in enumerate(columns)]
+            given = pa.table([each.cast(kind.type) for each, kind in zip(columns, schema, strict=True)], schema=schema)
+            files = store.staging(kept, 1, uuid.uuid4().hex).write(last_per_key(given, keys), "rows")
+            store.table(kept.name).publish(txn_version(1, number), files)
+            store.delta(described).merge(txn_version(1, number), store.changes(described, files))
+        store.delta(described).rewind_upsert(txn_version(2, 5), 2, store.table(kept.name), keys, schema.names)
+        shown.append(sorted(map(str, store.table(described.name).read().to_pylist())))
+    assert shown[0] == shown[1]
+    assert shown[0]
 
 
 @pytest.mark.parametrize(
@@ -188,11 +288,12 @@ def test_merges_and_rewinds_in_any_order_leave_the_last_row_of_each_key(
 def test_files_without_a_changed_key_stay(
     tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, many: bool
 ) -> None:
-    monkeypatch.setattr(large_tables, "_FILE_BYTES", 1000)
-    monkeypatch.setattr(large_tables, "_MUCH_OF_TABLE", 1_000_000 if many else 0)
-    monkeypatch.setattr(large_tables, "SMALL_FILE_BYTES", 0)
     scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine)
-    scene.merge(1, *((f"c{number}", 1.0, number, 1) for number in range(40)))
+    with monkeypatch.context() as small:
+        Way.TASKS_IN_PARTS.enter(small)
+        scene.merge(1, *((f"c{number}", 1.0, number, 1) for number in range(40)))
+    monkeypatch.setattr(keyed_merge, "_MUCH_OF_TABLE", 1_000_000 if many else 0)
+    monkeypatch.setattr(keyed_merge, "_SMALL_BYTES", 0)
     before = {file.path for file in scene.store.table(scene.table.name).files.live()}
     scene.merge(2, ("c7", 1.0, 70, 2), (None, math.nan, 0, 2))
     assert scene.shown() == scene.expected()
@@ -201,23 +302,19 @@ def test_files_without_a_changed_key_stay(
     assert len(left) == (len(before) if many else 1)
 
 
-def test_many_small_files_become_one_with_the_next_rows(
-    tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+def test_files_that_cannot_have_a_changed_key_stay_if_many_keys_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(large_tables, "_MUCH_OF_TABLE", 0)
-    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine)
-    with monkeypatch.context() as small:
-        small.setattr(large_tables, "_FILE_BYTES", 1000)
-        scene.merge(1, *((f"c{number}", 1.0, number, 1) for number in range(40)))
-    counts = [len(scene.store.table(scene.table.name).files.live())]
-    folded = counts[0] + 1
-    monkeypatch.setattr(large_tables, "_FOLDED_FILES", folded)
-    while counts[-1] > 1 and len(counts) < 10:
-        number = len(counts) + 1
-        scene.merge(number, (f"new {number}", 1.0, number, number))
-        counts.append(len(scene.store.table(scene.table.name).files.live()))
+    Way.HERE_IN_PARTS.enter(monkeypatch)
+    monkeypatch.setattr(keyed_merge, "_FILE_BYTES", 2**20)
+    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, None)
+    for number, first in enumerate((10, 20, 30), 1):
+        scene.merge(number, *((f"c{first + each}", 1.0, each, number) for each in range(10)))
+    before = {file.path for file in scene.store.table(scene.table.name).files.live()}
+    scene.merge(4, *((f"c2{each}", 1.0, 70, 4) for each in range(10)))
     assert scene.shown() == scene.expected()
-    assert counts == [folded - 1, folded, 1]
+    assert len(before) == 3
+    assert len(before - {file.path for file in scene.store.table(scene.table.name).files.live()}) == 1
 
 
 @pytest.mark.parametrize(
@@ -235,34 +332,51 @@ def test_keys_that_are_equal_for_tasks_are_equal_for_this_process(
     """Tasks may merge into a table today, and this process tomorrow, and either may rewind it."""
     scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine, **options)
     other = OTHER_NAN if math.isnan(size) else -size
-    here, history = scene.store.open(scene.table), scene.store.table(scene.history.name)
+    here = Scene(LocalFolder(tmp_path / "tables"), tmp_path, None, **options).store.delta(scene.table)
+    history = scene.store.table(scene.history.name)
     for number, each in enumerate((size, other, size, other), 1):
         row = ("ann", each, number, number)
         if number == 3:
             scene.merge(number, row, ("bob", 1.0, 1, number))
         else:
             scene.add(number, row)
-            here.merge(scene.version(number), rows_of(row), KEYS)
+            here.merge(scene.version(number), given_rows(rows_of(row), KEYS))
         assert scene.shown() == scene.expected()
     here.rewind_upsert(txn_version(2, 5), 2, history, KEYS, SCHEMA.names)
     assert scene.shown() == [told(("ann", other, 2, 2))]
 
 
-def test_a_publish_or_rewind_that_is_done_is_not_done_again(tmp_path: Path, engine: SparkEngine) -> None:
-    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine)
+def test_rows_that_do_not_count_change_nothing_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table lags, and files of its history also have rows that it shows already."""
+    Way.HERE_IN_PARTS.enter(monkeypatch)
+    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, None)
+    scene.merge(2, *((f"c{number}", 1.0, number, 1 + number % 2) for number in range(40)))
+    before = [file.path for file in scene.store.table(scene.table.name).files.live()]
+    changes = scene.store.changes(scene.table, scene.store.table(scene.history.name).files.live(), above=2)
+    assert not scene.store.delta(scene.table).merge(scene.version(3), changes).done_before
+    assert [file.path for file in scene.store.table(scene.table.name).files.live()] == before
+
+
+def test_texts_that_nobody_can_read_have_no_bounds() -> None:
+    odd = pa.Array.from_buffers(pa.string(), 2, pa.array([b"\xff", b"\xfe"], pa.binary()).buffers())
+    rows = pa.table({"odd": odd, "text": ["b", "a"], "null": pa.array([1, None]), "day": pa.array([3, 4], pa.date32())})
+    assert keyed_files.bounds_of(rows, rows.column_names) == {"text": ["a", "b"], "day": [3, 4]}
+    assert keyed_files.joined([{"k": [1, 2], "n": [0, 0]}, {"k": [-1, 1]}]) == {"k": [-1, 2]}
+
+
+def test_a_publish_or_rewind_that_is_done_is_not_done_again(tmp_path: Path) -> None:
+    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, None)
     scene.merge(1, ("ann", 1.0, 1, 1))
     files = scene.add(2, ("ann", 1.0, 2, 2), ("bob", 1.0, 2, 2))
-    history = scene.store.table(scene.history.name)
-    assert not scene.large(files).merge_files(scene.version(2), history, files, KEYS).done_before
-    assert scene.large(files).merge_files(scene.version(2), history, files, KEYS).done_before
+    assert not scene.publish(2, files).done_before
+    assert scene.publish(2, files).done_before
     scene.rewind(3, to=1)
-    history = scene.store.table(scene.history.name)
-    assert scene.large().rewind_upsert(scene.version(3), 1, history, KEYS, SCHEMA.names).done_before
+    assert scene.take_back(3, 1).done_before
     assert scene.shown() == scene.expected()
 
 
-def test_a_table_that_lags_is_taken_back_from_the_id_that_it_shows(tmp_path: Path, engine: SparkEngine) -> None:
-    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine)
+def test_a_table_that_lags_is_taken_back_from_the_id_that_it_shows(tmp_path: Path) -> None:
+    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, None)
     scene.merge(1, ("ann", 1.0, 1, 1))
     scene.add(2, ("ann", 1.0, 2, 2), ("bob", 1.0, 2, 2))
     scene.add(3, ("ann", 1.0, 3, 3))
@@ -306,37 +420,18 @@ def test_rows_leave_come_back_and_move_together_by_tasks(place: Folder, tmp_path
     assert len(target.files.live()) < many
 
 
-def test_on_one_machine_tasks_come_in_where_much_has_changed(
-    tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = Elsewhere(engine.session, is_local=True)
-    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine)
-    scene.store = RegionTables(tmp_path, REGION, scene.store.tables, lambda: here)  # type: ignore[arg-type,return-value]
-    files = scene.add(1, ("ann", 1.0, 1, 1), ("bob", 1.0, 1, 1))
-    assert scene.store.large(scene.table, 1, files) is None
-    monkeypatch.setattr(task_choice, "MUCH_BYTES", sum(file.size for file in files) - 1)
-    scene.large(files).merge_files(scene.version(1), scene.store.table(scene.history.name), files, KEYS)
-    assert scene.shown() == scene.expected()
-    only_reads = RegionTables(tmp_path, REGION, scene.store.tables)
-    assert only_reads.large(scene.table, 1, files) is None, "who has no session does it itself"
-
-
-@pytest.mark.parametrize("kind", ["in-process", "resident"])
-def test_a_machine_without_java_merges_by_itself(
-    tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    """A committed group must be published on any machine. The keeper of a resident Spark finds no Java either."""
-    monkeypatch.setattr(task_choice, "MUCH_BYTES", -1)
-    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine)
+def test_on_one_machine_this_process_merges_and_needs_no_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A committed group must be published on any machine, also without Java, and also by a process that only reads."""
+    Way.HERE_IN_PARTS.enter(monkeypatch)
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     here = SparkEngine("local[1]", {}, tmp_path / "spark")
-    if kind == "resident":
-        here = ResidentEngine("local[1]", {}, tmp_path / "spark", idle_seconds=1.0)
-    scene.store = RegionTables(tmp_path, REGION, scene.store.tables, lambda: here)
-    scene.add(1, ("ann", 1.0, 1, 1), ("bob", 1.0, 1, 1))
-    scene.bring_up(1, above=0)
-    assert scene.shown() == scene.expected()
+    for number, engine in enumerate((lambda: here, None), 1):
+        scene = Scene(LocalFolder(tmp_path / f"tables {number}"), tmp_path, None)
+        scene.store = RegionTables(tmp_path, REGION, scene.store.tables, engine)
+        scene.add(1, *((f"c{each}", 1.0, each, 1) for each in range(40)))
+        scene.bring_up(1, above=0)
+        assert scene.shown() == scene.expected()
 
 
 @pytest.mark.parametrize(
@@ -378,11 +473,11 @@ def test_the_rows_of_the_newest_id_take_the_place_of_others_and_go_back(
     for ids in ((1, 2), (4,)):
         given = rows_of(*(row for number in ids for row in rows[number]))
         files = store.staging(history, 1, uuid.uuid4().hex).write(given, "rows")
-        target.overwrite(txn_version(1, ids[-1]), kept, newest_of(kept.files, files), area)
+        target.overwrite(txn_version(1, ids[-1]), kept, kept.files.newest(files), area)
         kept.publish(txn_version(1, ids[-1]), files)
         assert shown() == sorted(map(told, rows[ids[-1]]))
     for number, to in ((5, 3), (6, 1), (7, 0)):
-        newest = partial(newest_of, kept.files, kept.files.live(), to)
+        newest = partial(kept.files.newest, kept.files.live(), to)
         target.rewind_overwrite(txn_version(2, number), to, kept, newest, area)
         assert shown() == sorted(map(told, rows.get(min(to, 2), [])))
 
@@ -390,9 +485,9 @@ def test_the_rows_of_the_newest_id_take_the_place_of_others_and_go_back(
 @pytest.mark.parametrize(
     ("mine", "theirs", "written"),
     [
-        pytest.param(["ann"], ["cy"], [1, 1], id="rows of other keys"),
-        pytest.param(["ann", "cy"], ["cy", "dee"], [1, 2], id="a new file with a key of ours"),
-        pytest.param(["ann"], ["bob"], [1, 2], id="a file that was to leave", marks=pytest.mark.slow),
+        pytest.param(["ann"], ["cy"], [1, 2], id="rows of other keys"),
+        pytest.param(["ann", "cy"], ["cy", "dee"], [1, 3], id="a new file with a key of ours"),
+        pytest.param(["ann"], ["bob"], [1, 3], id="a file that was to leave", marks=pytest.mark.slow),
     ],
 )
 def test_who_is_overtaken_reads_only_what_is_new(
@@ -401,7 +496,7 @@ def test_who_is_overtaken_reads_only_what_is_new(
     """Outside of regions, other runs may commit while tasks write.
 
     Args:
-        written: the number of files that tasks have written before the first commit, and before the second.
+        written: the number of files before the first commit, and before the second; the other run wrote one of these.
     """
     folder, keys, found = LocalFolder(tmp_path / "t"), ["customer", "size"], list[int]()
     outside, other = AutonomousTable(folder, "app"), AutonomousTable(folder, "app")
@@ -413,14 +508,14 @@ def test_who_is_overtaken_reads_only_what_is_new(
 
     def reach(point: str) -> None:
         if point == "send.before_commit":
-            found.append(len(list((tmp_path / "t").glob("_staged/*/merged/*"))))
+            found.append(len(list((tmp_path / "t").glob("*.parquet"))))
             if len(found) == 1:
                 other.upsert(rows_of(*groups[1]), keys, SCHEMA_JSON)
 
     outside.append(rows_of(*groups[0]), SCHEMA_JSON)
     files = outside.staged(engine.session.createDataFrame(rows_of(*groups[2])).coalesce(1))
     with passing(reach):
-        outside.upsert_files(engine.session, files, keys, SCHEMA_JSON)
+        outside.upsert_files(files, keys, SCHEMA_JSON)
     assert found == written
     expected = {row[0]: row for group in groups for row in group}
     assert sorted(map(told, expected.values())) == sorted(

@@ -12,6 +12,7 @@ import pytest
 from fault_proxy import FaultProxy, fault_proxy
 
 from drainmark.jobs.errors import StoreRefused, StoreUnavailable
+from drainmark.jobs.tasks.bucket_clients import Patience
 from drainmark.resources.storage.object_store import ObjectStore
 
 pytestmark = [pytest.mark.usefixtures("s3_credentials"), pytest.mark.seed("D15")]
@@ -25,13 +26,13 @@ OPAQUE_TOKENS = canary.only_with_moto("its tokens are keys with U+FFFD, and no o
 
 @pytest.fixture
 def bucket() -> str:
-    return f"bucket-{uuid.uuid4().hex[:12]}"
+    return f"s3://bucket-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture
 def store(s3_server: str, bucket: str) -> ObjectStore:
     made = ObjectStore(s3_server)
-    made.connection.client.create_bucket(Bucket=bucket)
+    made.connection.client.create_bucket(Bucket=bucket.removeprefix("s3://"))
     return made
 
 
@@ -48,7 +49,7 @@ def put(store: ObjectStore, bucket: str, *keys: str) -> None:
 
 def in_pages_of(number: int, url: str) -> ObjectStore:
     """Return a client for which the server puts so many keys on a page."""
-    store = ObjectStore(url, attempts=1)
+    store = ObjectStore(url, patience=Patience(retries=0))
     store.connection.client.meta.events.register(
         "provide-client-params.s3.ListObjectsV2", lambda params, **_: {**params, "MaxKeys": number}
     )
@@ -93,7 +94,7 @@ def test_a_page_of_altered_keys_alone_is_refused_by_name_if_the_token_is_altered
     put(store, bucket, *ODD)
     proxy.alter = altered_with_tokens
     assert len(keys(in_pages_of(4, proxy.url), bucket)) == len(ODD)
-    with pytest.raises(StoreRefused, match=f"s3://{bucket}/in/") as caught:
+    with pytest.raises(StoreRefused, match=f"{bucket}/in/") as caught:
         keys(in_pages_of(1, proxy.url), bucket)
     assert "under other keys" in str(caught.value.remedy)
     store.delete(bucket, [key for key in ODD if key != f"in/{ALTERED}" and not key.isprintable()])  # as the remedy says
@@ -175,7 +176,7 @@ def test_a_listing_that_may_leave_out_keys_is_refused(
     proxy.alter = edited(change)
     with pytest.raises(StoreRefused, match=told) as caught:
         keys(in_pages_of(2, proxy.url), bucket)
-    assert f"s3://{bucket}/in/" in str(caught.value)
+    assert f"{bucket}/in/" in str(caught.value)
     assert len(proxy.seen) < 9
 
 
@@ -197,14 +198,14 @@ def test_a_server_that_gives_the_same_token_again_is_refused(
 def test_an_answer_that_is_no_listing_is_no_empty_listing(store: ObjectStore, bucket: str, proxy: FaultProxy) -> None:
     proxy.alter = edited(lambda page: b"<html><body>welcome</body></html>")
     with pytest.raises(StoreUnavailable, match="is none"):
-        keys(ObjectStore(proxy.url, attempts=1), bucket)
+        keys(ObjectStore(proxy.url, patience=Patience(retries=0)), bucket)
 
 
 @canary.only_with_moto("it refuses no token")
 def test_a_token_that_is_refused_ends_no_listing(store: ObjectStore, bucket: str, proxy: FaultProxy) -> None:
     put(store, bucket, "in/a", "in/b", "in/c")
     proxy.alter = edited(lambda page: without_keys(page, TOKEN_OF % b"nonsense"))
-    with pytest.raises(StoreUnavailable, match=f"s3://{bucket}/in/"):
+    with pytest.raises(StoreUnavailable, match=f"{bucket}/in/"):
         keys(in_pages_of(2, proxy.url), bucket)
 
 

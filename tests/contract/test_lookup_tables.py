@@ -17,7 +17,7 @@ from drainmark.resources.delta import lookup_tables
 from drainmark.resources.delta.lookup_tables import LookupTables, StoredTable
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
-from drainmark.resources.storage.s3_folder import S3Folder
+from drainmark.resources.storage.bucket_folder import BucketFolder
 
 pytestmark = pytest.mark.spark
 
@@ -37,7 +37,7 @@ PARTITIONS = ["day", "part", "is_new"]
 
 
 @pytest.fixture
-def tables(s3_place: S3Folder, s3_server: str, tmp_path: Path) -> LookupTables:
+def tables(s3_place: BucketFolder, s3_server: str, tmp_path: Path) -> LookupTables:
     settings = Settings(home=tmp_path, project_root=tmp_path, s3_endpoint_url=s3_server)
     return LookupTables(settings, s3_place)
 
@@ -52,7 +52,7 @@ def found(tables: LookupTables, engine: SparkEngine, name: str, version: int | N
     "most", [pytest.param(1 << 30, marks=pytest.mark.slow, id="here"), pytest.param(-1, id="by tasks")]
 )  # fmt: skip
 def test_the_rows_are_those_of_the_version_asked_for(
-    tables: LookupTables, s3_place: S3Folder, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, most: int
+    tables: LookupTables, s3_place: BucketFolder, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setattr(lookup_tables, "SMALL_BYTES", most)
     monkeypatch.setattr(lookup_tables, "_SHARE_BYTES", 700)
@@ -68,7 +68,7 @@ def test_the_rows_are_those_of_the_version_asked_for(
 
 @pytest.mark.parametrize("most", [1 << 30, -1], ids=["here", "by tasks"])
 def test_a_file_that_is_gone_is_named(
-    tables: LookupTables, s3_place: S3Folder, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, most: int
+    tables: LookupTables, s3_place: BucketFolder, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """The missing file fails each attempt of the operator that looks it up; it does not count as a missing trigger."""
     monkeypatch.setattr(lookup_tables, "SMALL_BYTES", most)
@@ -83,7 +83,7 @@ def test_a_file_that_is_gone_is_named(
 
 
 def test_rows_of_a_large_table_are_not_broadcast(
-    tables: LookupTables, s3_place: S3Folder, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+    tables: LookupTables, s3_place: BucketFolder, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lookup_tables, "SMALL_BYTES", -1)
     target = s3_place / "lake/names"

@@ -28,6 +28,7 @@ from places import store_at
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import Halted, SplitBrain
 from drainmark.jobs.protocol.history import Outcome
+from drainmark.jobs.protocol.records.addresses import address_of
 from drainmark.jobs.protocol.records.ids import app_id, txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.runtime.commit.publish import outer_sinks
@@ -146,7 +147,7 @@ class Beside(HandFed):
     def bucket(self) -> tuple[Any, str]:
         endpoint = self.workplace.settings.s3_endpoint_url
         assert endpoint is not None
-        return store_at(endpoint), self.path.removeprefix("s3://").partition("/")[0]
+        return store_at(endpoint), address_of(self.path)[0]
 
 
 @pytest.fixture
@@ -171,7 +172,7 @@ def make(
         fed = Beside(Workplace(settings), tmp_path / "inbox", kind=kind, path=path)
         if kind == "bucket":
             store, bucket = fed.bucket()
-            store.connection.client.create_bucket(Bucket=bucket)
+            store.connection.client.create_bucket(Bucket=bucket.removeprefix("s3://"))
         made.append(fed)
         return fed
 

@@ -19,6 +19,7 @@ from publishers import (
     Row,
     Table,
     content,
+    given_rows,
     rows,
     staged,
 )
@@ -125,8 +126,8 @@ def test_a_table_that_vanished_is_an_error_not_a_new_table(table: Table) -> None
 @MANAGED
 @pytest.mark.seed("H5")
 def test_a_merge_replaces_rows_of_equal_keys_nulls_included_and_adds_new_keys(table: Table) -> None:
-    table.merge(txn_version(1, 1), rows((None, 1, 1, 1), ("a", None, 1, 1), (None, None, 1, 1)), KEYS)
-    table.merge(txn_version(1, 2), rows((None, 1, 2, 2), (None, None, 2, 2), ("b", 1, 2, 2)), KEYS)
+    table.merge(txn_version(1, 1), given_rows(rows((None, 1, 1, 1), ("a", None, 1, 1), (None, None, 1, 1)), KEYS))
+    table.merge(txn_version(1, 2), given_rows(rows((None, 1, 2, 2), (None, None, 2, 2), ("b", 1, 2, 2)), KEYS))
     expected = [(None, 1, 2, 2), (None, None, 2, 2), ("a", None, 1, 1), ("b", 1, 2, 2)]
     assert content(table) == sorted(expected, key=repr)
 
@@ -135,17 +136,17 @@ def test_a_merge_replaces_rows_of_equal_keys_nulls_included_and_adds_new_keys(ta
 @pytest.mark.seed("H5")
 def test_two_rows_of_one_new_key_are_refused(table: Table) -> None:
     with pytest.raises(AccountingError) as refused:
-        table.merge(txn_version(1, 1), rows((None, 1, 1, 1), (None, 1, 2, 1)), KEYS)
+        table.merge(txn_version(1, 1), given_rows(rows((None, 1, 1, 1), (None, 1, 2, 1)), KEYS))
     assert refused.value.facts["rows"] == 1
     assert table.txn_version() is None
 
 
 @MANAGED
 def test_a_merge_of_no_rows_and_a_repeated_merge_leave_the_rows(table: Table) -> None:
-    table.merge(txn_version(1, 1), rows(("a", 1, 1, 1)), KEYS)
-    assert not table.merge(txn_version(1, 2), rows(), KEYS).done_before
+    table.merge(txn_version(1, 1), given_rows(rows(("a", 1, 1, 1)), KEYS))
+    assert not table.merge(txn_version(1, 2), given_rows(rows(), KEYS)).done_before
     assert table.txn_version() == txn_version(1, 2)
-    assert table.merge(txn_version(1, 1), rows(("a", 1, 99, 1)), KEYS).done_before
+    assert table.merge(txn_version(1, 1), given_rows(rows(("a", 1, 99, 1)), KEYS)).done_before
     assert content(table) == [("a", 1, 1, 1)]
 
 
@@ -155,7 +156,7 @@ def test_columns_may_have_any_names(publisher: Publisher) -> None:
     table = publisher.table_of("odd", names)
     for version in (1, 2):
         source = pa.table({name: [1, version] if name == "_sequence_id" else [7, 8] for name in names})
-        table.merge(version, source, names[:4])
+        table.merge(version, given_rows(source, names[:4]))
     assert sorted(table.read(columns=["_sequence_id"]).column(0).to_pylist()) == [1, 2]
 
 
@@ -165,7 +166,7 @@ def test_rows_with_unknown_or_retyped_columns_are_not_merged(table: Table) -> No
     good = rows(("a", 1, 1, 1))
     for source in (good.append_column("x", [[1]]), good.set_column(2, "total", [["many"]])):
         with pytest.raises(SchemaMismatch):
-            table.merge(txn_version(1, 1), source, KEYS)
+            table.merge(txn_version(1, 1), given_rows(source, KEYS))
     assert table.txn_version() is None
 
 
@@ -203,7 +204,7 @@ def pair(table: Table, history: ManagedTable) -> Callable[..., None]:
 
     def publish(epoch: int, sequence_id: int, *changes: Row) -> None:
         history.publish(txn_version(epoch, sequence_id), staged(history, *changes))
-        table.merge(txn_version(epoch, sequence_id), last_per_key(rows(*changes), KEYS), KEYS)
+        table.merge(txn_version(epoch, sequence_id), given_rows(last_per_key(rows(*changes), KEYS), KEYS))
 
     return publish
 
@@ -243,8 +244,8 @@ Verb = Callable[[Table, ManagedTable], Any]
 VERBS: dict[str, Verb] = {
     "publish": lambda table, _: table.publish(txn_version(1, 4), staged(table, ("n", 1, 4, 4))),
     "publish nothing": lambda table, _: table.publish(txn_version(1, 4), ()),
-    "merge": lambda table, _: table.merge(txn_version(1, 4), rows(("a", 1, 4, 4), ("n", 1, 4, 4)), KEYS),
-    "merge nothing": lambda table, _: table.merge(txn_version(1, 4), rows(), KEYS),
+    "merge": lambda table, _: table.merge(txn_version(1, 4), given_rows(rows(("a", 1, 4, 4), ("n", 1, 4, 4)), KEYS)),
+    "merge nothing": lambda table, _: table.merge(txn_version(1, 4), given_rows(rows(), KEYS)),
     "rewind rows": lambda table, _: table.rewind_rows(txn_version(2, 4), 1, Staging(table.folder, 2, "r")),
     "rewind upsert": lambda table, history: table.rewind_upsert(txn_version(2, 4), 1, history, KEYS, SCHEMA.names),
 }

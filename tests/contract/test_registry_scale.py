@@ -13,7 +13,7 @@ from postgres import empty_database
 from sqlalchemy import Connection, TextClause, text
 
 from drainmark.jobs.protocol.records.triggers import NewTrigger, TriggerStatus
-from drainmark.jobs.runtime.scan.index import ScanNote
+from drainmark.jobs.scan.index import ScanNote
 from drainmark.resources.registry.registry import Registry
 from drainmark.resources.registry.scan_queries import RegistryScans
 from drainmark.resources.registry.statements import statement, text_of

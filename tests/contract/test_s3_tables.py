@@ -38,6 +38,7 @@ from drainmark.jobs.errors.spark_faults import environment_fault
 from drainmark.jobs.operators.sources.pushed.bucket_buffer import BucketBuffer
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.tasks.bucket_clients import Patience
 from drainmark.orchestration.doctor import machine
 from drainmark.orchestration.doctor.findings import Severity
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, regions_of
@@ -45,9 +46,8 @@ from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.spark.session import SparkEngine
-from drainmark.resources.storage import s3_folder
+from drainmark.resources.storage.bucket_folder import BucketFolder
 from drainmark.resources.storage.object_store import ObjectStore
-from drainmark.resources.storage.s3_folder import S3Folder
 
 REGION = "shop/orders"
 SCHEMA = pa.schema([("key", pa.string()), ("_sequence_id", pa.int64())])
@@ -78,20 +78,21 @@ def claim(epoch: int, attempt: str | None = None) -> CheckpointRow:
 
 
 @pytest.fixture
-def proxy(s3_server: str, s3_place: S3Folder) -> Iterator[FaultProxy]:
+def proxy(s3_server: str, s3_place: BucketFolder) -> Iterator[FaultProxy]:
     with fault_proxy(s3_server) as serving:
         yield serving
 
 
 @pytest.fixture
-def shaky(proxy: FaultProxy, s3_place: S3Folder, monkeypatch: pytest.MonkeyPatch) -> S3Folder:
+def shaky(proxy: FaultProxy, s3_place: BucketFolder) -> BucketFolder:
     """Return the bucket behind the proxy, for clients with few retries and short timeouts."""
-    monkeypatch.setattr(s3_folder, "RETRIES", 1)
-    return S3Folder(ObjectStore(proxy.url, attempts=2, read_seconds=5.0), BUCKET, s3_place.prefix)
+    return BucketFolder(
+        ObjectStore(proxy.url, patience=Patience(request_seconds=5.0, retries=1)), BUCKET, s3_place.prefix
+    )
 
 
 @pytest.fixture
-def table(shaky: S3Folder) -> ManagedTable:
+def table(shaky: BucketFolder) -> ManagedTable:
     """Return a table with the ids 1 and 2."""
     table = ManagedTable(shaky / "lake" / "orders", REGION)
     table.create(SCHEMA_JSON)
@@ -117,18 +118,18 @@ def faulty(proxy: FaultProxy, fault: Fault, method: str, part: str, times: int) 
 
 
 @pytest.mark.seed("D3")
-def test_the_server_of_these_tests_refuses_a_second_put(s3_place: S3Folder) -> None:
+def test_the_server_of_these_tests_refuses_a_second_put(s3_place: BucketFolder) -> None:
     """Otherwise the tests of commits with this server would prove nothing."""
     client, key = s3_place.store.connection.client, f"{s3_place.prefix}/x"
-    client.put_object(Bucket=BUCKET, Key=key, Body=b"1", IfNoneMatch="*")
+    client.put_object(Bucket=BUCKET.removeprefix("s3://"), Key=key, Body=b"1", IfNoneMatch="*")
     with pytest.raises(ClientError) as refused:
-        client.put_object(Bucket=BUCKET, Key=key, Body=b"2", IfNoneMatch="*")
+        client.put_object(Bucket=BUCKET.removeprefix("s3://"), Key=key, Body=b"2", IfNoneMatch="*")
     assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 412
 
 
 @pytest.mark.seed("D3")
 @canary.only_with_moto("a request without a header that was signed is refused")
-def test_a_store_without_put_if_absent_gets_no_table(proxy: FaultProxy, shaky: S3Folder) -> None:
+def test_a_store_without_put_if_absent_gets_no_table(proxy: FaultProxy, shaky: BucketFolder) -> None:
     proxy.choose = lambda method, path, before: "unconditional"
     table = ManagedTable(shaky / "lake" / "orders", REGION)
     with pytest.raises(StoreRefused, match="If-None-Match"):
@@ -138,7 +139,7 @@ def test_a_store_without_put_if_absent_gets_no_table(proxy: FaultProxy, shaky: S
 
 @pytest.mark.seed("D3")
 @canary.only_with_moto("a request without a header that was signed is refused")
-def test_a_store_that_checks_first_and_writes_later_gets_no_table(proxy: FaultProxy, shaky: S3Folder) -> None:
+def test_a_store_that_checks_first_and_writes_later_gets_no_table(proxy: FaultProxy, shaky: BucketFolder) -> None:
     """It refuses the second of two puts, and accepts several puts at once."""
     proxy.choose = lambda method, path, before: "late write" if method == "PUT" else None
     shaky.store.put(BUCKET, f"{shaky.prefix}/x", b"1", if_absent=True)
@@ -155,7 +156,7 @@ def test_a_store_that_checks_first_and_writes_later_gets_no_table(proxy: FaultPr
 
 
 @pytest.mark.seed("D3")
-def test_writers_race_once_for_a_bucket(proxy: FaultProxy, shaky: S3Folder) -> None:
+def test_writers_race_once_for_a_bucket(proxy: FaultProxy, shaky: BucketFolder) -> None:
     """Also if the reply to the winner is lost: then nobody knows that it won, and the store is no worse for it."""
     proxy.choose = lambda method, path, before: "lost reply" if method == "PUT" and not before else None
     shaky.require_put_if_absent()
@@ -166,7 +167,7 @@ def test_writers_race_once_for_a_bucket(proxy: FaultProxy, shaky: S3Folder) -> N
 
 @pytest.mark.seed("D16")
 @canary.only_with_moto("a request without a header that was signed is refused")
-def test_doctor_tells_what_a_store_does_otherwise(proxy: FaultProxy, shaky: S3Folder) -> None:
+def test_doctor_tells_what_a_store_does_otherwise(proxy: FaultProxy, shaky: BucketFolder) -> None:
     assert [found.verdict for found in machine.store(shaky)] == [Severity.OK]
     proxy.choose = lambda method, path, before: "unconditional" if "habits" in path else None
     proxy.alter = lambda method, path, page: page.replace(b"%0B", b"%EF%BF%BD")
@@ -177,7 +178,7 @@ def test_doctor_tells_what_a_store_does_otherwise(proxy: FaultProxy, shaky: S3Fo
     assert list(shaky.everything("")) == []
 
 
-def test_a_folder_that_somebody_made_by_hand_takes_a_table(s3_place: S3Folder) -> None:
+def test_a_folder_that_somebody_made_by_hand_takes_a_table(s3_place: BucketFolder) -> None:
     """Consoles make an empty object with the name of the folder."""
     s3_place.store.put(BUCKET, f"{s3_place.prefix}/lake/orders/", b"")
     table = ManagedTable(s3_place / "lake" / "orders", REGION)
@@ -186,7 +187,7 @@ def test_a_folder_that_somebody_made_by_hand_takes_a_table(s3_place: S3Folder) -
 
 
 @pytest.mark.seed("H1", "D3")
-def test_of_owners_that_claim_at_once_exactly_one_wins(s3_place: S3Folder) -> None:
+def test_of_owners_that_claim_at_once_exactly_one_wins(s3_place: BucketFolder) -> None:
     folder = s3_place / "checkpoints" / REGION
     CheckpointTable(folder, REGION).create()
     outcomes: list[str] = []
@@ -234,7 +235,7 @@ def test_a_commit_happens_once_whatever_becomes_of_its_answer(
 
 
 @pytest.mark.seed("H10", "D14")
-def test_a_claim_whose_answer_is_lost_is_found_to_be_mine(proxy: FaultProxy, shaky: S3Folder) -> None:
+def test_a_claim_whose_answer_is_lost_is_found_to_be_mine(proxy: FaultProxy, shaky: BucketFolder) -> None:
     checkpoint = CheckpointTable(shaky / "checkpoints" / REGION, REGION)
     checkpoint.create()
     met = faulty(proxy, "lost reply", "PUT", "_delta_log/", times=1)
@@ -310,8 +311,8 @@ def test_a_commit_that_cannot_be_read_back_waits_and_is_found_by_the_next(
     assert ids_of(table) == [1, 2, 3]
 
 
-def test_a_bucket_that_is_not_there_is_refused_and_not_waited_for(s3_place: S3Folder) -> None:
-    nowhere = ManagedTable(S3Folder(s3_place.store, f"none-{uuid.uuid4().hex}", "lake/orders"), REGION)
+def test_a_bucket_that_is_not_there_is_refused_and_not_waited_for(s3_place: BucketFolder) -> None:
+    nowhere = ManagedTable(BucketFolder(s3_place.store, f"s3://none-{uuid.uuid4().hex}", "lake/orders"), REGION)
     for use in (nowhere.txn_version, nowhere.exists, lambda: nowhere.create(SCHEMA_JSON)):
         with pytest.raises(StoreRefused) as refused:
             use()
@@ -333,7 +334,7 @@ def test_a_staged_file_that_is_gone_is_not_published(table: ManagedTable) -> Non
 @pytest.mark.seed("DX1")
 @pytest.mark.parametrize("writer", [pytest.param("by Arrow", marks=pytest.mark.slow), "by Spark"])
 def test_an_object_that_was_overwritten_by_another_of_its_size_is_not_published(
-    table: ManagedTable, s3_place: S3Folder, engine: SparkEngine, writer: str
+    table: ManagedTable, s3_place: BucketFolder, engine: SparkEngine, writer: str
 ) -> None:
     """Both files are whole, with the same number of rows: only the facts of the store about the bytes differ."""
     if writer == "by Arrow":
@@ -341,10 +342,10 @@ def test_an_object_that_was_overwritten_by_another_of_its_size_is_not_published(
         (other,) = staged(table, 4)
     else:
         (file, other) = (_written_by_spark(table, engine, number) for number in (3, 4))
-    objects, key = s3_place.store.connection.client, f"{table.folder.uri.removeprefix(f's3://{BUCKET}/')}/"
-    body = objects.get_object(Bucket=BUCKET, Key=key + other.path)["Body"].read()
+    objects, key = s3_place.store.connection.client, f"{table.folder.uri.removeprefix(f'{BUCKET}/')}/"
+    body = objects.get_object(Bucket=BUCKET.removeprefix("s3://"), Key=key + other.path)["Body"].read()
     assert len(body) == file.size
-    objects.put_object(Bucket=BUCKET, Key=key + file.path, Body=body)
+    objects.put_object(Bucket=BUCKET.removeprefix("s3://"), Key=key + file.path, Body=body)
     with pytest.raises(AccountingError) as refused:
         table.publish(txn_version(1, 3), [file])
     assert refused.value.facts["path"] == file.path
@@ -413,7 +414,7 @@ def test_a_reply_that_a_task_lost_costs_no_row(table: ManagedTable, engine: Spar
 
 
 @pytest.mark.seed("H8")
-def test_orphans_of_dead_epochs_leave_the_bucket_and_this_machine(s3_place: S3Folder, tmp_path: Path) -> None:
+def test_orphans_of_dead_epochs_leave_the_bucket_and_this_machine(s3_place: BucketFolder, tmp_path: Path) -> None:
     store = RegionTables(tmp_path, REGION, s3_place)
     table = store.table("lake/orders")
     table.create(SCHEMA_JSON)
@@ -436,7 +437,7 @@ def test_orphans_of_dead_epochs_leave_the_bucket_and_this_machine(s3_place: S3Fo
     assert set(store.leftovers.dead_spools(below_epoch=2, before=time.time() + 60)) == set(others[:1])
 
 
-def test_regions_are_found_in_a_bucket(s3_place: S3Folder, tmp_path: Path) -> None:
+def test_regions_are_found_in_a_bucket(s3_place: BucketFolder, tmp_path: Path) -> None:
     assert regions_of(s3_place) == ()
     for region in ("shop/orders", "shop/returns", "zoo/animals"):
         RegionTables(tmp_path, region, s3_place).checkpoint.create()
@@ -468,7 +469,7 @@ def test_credentials_that_expire_are_renewed_at_the_next_opening(
     config = tmp_path / "config"
     config.write_text(f"[profile short]\nregion = eu-west-1\ncredential_process = {sys.executable} {script}\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
-    folder = S3Folder(ObjectStore(s3_server, "short"), BUCKET, "x")
+    folder = BucketFolder(ObjectStore(s3_server, "short"), BUCKET, "x")
 
     first, second = folder.storage_options(), folder.storage_options()
 

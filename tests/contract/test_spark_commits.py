@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from harness import passing
-from publishers import KEYS, REGION, SCHEMA, DeltaSpark, content, make, rows, staged
+from publishers import KEYS, REGION, SCHEMA, DeltaSpark, content, given_rows, make, rows, staged
 
 from drainmark.jobs.errors import AccountingError, SplitBrain
 from drainmark.jobs.errors.environment import ClusterRefused
@@ -238,7 +238,7 @@ def test_what_a_merge_committed_is_here(table: AdoptedTable) -> None:
     with losing(table, hide) as lost:
         for _ in range(2):
             with pytest.raises(AccountingError) as refused:
-                table.merge(txn_version(1, 1), rows(("a", 1, 1, 1)), KEYS)
+                table.merge(txn_version(1, 1), given_rows(rows(("a", 1, 1, 1)), KEYS))
             assert refused.value.facts["path"] in str(lost[0])
 
 
@@ -253,7 +253,7 @@ def test_rows_of_others_stay_whatever_the_region_does(table: AdoptedTable, engin
     groups = ([("a", 1, 1, 1), ("b", 1, 1, 1)], [("a", 1, 2, 2), ("b", 1, 2, 2), ("n", 1, 2, 2)])
     for number, changes in enumerate(groups, 1):
         history.publish(txn_version(1, number), staged(history, *changes))
-        table.merge(txn_version(1, number), last_per_key(rows(*changes), KEYS), KEYS)
+        table.merge(txn_version(1, number), given_rows(last_per_key(rows(*changes), KEYS), KEYS))
     session.sql(f"DELETE FROM {name} WHERE customer = 'b'")  # noqa: S608
     session.sql(f"INSERT INTO {name} (customer, day, total) VALUES ('b', 1, 100)")  # noqa: S608
 

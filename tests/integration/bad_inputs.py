@@ -13,7 +13,7 @@ import drainmark as dm
 from drainmark.jobs.graph.params import bind_params
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.jobs.runtime.scan.folder import path_of
+from drainmark.jobs.scan.folder import path_of
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 APP = "copying"

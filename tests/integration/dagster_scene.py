@@ -25,7 +25,10 @@ JOB = "little__rows"
 NODE = "little__rows__run"
 
 APPLICATION = '''
-"""Sums values; one that is no number is poison; stops in a group while a file `hold` lies beside it."""
+"""Sums values; one that is no number is poison; stops in a group while a file `hold` lies beside it.
+
+It runs with Spark, and by hand (`hand_runs`).
+"""
 from __future__ import annotations
 
 import threading
@@ -49,10 +52,12 @@ def rows(scanned):
 
 
 @dm.functor
-def numbers(rows, params: Params):
+def numbers(rows, params: Params) -> "k string, v bigint":
     while (HERE / "hold").exists() and threading.current_thread().name == "bounded":  # in a group, after the claim
         (HERE / "held").touch()
         time.sleep(0.05)
+    if isinstance(rows, list):
+        return [{{"k": row["k"], "v": int(row["v"]) * params.factor}} for row in rows]
     return dm.select(rows, "k", (F.col("v").cast("bigint") * params.factor).alias("v"))
 
 
@@ -129,3 +134,8 @@ def execute(
     return repository.get_job(JOB).execute_in_process(
         instance=instance, run_config=run_config, raise_on_error=False, **more
     )
+
+
+def events(instance: dg.DagsterInstance, run_id: str, kind: dg.DagsterEventType) -> list[dg.DagsterEvent]:
+    """Return the events of a kind that a run left."""
+    return [record.dagster_event for record in instance.all_logs(run_id, of_type=kind) if record.dagster_event]

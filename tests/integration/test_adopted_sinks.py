@@ -17,16 +17,12 @@ from drainmark.jobs.graph.params import Params
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.regions.explain import as_json, as_mermaid, as_text
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.jobs.runtime.commit.publish import publication
-from drainmark.jobs.state.keyed_rows import last_per_key
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
-from drainmark.resources.checkpoints import task_choice
 from drainmark.resources.checkpoints.as_of import RegionReader, read_at
-from drainmark.resources.delta.adopted import adopted_table
-from drainmark.resources.delta.merge import rows_to_restore
+from drainmark.resources.delta import keyed_changes, keyed_merge
 
 pytestmark = pytest.mark.spark
 
@@ -140,20 +136,21 @@ def require_verbs_without_a_session(workplace: Workplace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("much", "to_initial"),
+    ("most_bytes", "to_initial"),
     [
-        pytest.param(2**40, True, id="here", marks=pytest.mark.slow),
-        pytest.param(-1, True, id="in Spark to the beginning", marks=pytest.mark.slow),
-        pytest.param(-1, False, id="in Spark", marks=pytest.mark.slow),
+        pytest.param(2**40, True, id="at once", marks=pytest.mark.slow),
+        pytest.param(500, True, id="in parts to the beginning", marks=pytest.mark.slow),
+        pytest.param(500, False, id="in parts", marks=pytest.mark.slow),
     ],
 )
 def test_an_upsert_goes_back_key_by_key(
-    workplace: Workplace, inbox: Path, monkeypatch: pytest.MonkeyPatch, much: int, to_initial: bool
+    workplace: Workplace, inbox: Path, monkeypatch: pytest.MonkeyPatch, most_bytes: int, to_initial: bool
 ) -> None:
-    """With the rows in this process, and with too many rows for that: then the code must not ask for them here."""
-    monkeypatch.setattr(task_choice, "MUCH_BYTES", much)
-    monkeypatch.setattr(adopted_table, "rows_to_restore", rows_to_restore if much > 0 else None)
-    monkeypatch.setattr(publication, "last_per_key", last_per_key if much > 0 else None)
+    """With all changed rows in this process, and with too many rows for that: then Spark reads them from files."""
+    monkeypatch.setattr(keyed_merge, "_FEW_BYTES", most_bytes)
+    monkeypatch.setattr(keyed_merge, "_PART_BYTES", most_bytes)
+    at_once = keyed_changes.KeyedChanges.at_once if most_bytes > 500 else None
+    monkeypatch.setattr(keyed_changes.KeyedChanges, "at_once", at_once)
     make(workplace, "newest", "k STRING, n BIGINT, note STRING",
          "INSERT INTO {} (k, n, note) VALUES ('theirs', 7, 'keep')")  # fmt: skip
     application = declare(inbox, dm.DeltaUpsert("newest", ["k"], adopt=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from random import Random
 
 import oracles
 import pytest
@@ -41,23 +42,22 @@ def assert_log_watch(workplace: Workplace, files: list[Path], *, ids: bool) -> N
         assert not oracles.differences(expected[table], actual, ids=ids), table
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "logwatch").is_dir(), reason="the shared data is absent")
-@pytest.mark.parametrize("parts", [*(pytest.param(parts, marks=pytest.mark.slow) for parts in (1, 37)), 5])
+@pytest.mark.parametrize("parts", [5, 37])
 def test_log_watch_on_the_real_log_equals_the_oracle(workplace: Workplace, tmp_path: Path, parts: int) -> None:
     files = cut(DATA / "logwatch" / "Linux.log", tmp_path / "inbox", parts)
     run_once(workplace, opened("log_watch", tmp_path / "inbox"), max_group=-(-parts // 2))
     assert_log_watch(workplace, files, ids=True)
 
 
-@pytest.mark.slow
 @pytest.mark.seed("V177")
-@pytest.mark.parametrize("group", [1, 8])
-def test_attacks_in_generated_logs_equal_the_oracle(workplace: Workplace, tmp_path: Path, group: int) -> None:
+def test_attacks_in_generated_logs_equal_the_oracle(workplace: Workplace, tmp_path: Path) -> None:
     """All kinds of attack occur; the same remote hosts attack several hosts; attacks continue from file to file."""
     made = write_syslog(tmp_path / "inbox", seed=4, hosts=HOSTS[:2], files_per_host=4, lines_per_file=150)
     settle(tmp_path / "inbox")
     files = sorted(tmp_path / "inbox" / file.name for file in made)
-    run_once(workplace, opened("log_watch", tmp_path / "inbox"), max_group=group)
+    run_once(workplace, opened("log_watch", tmp_path / "inbox"), max_group=8)
     assert_log_watch(workplace, files, ids=True)
     found = rows(workplace, "log_watch/lines", "log_watch_attacks")
     assert {row["kind"] for row in found} == {"burst", "user_enumeration", "success_after_failures"}
@@ -67,8 +67,41 @@ def test_attacks_in_generated_logs_equal_the_oracle(workplace: Workplace, tmp_pa
     assert broken_into <= got_in
 
 
-@pytest.mark.slow
+def write_messages(inbox: Path) -> list[Path]:
+    """Write e-mails of random words, some empty, into the folders that the sources of `enron_fs` read; sorted."""
+    draw = Random(42)
+    words = ("gas", "Power", "trade", "re", "don't", "caf\u00e9", "x2y")
+    for number in range(12):
+        path = inbox / "14567"[number % 5] / f"{number:02d}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"Subject: {number}\n\n{' '.join(draw.choices(words, k=30))}\n" if number % 6 else "")
+    settle(inbox)
+    return sorted(inbox.rglob("*.txt"), key=str)
+
+
 @pytest.mark.seed("V42", "V175")
+def test_each_message_is_a_state_and_its_words_are_counted(workplace: Workplace, tmp_path: Path) -> None:
+    files = write_messages(tmp_path / "inbox")
+    run_once(workplace, opened("enron_ds", tmp_path / "inbox"))
+    states = workplace.history("enron_ds/messages").states
+    assert [str(row.trigger_uri) for _, row in sorted(states.items())] == [str(path) for path in files]
+    expected = oracles.enron_ds(files)
+    for table in ("enron_words", "enron_messages"):
+        assert not oracles.differences(expected[table], rows(workplace, "enron_ds/messages", table), ids=True), table
+
+
+@pytest.mark.seed("V176")
+def test_five_sources_of_messages_feed_one_count(workplace: Workplace, tmp_path: Path) -> None:
+    files = write_messages(tmp_path / "inbox")
+    names = ("first", "fourth", "fifth", "sixth", "last")
+    application = open_application("enron_fs", inputs=[f"{name}={tmp_path / 'inbox'}" for name in names])
+    scan(workplace, application, application.region())
+    drive(region_run(workplace, application, application.region()))
+    counts = {row["word"]: row["count"] for row in rows(workplace, "enron_fs/fifth", "enron_fs_words")}
+    assert counts == {row["word"]: row["count"] for row in oracles.enron_ds(files)["enron_words"]}
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "enron").is_dir(), reason="the shared data is absent")
 def test_enron_word_count_equals_the_oracle(workplace: Workplace, tmp_path: Path) -> None:
     inbox = tmp_path / "inbox"

@@ -157,9 +157,9 @@ def test_a_feed_that_keeps_state_is_refused(run_app: RunApp) -> None:
 # --- bank_alerts --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.seed("V54")
 def test_bank_alerts_equals_the_oracle(run_app: RunApp) -> None:
-    """V54: a payment is judged by the warnings that came before its file."""
+    """A payment is judged by the warnings that came before its file."""
     result = run_app("bank_alerts")
     turns = []
     for number, payments, posts in bank_files(3):

@@ -17,7 +17,7 @@ import drainmark as dm
 from drainmark import F
 from drainmark.jobs.apps import log_watch
 from drainmark.jobs.errors import DeclarationError
-from drainmark.jobs.errors.loading import AnalysisTimeout
+from drainmark.jobs.errors.environment import AnalysisTimeout
 from drainmark.jobs.failpoints import InjectedFailure, arm
 from drainmark.jobs.regions.autonomous_parts import running_parts
 from drainmark.jobs.state import keyed_state
@@ -84,13 +84,9 @@ def tables(result: Result) -> dict[str, list[tuple[Any, ...]]]:
 
 
 @pytest.mark.seed("V14", "V8")
-@pytest.mark.parametrize(
-    "settings",
-    [pytest.param({}, id="by Arrow"), pytest.param({"small_group_bytes": 0}, id="by Spark", marks=pytest.mark.slow)],
-)
-def test_a_part_gives_what_the_region_would_without_its_machinery(run_app: RunApp, settings: dict[str, Any]) -> None:
+def test_a_part_gives_what_the_region_would_without_its_machinery(run_app: RunApp) -> None:
     """V57: the results are the same; V8: there are no checkpoints, epochs or ids of a region."""
-    result = run_app(plain(), settings=settings)
+    result = run_app(plain())
     for name, content in FILES.items():  # one file for each batch, as in groups of one
         result.add({name: content})
         (loop,) = go(result)
@@ -125,9 +121,8 @@ def test_a_shipped_application_without_its_region_equals_the_oracle(run_app: Run
         assert not oracles.differences(expected, found), name
 
 
-@pytest.mark.parametrize("settings", [{}, {"small_group_bytes": 0}], ids=["by Arrow", "by Spark"])
-def test_files_are_taken_once_and_many_at_once(run_app: RunApp, settings: dict[str, Any]) -> None:
-    result = run_app(plain(), settings=settings).add(FILES)
+def test_files_are_taken_once_and_many_at_once(run_app: RunApp) -> None:
+    result = run_app(plain(), settings={"small_group_bytes": 0}).add(FILES)
     part = running_parts(result.opened.plan)
     assert waiting_parts(result.workplace, part) == ["plainly/orders"]
     (loop,) = go(result)

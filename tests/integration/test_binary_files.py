@@ -24,9 +24,8 @@ FILES = {
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("small_group_bytes", [8 << 20, 0])
-def test_a_file_is_a_row_whatever_is_in_it(workplace: Workplace, tmp_path: Path, small_group_bytes: int) -> None:
-    workplace.settings = workplace.settings.model_copy(update={"small_group_bytes": small_group_bytes})
+def test_a_file_is_a_row_whatever_is_in_it(workplace: Workplace, tmp_path: Path) -> None:
+    workplace.settings = workplace.settings.model_copy(update={"small_group_bytes": 0})
     inbox = tmp_path / "inbox"
     write(inbox, FILES)
     found = run(workplace, inbox, format="binary")

@@ -18,8 +18,8 @@ from harness import LONG_AGO
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
-from drainmark.jobs.runtime.input import file_intake
-from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.input import executors
+from drainmark.jobs.runtime.input.executors import GroupExecutor
 from drainmark.jobs.runtime.maintenance import housekeeping
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
@@ -99,13 +99,13 @@ def table(k: Any, n: Any) -> bytes:
 @pytest.fixture
 def brought(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the row counts of the tables that came into this process for Spark, which holds them a second time."""
-    found, original = [0], Materialiser.local
+    found, original = [0], GroupExecutor.local
 
-    def local(self: Materialiser, rows: Any, like: Any) -> Any:
+    def local(self: GroupExecutor, rows: Any, like: Any) -> Any:
         found.append(rows.num_rows)
         return original(self, rows, like)
 
-    monkeypatch.setattr(Materialiser, "local", local)
+    monkeypatch.setattr(GroupExecutor, "local", local)
     return found
 
 
@@ -132,8 +132,8 @@ def test_a_small_file_of_many_rows_does_not_come_into_this_process(
 
     The default run has a twelfth of the rows, and of the limits.
     """
-    for limit in ("_SMALL_BYTES", "_SMALL_VALUES"):
-        monkeypatch.setattr(file_intake, limit, getattr(file_intake, limit) // share)
+    for limit in ("MOST_BYTES", "MOST_VALUES"):
+        monkeypatch.setattr(executors, limit, getattr(executors, limit) // share)
     count = 6_000_000 // share
     files = {
         "csv": {"1.csv": b"good,1\n", "2.csv.gz": gzip.compress(b"a,1\n" * count, 1)},

@@ -1,9 +1,10 @@
-"""The verbs on real tables: a home that was run once is copied for each test; only `run` needs Spark."""
+"""The verbs on real tables: a home that was run once is copied for each test. The rows are made without Spark."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 from followed import follow
+from hand_runs import NoSpark, engine, gives, without_spark
 from harness import settle
 
 from drainmark.jobs.errors import Owned
@@ -26,9 +28,8 @@ from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import read_at
 from drainmark.resources.settings import Settings
-from drainmark.resources.spark.session import SparkEngine
 
-pytestmark = pytest.mark.spark
+__all__ = ["engine", "without_spark"]
 
 REGION = "word_count/lines"
 TEXTS = {"a.txt": "to be or not to be\n", "b.txt": "to do\n", "c.txt": "be done\n", "d.txt": "do be do\n"}
@@ -48,6 +49,14 @@ HISTORY_KEYS = {
     *("kind", "sequence_id", "epoch", "trigger", "trigger_kind", "group", "rows_in", "committed_at"),
     *("process_seconds", "drain_seconds", "checkpoint_seconds", "withdrawn"),
 }
+
+
+@gives("word string")
+def words(lines: Any) -> Any:
+    return [{"word": word} for row in lines for word in re.findall("[a-z]+", row["value"].lower())]
+
+
+BY_HAND = {"words": words}
 
 
 @dataclass(frozen=True)
@@ -107,9 +116,8 @@ class Project:
 
 
 @pytest.fixture(scope="module")
-def ran_once(engine: SparkEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ran_once(engine: NoSpark, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a home in which four files were committed: 1 and 2 as one group, then 3, then 4."""
-    assert engine.session is not None  # the command line's own engine finds this session
     root = tmp_path_factory.mktemp("cli")
     (root / "inbox").mkdir()
     for names in (("a.txt", "b.txt"), ("c.txt",), ("d.txt",)):
@@ -131,9 +139,8 @@ def project(ran_once: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.fixture
-def fresh(engine: SparkEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Project:
+def fresh(engine: NoSpark, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Project:
     """Return an empty home and inbox."""
-    assert engine.session is not None
     (tmp_path / "inbox").mkdir()
     return Project(tmp_path, capsys)
 
@@ -306,35 +313,6 @@ def test_the_new_content_of_a_changed_file_is_taken_by_the_command_of_the_halt(f
     assert fresh.counts() == {"to": 3, "be": 4, "or": 1, "not": 1, "done": 2}
 
 
-FOLLOWED = """import drainmark as dm
-
-@dm.consistent(trigger="operator-driven")
-@dm.source(dm.FileSource(path={path!r}, on_lost="restart"))
-def lines(scanned):
-    return scanned
-
-dm.sink(lines, dm.DeltaAppend("kept"))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.seed("V144")
-def test_slices_of_a_log_that_was_truncated_are_passed_when_their_loss_is_accepted(fresh: Project) -> None:
-    log, app = fresh.root / "app.log", fresh.root / "followed.py"
-    app.write_text(FOLLOWED.format(path=str(log)))
-    for text in ("a\nb\n", "a\nb\nc\n", "a\nb\nc\nd\n"):
-        log.write_text(text)
-        fresh.call("run", app)
-    os.truncate(log, len("a\nb\n"))
-
-    plan = fresh.call("reset", "followed", "--to", 1, code=2)
-    assert [uri.rpartition("#")[2] for uri in plan["changed"]] == ["4..6", "6..8"]
-    assert fresh.refused("reset", "followed", "--to", 1, "--yes")["id"] == "REWIND_REFUSED"
-    assert fresh.call("reset", "followed", "--to", 1, "--yes", "--accept-loss")["pending_triggers"] == 0
-    fresh.call("run", app)
-    assert sorted(row["value"] for row in fresh.call("show", "kept")) == ["a", "a", "b", "b"], "the file from its start"
-
-
 # --- skip, halt, resume -------------------------------------------------------------------------------------------
 
 
@@ -382,8 +360,9 @@ def test_an_owned_region_is_left_alone(project: Project) -> None:
 
 
 POISON = """
+from __future__ import annotations
+
 import drainmark as dm
-from drainmark import F
 
 @dm.consistent(trigger="operator-driven", max_consecutive_reset_attempts=2)
 @dm.source(dm.DirectoryScan(path="inbox", pattern="*.txt"))
@@ -391,9 +370,10 @@ def lines(scanned):
     return scanned
 
 @dm.functor
-def numbers(lines):
-    value = F.col("value")
-    return dm.select(lines, F.when(value == "bad", F.raise_error("poison")).otherwise(value).alias("n"))
+def numbers(lines) -> "n string":
+    if any(row["value"] == "bad" for row in lines):
+        raise ValueError("poison")
+    return [{"n": row["value"]} for row in lines]
 
 dm.sink(numbers, dm.DeltaAppend("numbers"))
 """

@@ -271,8 +271,7 @@ def test_points_in_names_and_any_name_inside_a_struct(run_app: RunApp, ways: Seq
     assert [row["s"]["content-type"] for row in result.sink("parsed")] == ["t1", "t2", "t8", "t9"]
 
 
-@pytest.mark.parametrize("max_group", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, id="bulk")])
-def test_a_function_that_puts_another_id_on_rows_is_told_so(run_app: RunApp, max_group: int) -> None:
+def test_a_function_that_puts_another_id_on_rows_is_told_so(run_app: RunApp) -> None:
     """A rewind would not find rows that carry the id of another trigger."""
 
     def declare() -> None:
@@ -282,7 +281,7 @@ def test_a_function_that_puts_another_id_on_rows_is_told_so(run_app: RunApp, max
         )  # fmt: skip
         dm.sink(moved, dm.DeltaAppend("moved_rows"))
 
-    result = run_app(declare, {"1.csv": "0\n"}, max_group=max_group)
+    result = run_app(declare, {"1.csv": "0\n"}, max_group=2)
     result.add({"2.csv": "0\n", "3.csv": "0\n1\n"})
     with pytest.raises(OperatorFailed, match=r"rows of ids \d to \d got") as caught:
         result.run()

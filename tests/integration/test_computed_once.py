@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from drainmark.jobs.errors import AccountingError
-from drainmark.jobs.runtime.input import materialisation
-from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.input import executors
+from drainmark.jobs.runtime.input.executors import InTasks
 from drainmark.jobs.tasks.places import LocalPlace
 from drainmark.resources.spark.session import SparkEngine
 
@@ -25,7 +25,7 @@ def test_two_jobs_read_the_same_rows(engine: SparkEngine, tmp_path: Path, untype
         "id", f"{ROLLED} as `a.b`", *(["null as nothing"] if untyped else [])
     )
     assert rolled.collect() != rolled.collect()
-    once = Materialiser(session=engine.session, small=False, place=LocalPlace(str(tmp_path))).once(rolled)
+    once = InTasks(session=engine.session, place=LocalPlace(str(tmp_path)), keeps_rows=False).once(rolled)
     assert once.columns == rolled.columns
     with ThreadPoolExecutor(2) as pool:
         one, two = pool.map(lambda _: once.collect(), range(2))
@@ -37,9 +37,9 @@ def test_rows_that_went_to_another_disk_are_missed(
     engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark wrote to a folder on another disk, so the folder here is empty."""
-    write = materialisation.write_files
+    write = executors.write_files
     elsewhere = LocalPlace(str(tmp_path / "elsewhere"))
-    monkeypatch.setattr(materialisation, "write_files", lambda frame, *_: write(frame, elsewhere))
+    monkeypatch.setattr(executors, "write_files", lambda frame, *_: write(frame, elsewhere))
     with pytest.raises(AccountingError) as raised:
-        materialisation.from_files(engine.session.range(7), LocalPlace(str(tmp_path)))
+        executors.from_files(engine.session.range(7), LocalPlace(str(tmp_path)))
     assert (raised.value.facts["rows"], raised.value.facts["expected"]) == (0, 7)

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml
+from hand_runs import engine, without_spark
 from harness import rows
 from integration.dagster_scene import JOB, REGION, ROOT, definitions, drop, execute, instance, place, write_application
 
@@ -26,7 +27,7 @@ from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 
-__all__ = ["instance", "place"]
+__all__ = ["engine", "instance", "place", "without_spark"]
 
 REQUIRED = {"skip": {"file", "reason"}, "halt": {"reason"}, "backfill": {"input"}, "redrive": {"file"}}
 CHECKPOINTS = dg.AssetKey(["little", "checkpoints", "rows"])
@@ -316,8 +317,6 @@ def test_a_backfill_queues_what_it_has_planned(desk: Desk, place: Workplace, tmp
     assert desk.told(done)[DONE][0].startswith(f"{REGION}: 1 file matches, 1 queued")
 
 
-@pytest.mark.slow
-@pytest.mark.spark
 @pytest.mark.seed("NU3")
 def test_a_rewind_says_what_the_command_line_says_and_marks_what_it_withdraws(
     workplace: Workplace, instance: dg.DagsterInstance, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -370,8 +369,6 @@ def test_a_rewind_says_what_the_command_line_says_and_marks_what_it_withdraws(
     assert desk.events()[-1] == "halt", "whoever halts"
 
 
-@pytest.mark.slow
-@pytest.mark.spark
 @pytest.mark.seed("NU3", "H29", "R2")
 def test_publish_repair_and_redrive_act_with_the_digest_of_their_plan(
     workplace: Workplace, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -32,7 +32,7 @@ from drainmark.orchestration.workplace.workplace import Workplace
 HOLDER = """
 import sys, time
 from pathlib import Path
-from drainmark.orchestration.runs.region_runs import LeaseHolder
+from drainmark.resources.registry.lease import LeaseHolder
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 settings = Settings(home=Path(sys.argv[1]), project_root=Path(sys.argv[1]).parent)
@@ -167,6 +167,7 @@ def test_a_run_from_the_asset_page_counts_before_it_has_tagged_itself(
     assert run.run_id in ticker.reason()
 
 
+@pytest.mark.seed("V64", "V68", "K9")
 def test_a_failed_run_that_waits_for_its_retry_is_active(
     ticker: Ticker, place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:

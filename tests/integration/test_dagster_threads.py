@@ -1,4 +1,4 @@
-"""Starts with threads of their own in Dagster's runs: the run stays for its thread (V126, E21)."""
+"""Threads in Dagster's runs: a run stays for that of its start (V126, E21), and those of stages are observed (F1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from integration.dagster_scene import JOB, REGION, definitions, execute, instance_at
+from integration.dagster_scene import JOB, REGION, definitions, drop, events, execute, instance_at
 
 from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG
 from drainmark.orchestration.views.status import statuses
@@ -126,3 +126,59 @@ def test_where_no_run_lingers_the_sensor_says_that_the_thread_has_none(
     skipped = ticked(definitions(workplace, path), instance)
     assert not skipped.run_requests
     assert "linger_seconds" in skipped.skip_reason.skip_message
+
+
+STAGED = """
+import time
+from pathlib import Path
+
+import drainmark as dm
+
+HOLD = Path(__file__).parent / "hold"
+
+
+@dm.consistent(trigger="operator-driven", alignment="unaligned")
+@dm.source(dm.DirectoryScan(path="inbox", pattern="*.csv", format="csv", schema="k string, v string", settle=0.0))
+def rows(scanned):
+    return scanned
+
+
+@dm.functor(inputs=[dm.buffered(rows)])
+def slow(rows):
+    while HOLD.exists():
+        time.sleep(0.05)
+    return rows
+
+
+dm.sink(slow, dm.DeltaAppend("little_numbers"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.seed("F1", "K6")
+def test_what_is_in_flight_and_what_stages_finish_late_is_observed(
+    workplace: Workplace, tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    (tmp_path / "little.py").write_text(STAGED)
+    drop(tmp_path, "0.csv", "a,1\n")
+    hold = tmp_path / "hold"
+    hold.touch()
+
+    def let_go_when_committed() -> None:
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not workplace.history(REGION).committed_id:
+            time.sleep(0.1)
+        hold.unlink()
+
+    watcher = threading.Thread(target=let_go_when_committed)
+    watcher.start()
+    result = execute(definitions(workplace, tmp_path / "little.py"), instance)
+    watcher.join()
+    assert result.success
+    observed = [event.asset_observation_data.asset_observation for event in
+                events(instance, result.run_id, dg.DagsterEventType.ASSET_OBSERVATION)]  # fmt: skip
+    told = [{name: value.value for name, value in each.metadata.items()} for each in observed
+            if "drainmark/through/slow" in each.metadata]  # fmt: skip
+    assert {each.asset_key.path[1] for each in observed} == {"source", "checkpoints"}
+    assert [(each["drainmark/through/rows"], each["drainmark/through/slow"]) for each in told] == [(1, 0), (1, 1)]
+    assert [each["drainmark/inflight_batches"] > 0 for each in told] == [True, False]

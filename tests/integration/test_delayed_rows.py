@@ -38,11 +38,8 @@ def held() -> None:
     dm.sink(dm.delay(readings, duration=dt.timedelta(minutes=5), event_time="at", name="later"), dm.DeltaAppend("late"))
 
 
-@pytest.mark.parametrize(
-    "most", [pytest.param(1, marks=pytest.mark.slow, id="a file at a time"), pytest.param(5, id="all at once")]
-)
-def test_a_row_without_a_time_leaves_at_once(run_app: RunApp, most: int) -> None:
-    result = run_app(held, {"readings": FILES}, max_group=most)
+def test_a_row_without_a_time_leaves_at_once(run_app: RunApp) -> None:
+    result = run_app(held, {"readings": FILES}, max_group=5)
     assert {row["k"]: row["_sequence_id"] for row in result.sink("late", ids=True)} == LEFT
     assert len(result.sink("late")) == len(LEFT)
 

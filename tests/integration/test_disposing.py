@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hand_runs import engine, without_spark
 from harness import LONG_AGO, rows, run_once
 
 import drainmark as dm
 from drainmark.jobs.errors import RewindRefused, StoreUnavailable
 from drainmark.jobs.graph.application import build_application
 from drainmark.jobs.runtime.maintenance import input_disposal
-from drainmark.jobs.runtime.scan.folder import identity_of
+from drainmark.jobs.scan.folder import identity_of
 from drainmark.orchestration.testing.processing import rewind
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.inputs.disposal import dispose
 
-pytestmark = [pytest.mark.spark, pytest.mark.seed("V153")]
+__all__ = ["engine", "without_spark"]
+pytestmark = pytest.mark.seed("V153")
 
 REGION = "disposing/lines"
 

@@ -19,11 +19,9 @@ from drainmark.resources.spark.session import SparkEngine
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
-IN_THE_DEFAULT_RUN = ("how-to/skip.md",)
-"""The pages of the default run, as each page costs seconds. Other pages with commands are slow; README always runs."""
-
 NOT_RUN = {
     "tutorial.md": 2,
+    "how-to/clouds.md": 1,
     "how-to/deploy.md": 5,
     "how-to/kafka.md": 3,
     "how-to/monitor.md": 1,
@@ -37,10 +35,6 @@ def runs_something(page: str) -> bool:
         return False
     return any(block.language in ("python", "console", "sh") and not block.not_run
                for block in blocks((DOCS / page).read_text()))  # fmt: skip
-
-
-def marked(page: str) -> object:
-    return pytest.param(page, marks=() if page in IN_THE_DEFAULT_RUN else pytest.mark.slow)
 
 
 def servers_of(page: str, request: pytest.FixtureRequest) -> dict[str, str]:
@@ -67,9 +61,10 @@ def in_process(engine: SparkEngine, capfd: pytest.CaptureFixture[str]) -> InProc
     return call
 
 
+@pytest.mark.slow  # in the default run, README is the page whose commands run
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", [marked(page) for page in PAGES if runs_something(page)])
+@pytest.mark.parametrize("page", [page for page in PAGES if runs_something(page)])
 def test_a_page_does_what_it_says(
     page: str,
     in_process: InProcess,

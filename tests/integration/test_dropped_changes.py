@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 import uuid
@@ -10,7 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from harness import LONG_AGO, run_once
+from hand_runs import NoSpark, engine, without_spark
+from harness import run_once
+from integration.two_regions import BY_HAND, REGION, SINKS, reading, write_orders
 
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import RewindRefused, SplitBrain
@@ -21,33 +22,18 @@ from drainmark.jobs.state import keyed_state
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.hand_off import owning
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader, read_at
 from drainmark.resources.delta.upkeep import log_retention
 from drainmark.resources.settings import Settings
-from drainmark.resources.spark.session import SparkEngine
 
-APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
-REGION = "two_regions/orders"
-SINKS = ("two_customers", "two_item_changes")
+__all__ = ["BY_HAND", "engine", "without_spark"]
+
 FILES = 8
 
 
-def write_orders(folder: Path, number: int) -> Path:
-    """Write a file of orders, with one customer that no other file has."""
-    path = folder / "orders" / f"{number}.csv"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(f"ann,tea,{number}\nbob,salt,{number + 1}\nc{number},tea,2\n")
-    os.utime(path, (LONG_AGO, LONG_AGO))
-    return path
-
-
-def reading(folder: Path) -> Opened:
-    return open_application(str(APP), inputs=[f"orders={folder / 'orders'}", f"payments={folder / 'orders'}"])
-
-
 @pytest.fixture(scope="module")
-def ran(engine: SparkEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ran(engine: NoSpark, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of orders, and a home that took each file as a group, nearly always with images of its states."""
     folder = tmp_path_factory.mktemp("ran")
     for number in range(FILES):

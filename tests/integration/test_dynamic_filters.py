@@ -26,7 +26,7 @@ def frames_of(engine: SparkEngine, once: list[Any], **streams: Any) -> OperatorC
     return OperatorContext(
         session=engine.session, params=Params(), first_id=1, last_id=3, scanned_frames={}, streams=streams,
         read_state=lambda operator, partials: (partials, None), read_lookup=lambda operator: None,
-        read_statement=lambda name: "", materialise=materialise, small=True,
+        read_statement=lambda name: "", materialise=materialise, few=lambda operator: True,
     )  # fmt: skip
 
 

@@ -18,11 +18,11 @@ from harness import rows, starts_of_spark
 from integration.dagster_scene import JOB, REGION, ROOT, definitions, drop, execute, instance_at, write_application
 
 from drainmark.jobs.errors import DrainmarkError, Halted, NotRowWise, OperatorFailed, SparkLost
-from drainmark.jobs.errors.loading import AnalysisTimeout, ApplicationBroken, RunDied
+from drainmark.jobs.errors.environment import AnalysisTimeout, ApplicationBroken, RunDied
 from drainmark.jobs.failpoints import FailPoint, arm, unreached
 from drainmark.jobs.protocol.history import Outcome
-from drainmark.jobs.runtime.analysis.vectorisation import analysed_plan
-from drainmark.jobs.runtime.timeout import in_background
+from drainmark.jobs.runtime.analysis.analysed_plan import analysed_plan
+from drainmark.jobs.world import Answer
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
@@ -143,13 +143,13 @@ def test_an_analysis_neither_prints_nor_takes_what_others_print(
 ) -> None:
     """It has a thread of its own, which goes on after a timeout; standard output belongs to the whole process."""
     frame = place.engine.session.range(3).withColumnRenamed("id", "_sequence_id")
-    analyses = [in_background(lambda: {analysed_plan(frame) for _ in range(30)}, "analysis") for _ in range(2)]
+    analyses = [Answer(lambda: {analysed_plan(frame) for _ in range(30)}, "analysis") for _ in range(2)]
     lines = 0
-    while not all(analysis.done() for analysis in analyses):
+    while not all(analysis.is_there for analysis in analyses):
         print(lines)
         lines += 1
         time.sleep(0.001)
-    (plan,) = {text for analysis in analyses for text in analysis.result()}
+    (plan,) = {text for analysis in analyses for text in analysis.get()}
     assert plan.startswith("Project [id#")
     assert capsys.readouterr().out.splitlines() == [str(number) for number in range(lines)]
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
+from hand_runs import engine, gives, without_spark
 from harness import run_once, settle
 
 import drainmark as dm
-from drainmark import F
 from drainmark.jobs.errors import DeclarationError, SchemaMismatch
 from drainmark.jobs.failpoints import InjectedFailure, arm
 from drainmark.jobs.graph.params import Params
@@ -19,7 +20,7 @@ from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader, read_at
 
-pytestmark = pytest.mark.spark
+__all__ = ["engine", "without_spark"]
 
 REGION = "growing/lines"
 
@@ -41,17 +42,20 @@ def narrow(rows: Any) -> Any:
     return rows
 
 
+@gives("k string, label string, n bigint")
 def wide(rows: Any) -> Any:
     """Return the rows with another column in the middle."""
-    return dm.select(rows, "k", F.upper("k").alias("label"), "n")
+    return [{"k": row["k"], "label": row["k"].upper(), "n": row["n"]} for row in rows]
 
 
+@gives("k string, n string")
 def retyped(rows: Any) -> Any:
-    return dm.select(rows, F.col("k"), F.col("n").cast("string").alias("n"))
+    return [{"k": row["k"], "n": str(row["n"])} for row in rows]
 
 
+@gives("k string")
 def dropped(rows: Any) -> Any:
-    return dm.select(rows, "k")
+    return [{"k": row["k"]} for row in rows]
 
 
 def declare(inbox: Path, shape: Callable[[Any], Any], policy: Any = "evolve", aggregate: bool = False) -> Opened:
@@ -62,10 +66,7 @@ def declare(inbox: Path, shape: Callable[[Any], Any], policy: Any = "evolve", ag
         def lines(scanned: Any) -> Any:
             return scanned
 
-        @dm.functor
-        def shaped(lines: Any) -> Any:
-            return shape(dm.select(lines, "k", "n"))
-
+        shaped = dm.functor(shape, name="shaped", inputs=[lines])
         dm.sink(shaped, dm.DeltaAppend("rows", on_schema_change=policy))
         dm.sink(shaped, dm.DeltaUpsert("newest", ["k"], on_schema_change=policy))
         if aggregate:
@@ -83,9 +84,9 @@ def write(inbox: Path, *files: str) -> None:
 
 
 def seen(workplace: Workplace, table: str, *columns: str) -> list[tuple[Any, ...]]:
-    """Return rows as Spark reads them."""
-    frame = workplace.engine.session.read.format("delta").load(str(workplace.home / "lake" / table))
-    return sorted((tuple(row) for row in frame.select(*columns).collect()), key=repr)
+    """Return rows as a reader of Delta that is not ours finds them."""
+    found = DeltaTable(str(workplace.home / "lake" / table)).to_pyarrow_table(columns=list(columns)).to_pylist()
+    return sorted((tuple(row.values()) for row in found), key=repr)
 
 
 COLUMNS = ("k", "n", "label", "_sequence_id")

@@ -67,19 +67,8 @@ def refused(result: Result) -> list[tuple[Any, ...]]:
     return sorted(found, key=str)
 
 
-@pytest.mark.parametrize(
-    ("size", "settings"),
-    [
-        pytest.param(1, {}, id="small groups", marks=pytest.mark.slow),
-        pytest.param(4, {"small_group_bytes": 0}, id="a large group"),
-        pytest.param(4, {}, id="a small group", marks=pytest.mark.slow),
-        pytest.param(1, {"small_group_bytes": 0}, id="large groups", marks=pytest.mark.slow),
-    ],
-)
-def test_what_does_not_hold_is_counted_by_file_and_quarantined_or_passed_on(
-    run_app: Callable[..., Result], settings: Any, size: int
-) -> None:
-    result = run_app(orders, FILES, max_group=size, settings=settings)
+def test_what_does_not_hold_is_counted_by_file_and_quarantined_or_passed_on(run_app: Callable[..., Result]) -> None:
+    result = run_app(orders, FILES, max_group=4, settings={"small_group_bytes": 0})
     assert counted(result) == UNMET
     assert [(row["item"], row["amount"]) for row in result.sink("orders")] == [
         ("tea", 1), (None, 3), ("tea", 4), ("bun", 5),

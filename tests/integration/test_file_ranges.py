@@ -69,7 +69,7 @@ class Twice:
     def require_same(self, store: str, files: Mapping[str, bytes], scan: Mapping[str, Any]) -> None:
         write(self.folder, files)
         for name, content in files.items():
-            self.bucket.store.put(self.bucket.name, f"in/{name}", content)
+            self.bucket.store.put(self.bucket.address, f"in/{name}", content)
         wanted = left_by(self.place("whole"), self.folder, scan)
         inbox = self.folder if store == "folder" else self.bucket.uri
         found = left_by(self.place("ranges", **IN_RANGES), inbox, scan)

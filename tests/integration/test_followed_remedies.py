@@ -35,7 +35,7 @@ from drainmark.jobs.errors import (
 )
 from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.protocol.claimed_code import Code
-from drainmark.jobs.runtime.scan.folder import uri_of
+from drainmark.jobs.scan.folder import uri_of
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_jobs.sensors import RegionTicks
 from drainmark.orchestration.discovery.region_scan import scan_region

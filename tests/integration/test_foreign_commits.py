@@ -36,15 +36,12 @@ from drainmark.jobs.state import keyed_parts
 from drainmark.orchestration import doctor
 from drainmark.orchestration.doctor.registry_repair import repair as rebuild
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs import backfill, interventions, orders, table_repair
+from drainmark.orchestration.verbs import backfill, garbage, interventions, orders, table_repair
 from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.checkpoints import task_choice
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, keyed_merge
 from drainmark.resources.delta.commit_log import SoleWriter
-from drainmark.resources.delta.health import visible_rows
 from drainmark.resources.settings import Settings
-from drainmark.resources.spark.session import SparkEngine
 
 APPEND, STATE, UPSERT = "lake/kept", "state/by_hand/last", "lake/last"
 Harm = Callable[[DeltaTable], Any]
@@ -299,6 +296,22 @@ def test_what_comes_between_check_and_commit_is_never_committed_on_top(
     assert shown(fed) == golden(fed), "what was committed is published after the repair"
 
 
+@pytest.mark.seed("RT1")
+def test_nothing_is_collected_before_the_tables_are_put_right(fed: Counting) -> None:
+    """What a repair shows again is garbage in the eyes of a table that others changed."""
+    fed.write("three", ["a"])
+    fed.add("three")
+    with suppress(KeyboardInterrupt), fed.owning():
+        fed.group(1)
+        raise KeyboardInterrupt  # leaves staged files that nobody needs
+    table(fed, APPEND).delete("value = 'a'")
+    before = sorted((fed.workplace.home / "lake").rglob("*.parquet"))
+    assert garbage.collect_region(fed.workplace, fed.region, dry_run=True)["files"] > 0
+    with pytest.raises(Halted):
+        garbage.collect_region(fed.workplace, fed.region)
+    assert sorted((fed.workplace.home / "lake").rglob("*.parquet")) == before
+
+
 def vanish(fed: HandFed, name: str, number: int) -> None:
     """Delete the files of one id that checkpoint rows name for a table: not even a repair finds them."""
     files = [file for row in fed.history().states.values() if row.sequence_id == number
@@ -337,30 +350,19 @@ def test_a_visible_table_whose_files_are_gone_is_rebuilt_from_its_history(fed: C
 
 @pytest.mark.seed("RT1")
 def test_a_large_visible_table_is_rebuilt_a_few_rows_at_a_time(fed: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also its rows are counted so, if its log no longer tells who wrote which file."""
     monkeypatch.setattr(keyed_parts, "ROWS_AT_ONCE", 2)
+    for limit in ("_FEW_BYTES", "_PART_BYTES", "_FILE_BYTES"):
+        monkeypatch.setattr(keyed_merge, limit, 500)
+    history = fed.workplace.store(fed.region).checkpoint.history()
+    rows = table_damage.RepairPlan(fed.workplace.store(fed.region), history).rows_for(UPSERT)
+    assert rows.counts() == Counter(number for _, number in golden(fed)[UPSERT])
     target = table(fed, UPSERT)
     target.delete()
     target.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     table_repair.mend(fed.workplace, fed.region)
     assert shown(fed) == golden(fed)
     assert len(table(fed, UPSERT).file_uris()) > 1, "all keys were in memory at once"
-
-
-@pytest.mark.spark
-@pytest.mark.seed("RT1")
-def test_a_larger_one_is_rebuilt_by_tasks(fed: Counting, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks also count its rows, if its log no longer tells who wrote which file."""
-    monkeypatch.setattr(task_choice, "MUCH_BYTES", -1)
-    monkeypatch.setattr(visible_rows, "last_of_keys", None)
-    fed.workplace.use_engine(engine)
-    table(fed, UPSERT).delete("value = 'a'")
-    history = fed.workplace.store(fed.region).checkpoint.history()
-    rows = table_damage.RepairPlan(fed.workplace.store(fed.region), history).rows_for(UPSERT)
-    assert rows.counts() == Counter(number for _, number in golden(fed)[UPSERT])
-    table(fed, UPSERT).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-    table_repair.mend(fed.workplace, fed.region)
-    assert shown(fed) == golden(fed)
-    assert all("/rebuilt/" in path for path in table(fed, UPSERT).file_uris())
 
 
 @pytest.mark.seed("RT1")
@@ -778,19 +780,47 @@ def test_what_is_committed_and_not_published_leaves_with_a_rewind_of_a_table_tha
     assert shown(fed) == golden(fed)
 
 
+def crash_at(monkeypatch: pytest.MonkeyPatch, point: str, act: Callable[[], object]) -> None:
+    """Let a process end at a fail point, without a word."""
+
+    def end(name: str, action: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoints, "_act", end)
+        failpoints.arm(f"{point}:kill")
+        with pytest.raises(KeyboardInterrupt):
+            act()
+    failpoints.arm("")
+
+
+@pytest.mark.seed("RT1", "H4")
+def test_a_rewind_that_crashed_after_it_repaired_a_history_takes_the_visible_table_back_too(
+    fed: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The history no longer has the rows that leave, which say whose keys change."""
+    crash_at(monkeypatch, "rewind.after_commit", lambda: rewind(fed, to=1))
+    append(table(fed, STATE))
+    crash_at(monkeypatch, "rewind_table.after_commit", fed.drain)
+    with fed.owning():
+        assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1", "H4")
+def test_rows_that_came_back_with_a_rewind_come_back_once_though_others_changed_the_table_then(
+    again: HandFed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash_at(monkeypatch, "rewind_table.after_commit", lambda: rewind(again, to=2))
+    append(DeltaTable(again.workplace.home / APPEND))
+    with again.owning():
+        assert again.values() == [(1, "a"), (2, "b")]
+
+
 @pytest.mark.seed("RT1")
 def test_a_committed_rewind_that_needs_lost_ids_goes_on_when_a_backup_has_them(
     fed: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def crash(name: str, action: str) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(failpoints, "_act", crash)
-        failpoints.arm("rewind.after_commit:kill")
-        with pytest.raises(KeyboardInterrupt):
-            rewind(fed, to=1)
-    failpoints.arm("")
+    crash_at(monkeypatch, "rewind.after_commit", lambda: rewind(fed, to=1))
     backup = shutil.copytree(fed.workplace.home / APPEND / "_staged", fed.inbox.with_name("backup"))
     table(fed, APPEND).delete("value = 'a'")
     vanish(fed, APPEND, 1)

@@ -38,15 +38,14 @@ def declared(inbox: Path) -> Opened:
     return Opened(reference="places", plan=plan, params=Params(), overrides={})
 
 
-@pytest.mark.parametrize("small_bytes", [0, 8 << 20])
-def test_the_place_of_a_row_is_that_in_its_file(tmp_path: Path, engine: SparkEngine, small_bytes: int) -> None:
+def test_the_place_of_a_row_is_that_in_its_file(tmp_path: Path, engine: SparkEngine) -> None:
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     for number in range(FILES):
         lines = [json.dumps({"n": 10 * number + row}) for row in range(3 + number)]
         (inbox / f"{number}.json").write_text("\n".join(lines) + "\n")
     settle(inbox)
-    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, small_group_bytes=small_bytes))
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, small_group_bytes=0))
     place.use_engine(engine)
     try:
         reports = run_once(place, declared(inbox), max_group=FILES)

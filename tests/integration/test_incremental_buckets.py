@@ -15,8 +15,9 @@ from fault_proxy import fault_proxy
 from drainmark.jobs.errors import InputChanged, StoreUnavailable
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
-from drainmark.jobs.runtime.scan.found import ScanResult
-from drainmark.jobs.runtime.scan.index import ScanLimits, ScanNote
+from drainmark.jobs.scan.found import ScanResult
+from drainmark.jobs.scan.index import ScanLimits, ScanNote
+from drainmark.jobs.tasks.bucket_clients import Patience
 from drainmark.orchestration.discovery.scan_recording import record_scan
 from drainmark.resources.inputs.inputs import Inputs
 from drainmark.resources.registry.registry import Registry
@@ -36,10 +37,10 @@ class Scene:
     """A bucket and a registry; every call of `scan` is one scan."""
 
     def __init__(self, endpoint: str, root: Path) -> None:
-        self.bucket = f"bucket-{uuid.uuid4().hex[:12]}"
+        self.bucket = f"s3://bucket-{uuid.uuid4().hex[:12]}"
         self.store = ObjectStore(endpoint)
-        self.store.connection.client.create_bucket(Bucket=self.bucket)
-        self.uri = f"s3://{self.bucket}/in"
+        self.store.connection.client.create_bucket(Bucket=self.bucket.removeprefix("s3://"))
+        self.uri = f"{self.bucket}/in"
         self.registry = Registry(f"sqlite:///{root}/registry.db")
         self.requests: list[dict[str, Any]] = []
         self.start(LIMITS)
@@ -227,11 +228,11 @@ def test_a_first_look_that_fails_goes_on_where_it_was(
     scene: Scene, s3_server: str, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In order, the scan resumes; by time, nothing is recorded until everything is listed. A page has 100 keys."""
-    monkeypatch.setattr("drainmark.jobs.runtime.scan.bucket_listing._PAGES_A_BATCH", 1)
+    monkeypatch.setattr("drainmark.jobs.scan.bucket_listing._PAGES_A_BATCH", 1)
     names = [f"{number:05d}" for number in range(110)]
     scene.put(*names)
     with fault_proxy(s3_server) as proxy:
-        store = ObjectStore(proxy.url, connect_seconds=0.5, read_seconds=5, attempts=1)
+        store = ObjectStore(proxy.url, patience=Patience(0.5, 5, retries=0))
         store.connection.client.meta.events.register(
             "provide-client-params.s3.ListObjectsV2", lambda params, **_: {"MaxKeys": 100, **params}
         )

@@ -15,10 +15,10 @@ import pytest
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
-from drainmark.jobs.runtime.scan.folder_listing import FolderListing
-from drainmark.jobs.runtime.scan.found import ScanResult
-from drainmark.jobs.runtime.scan.index import ScanLimits, ScanNote
-from drainmark.jobs.runtime.scan.scanner import Scanner
+from drainmark.jobs.scan.folder_listing import FolderListing
+from drainmark.jobs.scan.found import ScanResult
+from drainmark.jobs.scan.index import ScanLimits, ScanNote
+from drainmark.jobs.scan.scanner import Scanner
 from drainmark.orchestration.discovery.scan_recording import record_scan
 from drainmark.resources.inputs.inputs import Inputs
 from drainmark.resources.registry.registry import Registry
@@ -252,7 +252,7 @@ def test_the_files_of_a_first_scan_are_in_order_however_many_they_are(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Names are sorted by runs on the disk and recorded in batches, with the result of one list."""
-    monkeypatch.setattr("drainmark.jobs.runtime.scan.order.InOrder.__init__.__defaults__", (7,))
+    monkeypatch.setattr("drainmark.jobs.scan.order.SortedFiles.__init__.__defaults__", (7,))
     names = [f"{'zyx'[number % 3]}/{number * 37 % 100:02d}.txt" for number in range(100)]
     for name in names:
         scene.write(name)
@@ -318,7 +318,7 @@ def test_a_round_finds_a_committed_file_that_was_rewritten_in_place(large: Scene
 
 def test_a_round_goes_on_in_slices_and_comes_round(large: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each scan takes one step. When the steps are done, everything was compared, and a rest begins."""
-    monkeypatch.setattr("drainmark.jobs.runtime.scan.folder_listing._CHUNK", 4)
+    monkeypatch.setattr("drainmark.jobs.scan.folder_listing._CHUNK", 4)
     ticks = iter(range(10**6))
     large.start(replace(LIMITS, rest_seconds=1e6, share=1e9, slice_seconds=1.5))
     large.inputs.watched = _with_clock(large, lambda: float(next(ticks)))  # type: ignore[method-assign]
@@ -335,7 +335,7 @@ def test_a_round_goes_on_in_slices_and_comes_round(large: Scene, monkeypatch: py
 def test_a_round_gets_through_one_large_folder_though_each_scan_is_another_process(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drainmark.jobs.runtime.scan.folder_listing._CHUNK", 4)
+    monkeypatch.setattr("drainmark.jobs.scan.folder_listing._CHUNK", 4)
     for number in range(30):
         scene.write(f"{number:02d}.txt")
     scene.scan()
@@ -452,7 +452,7 @@ def test_growing_files_are_not_lost_however_many_they_are(
     large: Scene, monkeypatch: pytest.MonkeyPatch, is_another_process: bool
 ) -> None:
     """There are more than a scan remembers by name: their directories are listed again until the files have settled."""
-    monkeypatch.setattr("drainmark.jobs.runtime.scan.folder_listing._LOOKED_AT", 5)
+    monkeypatch.setattr("drainmark.jobs.scan.folder_listing._LOOKED_AT", 5)
     names = [f"{'abc'[number % 3]}/growing-{number:02d}.txt" for number in range(18)]
     for name in names:
         large.write(name, age=-90.0)

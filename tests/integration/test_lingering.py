@@ -14,6 +14,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from hand_runs import NoSpark, engine, without_spark
 from integration.dagster_scene import JOB, REGION, definitions, drop, execute, instance_at, write_application
 from sqlalchemy.exc import OperationalError
 
@@ -29,9 +30,8 @@ from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.views.status import history_entries, statuses
 from drainmark.orchestration.workplace.hand_off import ASKED, Requests
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
-from drainmark.resources.spark.session import SparkEngine
 
-pytestmark = pytest.mark.spark
+__all__ = ["engine", "without_spark"]
 
 FOR_EVER = 600.0
 CHECKPOINTS = dg.AssetKey(["little", "checkpoints", "rows"])
@@ -309,9 +309,9 @@ def test_a_folder_at_rest_is_not_scanned(lingering: Lingering, place: Workplace,
     assert eventually(watch.look, "the second file", 5.0) == 1
 
 
-def test_a_verb_does_not_wait_for_a_run_that_does_not_linger(place: Workplace, engine: SparkEngine) -> None:
+def test_a_verb_does_not_wait_for_a_run_that_does_not_linger(place: Workplace) -> None:
     other = Workplace(place.settings)
-    other.use_engine(engine)
+    other.use_engine(NoSpark())
     owner = region_owner(place, REGION, run_id="at-work")
     owner.claim()
     started = time.monotonic()

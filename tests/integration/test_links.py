@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reads import read_here
 
 import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.operators.sources.slices import SliceLimit
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
-from drainmark.jobs.runtime.scan.folder import IS_LINK
-from drainmark.jobs.runtime.scan.folder_listing import FolderListing
-from drainmark.jobs.runtime.scan.index import ScanLimits
-from drainmark.jobs.runtime.scan.scanner import scan_once
+from drainmark.jobs.scan.folder import IS_LINK
+from drainmark.jobs.scan.folder_listing import FolderListing
+from drainmark.jobs.scan.index import ScanLimits
+from drainmark.jobs.scan.scanner import scan_once
 from drainmark.jobs.tasks.file_ranges import InputFile
-from drainmark.jobs.tasks.read_files import read_here
 from drainmark.orchestration.discovery.scan_recording import record_scan
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.verbs import backfill
@@ -176,7 +176,7 @@ def test_more_than_its_size_says_is_refused(tmp_path: Path) -> None:
     file = InputFile(number=1, path=str(tmp_path / "x.data"), size=0)
     found = read_here([file], Expected(format="text", columns=None))
     assert "more than its 0 bytes" in str(found.verdicts[1].refused)
-    assert not found.rows.tables
+    assert not found.rows.names
 
 
 @pytest.mark.parametrize("place", ["named", "glob", "deep glob", "folder", "literal"])

@@ -45,16 +45,13 @@ def assert_equal(expected: dict[str, list[dict[str, Any]]], workplace: Workplace
 
 @pytest.mark.spark
 @pytest.mark.seed("V179")
-@pytest.mark.parametrize("group", [pytest.param(1, marks=pytest.mark.slow), 8])
-def test_generated_recordings_equal_the_oracle_also_after_a_rewind(
-    workplace: Workplace, tmp_path: Path, group: int
-) -> None:
+def test_generated_recordings_equal_the_oracle_also_after_a_rewind(workplace: Workplace, tmp_path: Path) -> None:
     inbox = tmp_path / "inbox"
     made = write_radio(inbox, seed=2, channels=2, files_per_channel=3, samples_per_file=2700)
     settle(inbox)
     files = by_channel([inbox / file.name for file in made])
     application = opened("lois", inbox)
-    run_once(workplace, application, max_group=group)
+    run_once(workplace, application, max_group=8)
     expected = oracle_lois.lois(files)
     assert expected["lois_detections"]
     assert_equal(expected, workplace)
@@ -132,15 +129,6 @@ def test_what_is_no_number_leaves_the_noise_floor_as_it_was() -> None:
 
 def radio() -> dict[str, bytes]:
     return {file.name: file.content for file in generate_radio(channels=2, files_per_channel=2, samples_per_file=1800)}
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-def test_failures_around_the_commits_change_nothing() -> None:
-    (proof,) = dm.testing.assert_exactly_once(
-        "lois", radio(), fail_points=["checkpoint.after_commit", "publish.before_commit"], groupings=("all",)
-    )
-    assert proof.failures
 
 
 @pytest.mark.recovery

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hand_runs import engine, without_spark
 
 import drainmark as dm
 from drainmark.jobs.errors import StoreUnavailable
@@ -15,7 +16,8 @@ from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
-pytestmark = [pytest.mark.spark, pytest.mark.seed("H30")]
+__all__ = ["engine", "without_spark"]
+pytestmark = pytest.mark.seed("H30")
 
 REGION = "kept/lines"
 Write = Callable[[str, str], Path]

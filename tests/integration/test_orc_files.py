@@ -44,11 +44,7 @@ PLAIN = TYPES.remove(2).insert(2, pa.field("at", pa.timestamp("us")))
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("small_group_bytes", [8 << 20, pytest.param(0, marks=pytest.mark.slow)])
-def test_rows_come_as_they_were_written_and_bad_files_are_quarantined(
-    workplace: Workplace, tmp_path: Path, small_group_bytes: int
-) -> None:
-    workplace.settings = workplace.settings.model_copy(update={"small_group_bytes": small_group_bytes})
+def test_rows_come_as_they_were_written_and_bad_files_are_quarantined(workplace: Workplace, tmp_path: Path) -> None:
     early = AT.replace(year=1960)
     files = {
         "a.orc": GOOD,
@@ -80,11 +76,8 @@ def test_rows_come_as_they_were_written_and_bad_files_are_quarantined(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("small_group_bytes", [pytest.param(8 << 20, marks=pytest.mark.slow), 0])
-def test_what_only_a_reader_finds_is_taken_out_and_the_others_are_read(
-    workplace: Workplace, tmp_path: Path, small_group_bytes: int
-) -> None:
-    workplace.settings = workplace.settings.model_copy(update={"small_group_bytes": small_group_bytes})
+def test_what_only_a_reader_finds_is_taken_out_and_the_others_are_read(workplace: Workplace, tmp_path: Path) -> None:
+    workplace.settings = workplace.settings.model_copy(update={"small_group_bytes": 0})
     broken = MANY[:501] + bytes([MANY[501] ^ 0xFF]) + MANY[502:]
     write(tmp_path / "inbox", {f"{n}.orc": broken if n in (1, 3) else MANY for n in range(5)})
     found = run(workplace, tmp_path / "inbox", format="orc", schema="id bigint, name string")

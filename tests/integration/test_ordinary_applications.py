@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.seed("AU2"), pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 SAMPLE = ("own_module_late", "registered_udf", "session_by_builder")
 """Applications with objects that each kind of Spark binds, ships or finds in its own way."""
-HERE = (*SAMPLE, "apply_in_pandas", "parameters", "whole_file_in_pandas", "window_functions")
-"""The default run, which also has functions of a whole group, of a whole file, and of the author's parameters."""
+HERE = (*SAMPLE, "parameters", "whole_file_in_pandas")
+"""The default run, which also has functions of a whole file, and of the author's parameters."""
 
 MODES = (ordinary_runs.RESIDENT, ordinary_runs.CONNECT, "local-cluster[2,1,1024]")
 EDITED = """

@@ -373,7 +373,7 @@ def test_the_graph_says_what_is_promised(inbox: Path) -> None:
         (dm.DeltaUpsert("a'; drop table t; --", keys=["k"]), "TABLE_NAME"),
         (dm.DeltaOverwrite("../out"), "TABLE_NAME"),
         (dm.FileSink("s3://bucket"), "FILE_PATH"),
-        (dm.FileSink("gs://bucket/out"), "FILE_PATH"),
+        (dm.FileSink("hdfs://namenode/out"), "FILE_PATH"),
         (dm.FileSink("out", name="part"), "FILE_NAME"),
         (dm.FileSink("out", format="xml"), "FILE_FORMAT"),  # type: ignore[arg-type]
     ],

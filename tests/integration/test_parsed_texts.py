@@ -45,7 +45,7 @@ def step(
         session=engine.session, params=dm.Params(), first_id=1, last_id=1, scanned_frames={},
         streams={"texts": rows},
         read_state=lambda operator, partials: (partials, None), read_lookup=lambda operator: None,
-        read_statement=lambda name: "", is_run=is_local, small=is_local,
+        read_statement=lambda name: "", is_run=is_local, few=lambda operator: is_local,
     )  # fmt: skip
     return parsed.operator.step(frames)
 

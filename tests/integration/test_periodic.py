@@ -325,6 +325,7 @@ def test_a_start_that_is_done_takes_away_nothing_of_another(run_app: RunApp, mon
 # --- when ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.seed("E2")
 def test_the_period_counts_from_the_end_of_the_last_state_or_reset(run_app: RunApp) -> None:
     """E2; a tick while a slice is pending asks for nothing (E15)."""
     result = run_app(two_folders(period=10.0))

@@ -52,11 +52,11 @@ BAD_LINES = {
 }
 
 
-@pytest.fixture(params=["small group", "large group"])
-def sized(request: pytest.FixtureRequest, tmp_path: Path, engine: SparkEngine) -> Iterator[Workplace]:
-    """Yield a home in which this process reads the files of a group, and one in which Spark's tasks do."""
-    limits = {} if request.param == "small group" else {"small_group_bytes": 0}
-    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, **limits))
+@pytest.fixture
+def large(tmp_path: Path, engine: SparkEngine) -> Iterator[Workplace]:
+    """Yield a home in which Spark's tasks read the files of a group; that this process gives the same is shown by the
+    other tests, and by `test_executors.py`."""
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, small_group_bytes=0))
     place.use_engine(engine)
     yield place
     place.registry.close()
@@ -71,11 +71,11 @@ def plain(found: Mapping[str, Fate]) -> dict[str, Any]:
 
 @pytest.mark.seed("I11", "I12", "I19", "H16")
 def test_bad_rows_and_files_are_quarantined_in_one_group_and_all_others_are_in(
-    sized: Workplace, tmp_path: Path
+    large: Workplace, tmp_path: Path
 ) -> None:
     inbox = tmp_path / "inbox"
     write(inbox, FILES)
-    found = run(sized, inbox, **CSV)
+    found = run(large, inbox, **CSV)
     assert set(found) == set(FILES)
     assert plain(found)["a.csv"] == (2, [(1, "a"), (2, "b")], {})
     assert found["b.csv"].lines == BAD_LINES
@@ -88,7 +88,7 @@ def test_bad_rows_and_files_are_quarantined_in_one_group_and_all_others_are_in(
     )
     assert plain(found)["h.csv"] == (2, [(1, "a"), (2, "b")], {})
     assert (found["g.csv"].rows_in, found["i.csv"].rows_in) == (0, 0)
-    history = sized.history(REGION)
+    history = large.history(REGION)
     assert (history.epoch, history.attempts) == (1, 0)
     assert not list((tmp_path / "home").glob("inbox/*/*/*")), "no copy of a file is left behind"
 
@@ -133,9 +133,9 @@ def test_the_other_policy_is_to_halt_before_anything_of_the_file_is_taken(
     assert [row.trigger_uri for row in workplace.history(REGION).states.values()] == [str(inbox / "a.csv")]
 
 
-@pytest.mark.parametrize("encoding", ["ISO-8859-1", "UTF-16", "UTF-16LE"])
 @pytest.mark.parametrize(
-    "options", [{}, {"multiLine": "true"}, {"lineSep": "\n"}], ids=["lines", "multiLine", "lineSep"]
+    ("encoding", "options"),
+    [("ISO-8859-1", {}), ("UTF-16", {"multiLine": "true"}), ("UTF-16LE", {"lineSep": "\n"})],
 )
 def test_files_in_a_declared_encoding_are_read_as_they_are(
     workplace: Workplace, tmp_path: Path, encoding: str, options: Mapping[str, str]
@@ -174,7 +174,7 @@ def test_json_that_does_not_fit_its_columns_is_never_null(workplace: Workplace, 
     assert len(found.rows) == 10
 
 
-def test_parquet_with_a_broken_page_is_taken_out_and_the_others_are_read(sized: Workplace, tmp_path: Path) -> None:
+def test_parquet_with_a_broken_page_is_taken_out_and_the_others_are_read(large: Workplace, tmp_path: Path) -> None:
     """Footers are whole, but a bit of a page is wrong, behind rows that were read already."""
     inbox = tmp_path / "inbox"
     table = pa.table({"id": list(range(5000)), "name": [f"n{number}" for number in range(5000)]})
@@ -184,7 +184,7 @@ def test_parquet_with_a_broken_page_is_taken_out_and_the_others_are_read(sized: 
     at = len(good) * 2 // 3
     broken = good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :]
     write(inbox, {f"{n}.parquet": broken if n in (1, 3, 4) else good for n in range(6)})
-    found = run(sized, inbox, format="parquet", schema="id bigint, name string")
+    found = run(large, inbox, format="parquet", schema="id bigint, name string")
     refused = {name: fate.refused for name, fate in found.items() if fate.refused}
     assert set(refused) == {"1.parquet", "3.parquet", "4.parquet"}
     assert all("pages that cannot be read" in str(why) for why in refused.values())

@@ -12,10 +12,12 @@ from by_hand import HandFed
 from simulation.scene import Scene
 from simulation.setup import Setup
 
-from drainmark.jobs.errors import RegistryLost
+from drainmark.jobs.errors import Fenced, RegistryLost
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.messages import full_identity
 from drainmark.orchestration.doctor.registry_repair import repair
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
@@ -69,6 +71,30 @@ def test_tables_of_an_older_backup_are_not_taken_for_the_newest(fed: HandFed, tm
     fed.add("b")
     fed.drain()
     assert [value for _, value in fed.values()] == ["a1", "b1"]
+
+
+@pytest.mark.seed("FM-C2")
+def test_two_registries_on_the_same_tables_do_not_let_two_owners_commit(fed: HandFed, tmp_path: Path) -> None:
+    """Neither knows the lease of the other: the table alone decides."""
+    drain(fed, "a")
+    elsewhere = fed.workplace.settings.model_copy(update={"registry_url": f"sqlite:///{tmp_path / 'other.db'}"})
+    other = HandFed(Workplace(elsewhere), fed.inbox)
+    with pytest.raises(RegistryLost):
+        claim(other)
+    repair(other.workplace)
+    fed.write("b", ["b1"])
+    for each in (fed, other):
+        each.add("b")
+
+    def overtaken() -> None:
+        with owning(region_owner(fed.workplace, fed.region)) as fed.owner:
+            other.drain()
+            fed.process(1)
+
+    with pytest.raises(Fenced):
+        overtaken()
+    assert fed.values() == [(1, "a1"), (2, "b1")]
+    other.workplace.registry.close()
 
 
 def test_a_run_without_new_input_says_that_older_tables_were_restored(tmp_path: Path) -> None:

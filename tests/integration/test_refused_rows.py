@@ -68,11 +68,11 @@ def refusing(read: Any) -> None:
     dm.sink(dm.filter(good, inputs=[read]), dm.DeltaAppend("copied"))
 
 
-@pytest.fixture(params=["small group", "large group"])
-def sized(request: pytest.FixtureRequest, tmp_path: Path, engine: SparkEngine) -> Iterator[Workplace]:
-    """Yield a home in which this process reads the files of a group, and one in which tasks do."""
-    limits = {} if request.param == "small group" else {"small_group_bytes": 0}
-    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, **limits))
+@pytest.fixture
+def large(tmp_path: Path, engine: SparkEngine) -> Iterator[Workplace]:
+    """Yield a home in which Spark's tasks read the files of a group; that this process gives the same is shown by the
+    other tests, and by `test_executors.py`."""
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, small_group_bytes=0))
     place.use_engine(engine)
     yield place
     place.registry.close()
@@ -101,26 +101,23 @@ def refused(workplace: Workplace, inbox: Path) -> list[tuple[Any, ...]]:
 @pytest.mark.spark
 @pytest.mark.seed("I11")
 @pytest.mark.parametrize("kind", ["csv", pytest.param("json", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("group", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_refused_rows_have_file_place_and_reason_and_are_counted(
-    sized: Workplace, tmp_path: Path, kind: str, group: int
-) -> None:
+def test_refused_rows_have_file_place_and_reason_and_are_counted(large: Workplace, tmp_path: Path, kind: str) -> None:
     """CSV and JSON: record numbers are the same, and all results in any grouping."""
     inbox = tmp_path / "inbox"
     write(inbox, kind)
-    reports = run_once(sized, opened(inbox, refusing, **(CSV if kind == "csv" else JSON)), max_group=group)
-    assert refused(sized, inbox) == [
+    reports = run_once(large, opened(inbox, refusing, **(CSV if kind == "csv" else JSON)), max_group=3)
+    assert refused(large, inbox) == [
         (1, f"a.{kind}", 2, -2, "below zero"),
         (3, f"c.{kind}", 1, -6, "below zero"),
         (3, f"c.{kind}", 2, 700, "many: 700"),
         (3, f"c.{kind}", 2, 700, "many: 700"),
         (3, f"c.{kind}", 3, -8, "below zero"),
     ]
-    assert sorted(row["n"] for row in rows(sized, REGION, "copied")) == [1, 3, 4, 5, 9]
+    assert sorted(row["n"] for row in rows(large, REGION, "copied")) == [1, 3, 4, 5, 9]
     assert sum(report.rows_quarantined for report in reports) == 5
-    states = [row for row in sized.history(REGION).states.values() if row.kind is RowKind.STATE]
+    states = [row for row in large.history(REGION).states.values() if row.kind is RowKind.STATE]
     assert [(row.rows_in, row.detail.get("rows_quarantined")) for row in states] == [(3, 1), (2, None), (4, 4)]
-    assert [(file["sequence_id"], file["is_whole"], file["reasons"]) for file in quarantined_files(sized, REGION)] == [
+    assert [(file["sequence_id"], file["is_whole"], file["reasons"]) for file in quarantined_files(large, REGION)] == [
         (1, False, ["below zero"]), (3, False, ["below zero", "many: 700"]),
     ]  # fmt: skip
 
@@ -145,7 +142,7 @@ def test_refused_rows_stand_beside_unreadable_ones_and_are_rewound(workplace: Wo
 
 
 @pytest.mark.spark
-def test_behind_an_operator_of_many_rows_there_is_no_place_in_the_file(sized: Workplace, tmp_path: Path) -> None:
+def test_behind_an_operator_of_many_rows_there_is_no_place_in_the_file(large: Workplace, tmp_path: Path) -> None:
     inbox = tmp_path / "inbox"
     write(inbox, "csv")
 
@@ -156,8 +153,8 @@ def test_behind_an_operator_of_many_rows_there_is_no_place_in_the_file(sized: Wo
         counted = dm.custom(counting, keys=["name"], state=Nothing, output="n int", inputs=[read])
         dm.quarantine(counted, reason="all of them")
 
-    run_once(sized, opened(inbox, declare, **CSV))
-    found = rows(sized, REGION, TABLE)
+    run_once(large, opened(inbox, declare, **CSV))
+    found = rows(large, REGION, TABLE)
     assert len(found) == 9
     assert {row["position"] for row in found} == {None}
     assert {Path(row["source_file"]).name for row in found} == {"a.csv", "b.csv", "c.csv"}

@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 
 import drainmark as dm
 from drainmark.jobs.errors import DeclarationError
-from drainmark.jobs.errors.catalogues import CatalogueFailed
+from drainmark.jobs.errors.environment import CatalogueFailed
 from drainmark.jobs.runtime import table_names
 from drainmark.orchestration.testing.running import Result, run_app
 from drainmark.orchestration.views.status import statuses

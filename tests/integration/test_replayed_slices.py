@@ -5,10 +5,12 @@ Slices with other bytes are refused: `tests/unit/runtime/test_slice_digests.py`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from integration.test_cli import Project, fresh
 
 from drainmark.jobs.errors import Halted, SliceLost
 from drainmark.jobs.protocol.records.triggers import DIGESTS
@@ -16,7 +18,9 @@ from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.resources.spark.session import SparkEngine
 
+__all__ = ["fresh"]
 pytestmark = [pytest.mark.spark, pytest.mark.seed("RT9")]
 
 LINES = 60_000
@@ -94,3 +98,35 @@ def test_a_rewind_over_one_changed_byte_is_announced_and_halts_until_the_byte_is
     with owning(region_owner(result.workplace, result.region.name)) as owner:
         owner.halts.resume("the byte is back")
     assert result.run().sink("rows") == before
+
+
+FOLLOWED = """import drainmark as dm
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.FileSource(path={path!r}, on_lost="restart"))
+def lines(scanned):
+    return scanned
+
+dm.sink(lines, dm.DeltaAppend("kept"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.seed("V144")
+def test_slices_of_a_log_that_was_truncated_are_passed_when_their_loss_is_accepted(
+    fresh: Project, engine: SparkEngine
+) -> None:
+    assert engine.session is not None  # the command line's own engine finds this session
+    log, app = fresh.root / "app.log", fresh.root / "followed.py"
+    app.write_text(FOLLOWED.format(path=str(log)))
+    for text in ("a\nb\n", "a\nb\nc\n", "a\nb\nc\nd\n"):
+        log.write_text(text)
+        fresh.call("run", app)
+    os.truncate(log, len("a\nb\n"))
+
+    plan = fresh.call("reset", "followed", "--to", 1, code=2)
+    assert [uri.rpartition("#")[2] for uri in plan["changed"]] == ["4..6", "6..8"]
+    assert fresh.refused("reset", "followed", "--to", 1, "--yes")["id"] == "REWIND_REFUSED"
+    assert fresh.call("reset", "followed", "--to", 1, "--yes", "--accept-loss")["pending_triggers"] == 0
+    fresh.call("run", app)
+    assert sorted(row["value"] for row in fresh.call("show", "kept")) == ["a", "a", "b", "b"], "the file from its start"

@@ -64,15 +64,12 @@ def followed(result: Result) -> Result:
     return result.rewind(halted(result)).run()
 
 
-@pytest.mark.parametrize("small_group_bytes", [1 << 30, pytest.param(0, marks=pytest.mark.slow)])
-def test_what_a_rewind_withdrew_leaves_a_chain_of_regions(
-    run_app: RunApp, tmp_path: Path, small_group_bytes: int
-) -> None:
-    home, settings = tmp_path / "home", {"small_group_bytes": small_group_bytes}
+def test_what_a_rewind_withdrew_leaves_a_chain_of_regions(run_app: RunApp, tmp_path: Path) -> None:
+    home = tmp_path / "home"
     files = {"1.csv": "tea,1\n", "2.csv": "tea,10\n", "3.csv": "tea,100\ncake,5\n"}
-    one = run_app(first, files, home=home, max_group=2, settings=settings)
-    two = run_app(reading("rows", "second"), home=home, settings=settings).run()
-    three = run_app(reading("second_rows", "third"), home=home, settings=settings).run()
+    one = run_app(first, files, home=home, max_group=2)
+    two = run_app(reading("rows", "second"), home=home).run()
+    three = run_app(reading("second_rows", "third"), home=home).run()
     everything = {"tea": 111, "cake": 5}
     assert sums(three, "third") == everything
 

@@ -30,6 +30,7 @@ from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.protocol.records.triggers import VERSION, TriggerStatus
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.jobs.runtime.input.inbox import GroupInbox
+from drainmark.jobs.tasks.bucket_clients import Patience
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
@@ -53,12 +54,13 @@ class Bucket:
 
     def __init__(self, endpoint: str) -> None:
         self.name = f"bucket-{uuid.uuid4().hex[:12]}"
+        self.address = f"s3://{self.name}"
         self.store = ObjectStore(endpoint)
         self.store.connection.client.create_bucket(Bucket=self.name)
-        self.uri = f"s3://{self.name}/in"
+        self.uri = f"{self.address}/in"
 
     def put(self, name: str, text: str) -> str:
-        self.store.put(self.name, f"in/{name}", text.encode())
+        self.store.put(self.address, f"in/{name}", text.encode())
         return f"{self.uri}/{name}"
 
     def keep_versions(self) -> None:
@@ -67,7 +69,7 @@ class Bucket:
         )
 
     def delete(self, *names: str) -> None:
-        self.store.delete(self.name, [f"in/{name}" for name in names])
+        self.store.delete(self.address, [f"in/{name}" for name in names])
 
 
 @pytest.fixture
@@ -85,7 +87,7 @@ def place(tmp_path: Path, engine: SparkEngine, s3_server: str) -> Iterator[Calla
         workplace = Workplace(Settings(home=tmp_path / name, project_root=tmp_path, **values))
         workplace.use_engine(engine)
         if proxy is not None:
-            impatient = ObjectStore(proxy.url, connect_seconds=0.5, read_seconds=5, attempts=1)
+            impatient = ObjectStore(proxy.url, patience=Patience(0.5, 5, retries=0))
             workplace._inputs = Inputs(impatient, spool_bytes=1 << 30)
         made.append(workplace)
         return workplace
@@ -142,7 +144,7 @@ def test_a_bucket_gives_the_tables_that_a_folder_gives(
 
 
 def test_a_gzip_object_is_read_as_such(place: Callable[..., Workplace], bucket: Bucket) -> None:
-    bucket.store.put(bucket.name, "in/a.txt.gz", gzip.compress(b"one two"))
+    bucket.store.put(bucket.address, "in/a.txt.gz", gzip.compress(b"one two"))
     home = place()
     run_once(home, word_count(bucket, pattern="*.gz"))
     assert counted(home) == {"one": 1, "two": 1}
@@ -166,7 +168,7 @@ def test_a_scan_takes_what_the_source_says(place: Callable[..., Workplace], buck
     assert found(recursive=True) == ["a.txt", "b.txt", "deep/c.txt"]
     assert found(outputs={"logs": "*.log", "deep": "deep/*.txt"}) == ["a.log logs", "deep/c.txt deep"]
     assert found(start_from="2100-01-01") == []
-    newest = bucket.store.head(bucket.name, "in/a.txt").modified
+    newest = bucket.store.head(bucket.address, "in/a.txt").modified
     assert found(start_from=dt.datetime.fromtimestamp(newest, dt.UTC).isoformat()) == ["a.txt"]
 
 
@@ -477,7 +479,7 @@ def test_the_command_line_takes_addresses(
     assert canary.SECRET not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("path", ["s3://", "s3://key:word@bucket/in", "gs://bucket/in", "s3a://bucket/in"])
+@pytest.mark.parametrize("path", ["s3://", "s3://key:word@bucket/in", "gs://key:word@bucket/in", "az://a@b/in", "s3a://bucket/in"])
 def test_other_addresses_are_refused_when_declared(path: str) -> None:
     problems = list(dm.DirectoryScan(path=path).problems())
     assert [rule for rule, _, _ in problems] == ["PATH"]

@@ -1,4 +1,4 @@
-"""Whole runs with every table in a bucket: the same tables as on a disk, also after a kill (D3, H10)."""
+"""Whole runs with every table in a bucket of S3 or Azure: those of a disk, also after a kill (D3, H10)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import azurite
 import canary
 import pyarrow as pa
 import pytest
@@ -25,8 +26,8 @@ from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import read_at
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.storage.bucket_folder import BucketFolder
 from drainmark.resources.storage.object_store import ObjectStore
-from drainmark.resources.storage.s3_folder import S3Folder
 
 pytestmark = pytest.mark.spark
 
@@ -72,19 +73,21 @@ def inbox(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def bucket(s3_server: str, s3_credentials: None) -> S3Folder:
+@pytest.fixture(params=["s3", "azure"])
+def bucket(request: pytest.FixtureRequest, s3_server: str, s3_credentials: None) -> BucketFolder:
     """Return a prefix of its own in a bucket."""
     store = ObjectStore(s3_server)
+    if request.param == "azure":
+        return BucketFolder(store, request.getfixturevalue("azure"), uuid4().hex)
     store.connection.client.create_bucket(Bucket="lake")
-    return S3Folder(store, "lake", uuid4().hex)
+    return BucketFolder(store, "s3://lake", uuid4().hex)
 
 
 Placed = Callable[..., tuple[Workplace, Workplace]]
 
 
 @pytest.fixture
-def placed(tmp_path: Path, engine: SparkEngine, bucket: S3Folder) -> Iterator[Placed]:
+def placed(tmp_path: Path, engine: SparkEngine, bucket: BucketFolder) -> Iterator[Placed]:
     """Yield a function that opens two homes, with tables beside it and in the bucket, each with a lookup table."""
     opened_homes: list[Workplace] = []
 
@@ -114,7 +117,7 @@ def both(near: Workplace, far: Workplace) -> tuple[Any, Any]:
 @pytest.mark.seed("D3", "H29")
 @pytest.mark.parametrize("is_large", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_run_in_a_bucket_leaves_the_tables_that_one_on_a_disk_leaves(
-    inbox: Path, placed: Placed, bucket: S3Folder, is_large: bool, monkeypatch: pytest.MonkeyPatch
+    inbox: Path, placed: Placed, bucket: BucketFolder, is_large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small outputs are written by one put, large ones by tasks; tasks read a large state."""
     if is_large:
@@ -153,13 +156,14 @@ def assert_same_at(number: int, near: Workplace, far: Workplace, monkeypatch: py
     assert expected.num_rows
 
 
-def assert_no_canary(folder: Path, bucket: S3Folder) -> list[str]:
+def assert_no_canary(folder: Path, bucket: BucketFolder) -> list[str]:
     """Assert that no file or object that the runs left has the credentials (Z5); return the keys."""
     files = [path for path in folder.rglob("*") if path.is_file()]
-    assert not [path for path in files for secret in canary.ALL if secret.encode() in path.read_bytes()]
-    keys = [found.key for page in bucket.store.pages("lake", bucket.prefix) for found in page]
+    secrets = [secret.encode() for secret in (*canary.ALL, azurite.KEY)]
+    assert not [path for path in files for secret in secrets if secret in path.read_bytes()]
+    keys = [found.key for page in bucket.store.pages(bucket.bucket, bucket.prefix) for found in page]
     assert keys
-    assert not [key for key in keys for secret in canary.ALL if secret.encode() in bucket.store.get("lake", key)]
+    assert not [key for key in keys for secret in secrets if secret in bucket.store.get(bucket.bucket, key)]
     return keys
 
 
@@ -167,7 +171,7 @@ def assert_no_canary(folder: Path, bucket: S3Folder) -> list[str]:
 @pytest.mark.recovery
 @pytest.mark.parametrize("point", ["checkpoint.after_commit", "publish.after_commit", "checkpoint.before_commit"])
 def test_a_run_killed_around_a_commit_is_finished_by_the_next(
-    inbox: Path, placed: Placed, bucket: S3Folder, point: str
+    inbox: Path, placed: Placed, bucket: BucketFolder, point: str
 ) -> None:
     near, far = placed()
     source = str(inbox.parent / "shop.py")
@@ -223,7 +227,7 @@ class Moto:
         def start() -> None:
             self._start()
             again = ObjectStore(self.url)
-            again.connection.client.create_bucket(Bucket=bucket)
+            again.connection.client.create_bucket(Bucket=bucket.removeprefix("s3://"))
             for key, body in held.items():
                 again.put(bucket, key, body)
 
@@ -248,7 +252,7 @@ def test_a_store_that_is_killed_under_a_run_costs_no_attempt_and_no_row(
 ) -> None:
     store = ObjectStore(moto.url)
     store.connection.client.create_bucket(Bucket="lake")
-    folder = S3Folder(store, "lake", "tables")
+    folder = BucketFolder(store, "s3://lake", "tables")
     far = {"tables_url": folder.uri, "s3_endpoint_url": moto.url}
     near, place = (
         Workplace(Settings(home=tmp_path / name, project_root=tmp_path, **where))
@@ -272,7 +276,7 @@ def test_a_store_that_is_killed_under_a_run_costs_no_attempt_and_no_row(
     run = subprocess.Popen([*command, *options], env=environment, stderr=subprocess.PIPE, text=True)
     try:
         os.waitid(os.P_PID, run.pid, os.WSTOPPED)
-        start = moto.kill("lake")
+        start = moto.kill("s3://lake")
         run.send_signal(signal.SIGCONT)
         _, told = run.communicate(timeout=400)
     finally:

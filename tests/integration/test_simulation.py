@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,9 +20,17 @@ def simulated(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=_TESTS, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.seed("V168", "V200", "V201")
 def test_some_histories_find_nothing(tmp_path: Path) -> None:
-    ended = simulated("--seed", "43", "--histories", "8", "--kept", str(tmp_path))
+    """Each has several failures, and readers meanwhile; at rest the tables are those of a model without failures."""
+    histories = 8
+    ended = simulated("--seed", "43", "--histories", str(histories), "--kept", str(tmp_path))
     assert ended.returncode == 0, ended.stdout + ended.stderr
+    faults = {kind: int(number) for kind, number in re.findall(r"^  (\w+) +(\d+)", ended.stdout, re.MULTILINE)}
+    assert min(faults[kind] for kind in ("crash_before", "crash_after", "error", "lost_reply")) > 0
+    assert sum(faults[kind] for kind in ("crash_before", "crash_after", "error", "lost_reply")) > 2 * histories
+    checks = dict(re.findall(r"(\w+):(\d+)", ended.stdout.partition("\nchecks ")[2]))
+    assert min(int(checks[name]) for name in ("reader", "table")) > histories
 
 
 @pytest.mark.parametrize("mutant", ["gc_a_day_too_early", "published_before_the_checkpoint", "ids_used_again"])

@@ -52,7 +52,7 @@ def sinks(result: Result) -> Tables:
     return Tables({key: rows for key, rows in found.items() if not key[0].startswith("state/")})
 
 
-@pytest.mark.seed("F1", "F5", "F28", "K10", "K22", "K23")
+@pytest.mark.seed("F1", "F5", "K10", "K22", "K23")
 @pytest.mark.parametrize("seed", range(4))
 def test_failures_rewinds_and_garbage_change_nothing(run_app: RunApp, seed: int) -> None:
     chance = random.Random(seed)
@@ -91,7 +91,7 @@ def one_step(result: Result, chance: random.Random) -> None:
             scan(result.workplace, result.opened, result.region)
 
 
-@pytest.mark.seed("F1", "F5", "F28", "K1", "K6", "K23", "E30")
+@pytest.mark.seed("F1", "F5", "K1", "K23", "E30")
 @pytest.mark.parametrize("seed", range(4))
 def test_what_retention_leaves_restores_everything(run_app: RunApp, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Tiny intervals; every step fails, and so do the resets after it. Then all deletable files go, as if days had

@@ -20,6 +20,7 @@ from deltalake import DeltaTable, WriterProperties, write_deltalake
 import drainmark as dm
 from drainmark.jobs.errors import Halted, SliceLost
 from drainmark.jobs.runtime.input import row_slices
+from drainmark.jobs.tasks.executor import Executor, OnSpark
 from drainmark.jobs.tasks.file_shares import RowFile, packed
 from drainmark.orchestration.testing.running import Result
 
@@ -75,9 +76,10 @@ def shares(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     seen: list[list[int]] = []
     read = row_slices.read_shares
 
-    def counted(session: Any, task: Any, wanted: Sequence[Any]) -> Any:
-        seen.append([len(each.piece.share.files) for each in wanted])
-        return read(session, task, wanted)
+    def counted(executor: Executor, task: Any, wanted: Sequence[Any]) -> Any:
+        if isinstance(executor, OnSpark):
+            seen.append([len(each.piece.share.files) for each in wanted])
+        return read(executor, task, wanted)
 
     monkeypatch.setattr(row_slices, "read_shares", counted)
     return seen

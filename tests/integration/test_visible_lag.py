@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,9 @@ from typing import Any
 
 import pytest
 from followed import follow
-from harness import LONG_AGO, verbs
+from hand_runs import engine, without_spark
+from harness import verbs
+from integration.two_regions import BY_HAND, REGION, reading, write_orders
 
 import drainmark as dm
 from drainmark.jobs.errors import Interrupted
@@ -18,12 +19,13 @@ from drainmark.jobs.runtime.commit.publish import visible_tables
 from drainmark.orchestration.dagster_assets.checks import judgements
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.testing.session import shared_engine
 from drainmark.orchestration.workplace.declaration import remember
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader, read_at
 
-APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
-REGION = "two_regions/orders"
+__all__ = ["BY_HAND", "engine", "without_spark"]
+
 TABLE = "two_customers"
 FILES = 5
 
@@ -39,15 +41,8 @@ def always_large(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def application(tmp_path: Path) -> Opened:
     for number in range(FILES):
-        write(tmp_path, number)
-    return open_application(str(APP), inputs=[f"orders={tmp_path / 'orders'}", f"payments={tmp_path / 'orders'}"])
-
-
-def write(folder: Path, number: int) -> None:
-    path = folder / "orders" / f"{number}.csv"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(f"ann,tea,{number}\nbob,salt,{number + 1}\nc{number},tea,2\n")
-    os.utime(path, (LONG_AGO, LONG_AGO))
+        write_orders(tmp_path, number)
+    return reading(tmp_path)
 
 
 @contextmanager
@@ -110,6 +105,7 @@ def test_a_table_lags_for_its_longest_at_most(
         run.hand_over()
 
 
+@pytest.mark.spark
 @pytest.mark.seed("H29")
 def test_who_reads_meanwhile_finds_what_is_committed(
     workplace: Workplace, application: Opened, capsys: pytest.CaptureFixture[str]
@@ -118,7 +114,7 @@ def test_who_reads_meanwhile_finds_what_is_committed(
         verb, expected = verbs(workplace.home, capsys), committed(workplace, 3)
         assert visible(workplace) != expected
         assert sorted(verb("show", TABLE), key=str) == expected
-        frame = dm.view(workplace.engine.session, TABLE, home=str(workplace.home))
+        frame = dm.view(shared_engine().session, TABLE, home=str(workplace.home))
         assert sorted(frame.toArrow().to_pylist(), key=str) == expected
         (status,) = verb("status", REGION)
         assert status["lags"] == {f"lake/{TABLE}": 1}
@@ -129,7 +125,7 @@ def test_who_reads_meanwhile_finds_what_is_committed(
     assert visible(workplace) == expected
     assert verb("status", REGION)[0]["lags"] == {}
     assert sorted(
-        dm.view(workplace.engine.session, TABLE, home=str(workplace.home)).toArrow().to_pylist(), key=str
+        dm.view(shared_engine().session, TABLE, home=str(workplace.home)).toArrow().to_pylist(), key=str
     ) == (expected)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,19 +38,6 @@ def rounded(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: float(f"{v:.10g}") if isinstance(v, float) else v for key, v in row.items()} for row in found]
 
 
-def cut(folder: Path, parts: int) -> list[Path]:
-    """Write the feed as files of consecutive records, each with the header."""
-    header, *lines = gzip.decompress(FEED.read_bytes()).decode().splitlines()
-    assert header == HEADER
-    size = -(-len(lines) // parts)
-    folder.mkdir(parents=True)
-    paths = [folder / f"part-{number}.csv" for number in range(parts)]
-    for number, path in enumerate(paths):
-        path.write_text("\n".join([header, *lines[number * size : (number + 1) * size]]) + "\n")
-    settle(folder)
-    return paths
-
-
 @needs_feed
 def test_the_oracle_knows_the_published_facts_of_the_feed() -> None:
     found = oracle_vwap.vwap([FEED])
@@ -73,27 +59,14 @@ def test_the_real_feed_equals_the_oracle_and_no_row_is_lost(workplace: Workplace
     assert refused[0]["raw"].startswith('{"#RIC":"AEC","Date[G]":"27-DEC-2005"')
 
 
-@needs_feed
 @pytest.mark.slow
 @pytest.mark.spark
-def test_the_last_trades_carry_over_from_file_to_file(workplace: Workplace, tmp_path: Path) -> None:
-    files = cut(tmp_path / "inbox", 7)
-    run_once(workplace, opened("vwap", tmp_path / "inbox"), max_group=3)
-    assert_equal(oracle_vwap.vwap(files), workplace)
-    whole = oracle_vwap.vwap([FEED])
-    for table in SINKS:
-        assert not oracles.differences(rounded(whole[table]), rounded(rows(workplace, REGION, table))), table
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-@pytest.mark.parametrize("group", [1, 5])
-def test_generated_files_equal_the_oracle_also_after_a_rewind(workplace: Workplace, tmp_path: Path, group: int) -> None:
+def test_generated_files_equal_the_oracle_also_after_a_rewind(workplace: Workplace, tmp_path: Path) -> None:
     made = write_market(tmp_path / "inbox", seed=5, files=5, records_per_file=120, symbols=9)
     settle(tmp_path / "inbox")
     files = [tmp_path / "inbox" / file.name for file in made]
     application = opened("vwap", tmp_path / "inbox")
-    run_once(workplace, application, max_group=group)
+    run_once(workplace, application, max_group=3)
     expected = oracle_vwap.vwap(files)
     assert len(expected["vwap_quarantine"]) == sum(file.unpriced for file in made) > 0
     assert_equal(expected, workplace)
@@ -154,15 +127,6 @@ def market(files: int = 3) -> dict[str, str]:
     from drainmark.jobs.testing.market import generate_market
 
     return {file.name: file.text for file in generate_market(seed=3, files=files, records_per_file=40, symbols=4)}
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-def test_failures_around_the_commits_change_nothing() -> None:
-    (proof,) = dm.testing.assert_exactly_once(
-        "vwap", market(), fail_points=["checkpoint.after_commit", "publish.before_commit"], groupings=("all",)
-    )
-    assert proof.failures
 
 
 @pytest.mark.recovery

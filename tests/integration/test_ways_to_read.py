@@ -20,18 +20,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from integration.test_s3_input import Bucket, bucket
 from pyspark.sql.types import StructType
+from reads import read_here
 
 import drainmark as dm
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.operators.sources.slices import SliceLimit
 from drainmark.jobs.tasks.buckets import StoredObject
+from drainmark.jobs.tasks.executor import OnSpark
 from drainmark.jobs.tasks.file_ranges import InputFile
 from drainmark.jobs.tasks.places import LocalPlace
-from drainmark.jobs.tasks.read_files import ReadFiles, read_by_tasks, read_here
+from drainmark.jobs.tasks.read_files import ReadFiles, read_files
 from drainmark.resources.spark.session import SparkEngine
 
 __all__ = ["bucket"]
@@ -305,7 +306,7 @@ PACKED = {"": None, ".gz": gzip.compress, ".bz2": bz2.compress, ".zst": lambda c
 
 def found_by(read: ReadFiles, numbers: Sequence[int]) -> list[Meaning]:
     """Return what was read of files, their rows in the order of their places."""
-    tables = [*read.rows.tables, *(pq.read_table(read.rows.place.opened(name)) for name in read.rows.names)]  # type: ignore[union-attr]
+    tables = read.rows.tables()
     rows: dict[int, list[Any]] = {number: [] for number in numbers}
     for table in tables:
         names = [name for name in table.column_names if not name.startswith("_")]
@@ -361,15 +362,15 @@ def test_a_file_has_the_rows_and_the_bad_records_of_the_oracle_whichever_way_it_
     ways["bucket"] = [stored(bucket, written(content), content) for content in contents]
     place = LocalPlace(str(tmp_path / "rows"))
     files = [file for each in ways.values() for file in each]
-    by_tasks = read_by_tasks(session, files, expected, place, 16)
+    by_tasks = read_files(OnSpark(session), files, expected, place, 16)
     found = dict(zip(files, found_by(by_tasks, [file.number for file in files]), strict=True))
     for name, members in ways.items():
         assert not differing([found[file] for file in members]), name
 
 
 def stored(bucket: Bucket, file: InputFile, content: bytes) -> InputFile:
-    key, of_tasks = f"in/{file.number}", bucket.store.bucket(bucket.name)
-    etag = bucket.store.put(bucket.name, key, content)
+    key, of_tasks = f"in/{file.number}", bucket.store.bucket(bucket.address)
+    etag = bucket.store.put(bucket.address, key, content)
     found = StoredObject(bucket=of_tasks, key=key, size=len(content), etag=etag)
     return InputFile(number=file.number, path=file.path, size=file.size, stored=found)
 

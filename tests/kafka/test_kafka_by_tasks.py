@@ -13,6 +13,7 @@ from test_kafka_regions import Stream, records, stream
 
 from drainmark.jobs.operators.sources.slices import Slice
 from drainmark.jobs.runtime.input import row_slices
+from drainmark.jobs.tasks.executor import Executor, OnSpark
 
 __all__ = ["stream"]
 
@@ -29,9 +30,10 @@ def shares(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     read = row_slices.read_shares
 
-    def counted(session: Any, task: Any, wanted: Any) -> Any:
-        counts.append(len(wanted))
-        return read(session, task, wanted)
+    def counted(executor: Executor, task: Any, wanted: Any) -> Any:
+        if isinstance(executor, OnSpark):
+            counts.append(len(wanted))
+        return read(executor, task, wanted)
 
     monkeypatch.setattr(row_slices, "read_shares", counted)
     monkeypatch.setattr(row_slices, "SHARE_BYTES", 10 * 1024)
@@ -131,9 +133,9 @@ def test_a_cluster_of_the_settings_is_told_to_tasks_without_a_word_in_what_they_
     sent: list[bytes] = []
     read = row_slices.read_shares
 
-    def kept(session: Any, task: Any, wanted: Any) -> Any:
+    def kept(executor: Executor, task: Any, wanted: Any) -> Any:
         sent.append(pickle.dumps((task, wanted)))
-        return read(session, task, wanted)
+        return read(executor, task, wanted)
 
     monkeypatch.setattr(row_slices, "read_shares", kept)
     stream.declare(broker.new_topic(), f'{OPTIONS}, cluster="main"')

@@ -74,6 +74,7 @@ def test_what_cannot_be_tried_is_refused_at_once() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.seed("V4")
 def test_an_application_of_two_sinks_survives_failures_around_its_commits() -> None:
     proof = check(fail_points=["rewind_table.after_commit"], groupings=("all",))
     actions = [(cell.point.value, cell.action) for cell in proof.failures]

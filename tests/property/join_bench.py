@@ -15,7 +15,7 @@ import drainmark as dm
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.graph.params import Params
-from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.input.executors import GroupExecutor, InMemory, InTasks
 
 SCHEMA = "user string, x double, {side}n bigint, {side}at timestamp"
 
@@ -50,12 +50,14 @@ class JoinBench(Bench):
         return told
 
     def _group(self, files: Files, first_id: int) -> Any:
-        materialiser = Materialiser(session=self.session, small=self.small)
+        executor: GroupExecutor = InMemory(session=self.session)
+        if not self.small:
+            executor = InTasks(session=self.session, place=executor.place, keeps_rows=True)
         frames = OperatorContext(
             session=self.session, params=Params(), first_id=first_id, last_id=first_id + len(files) - 1,
             scanned_frames={}, read_state=lambda *_: (_[1], None), read_lookup=lambda operator: None,
-            read_statement=lambda name: "", read_kept=self._kept, small=self.small, is_run=True,
-            materialise=lambda operator, frame: materialiser.once(frame),
+            read_statement=lambda name: "", read_kept=self._kept, few=lambda operator: self.small, is_run=True,
+            materialise=lambda operator, frame: executor.once(frame),
             streams={"lefts": self._rows(files, first_id, "l"), "rights": self._rows(files, first_id, "r")},
         )  # fmt: skip
         return self.operator.step(frames)

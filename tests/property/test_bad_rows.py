@@ -68,7 +68,6 @@ def test_a_bad_row_halts_where_it_shall(tmp_path: Path, inbox: Path, engine: Spa
         assert halt is not None
 
 
-@pytest.mark.slow
 @pytest.mark.seed("V141")
 def test_half_a_stream_is_bad_and_only_its_row(tmp_path: Path, inbox: Path, engine: SparkEngine) -> None:
     """A value is one whole compressed stream, or nothing."""

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from channel_parts import KINDS, MemoryFiles, batch_of, ids_of, spool_of, values_of
+from examples import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from drainmark.jobs.errors import Fenced
-from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
+from drainmark.jobs.errors.environment import ChannelFull, OutOfOrder
 from drainmark.jobs.protocol.stage_flow import Half, InFlight
 from drainmark.jobs.runtime.stages.channels.batches import Batch
 from drainmark.jobs.runtime.stages.channels.channel import Budget, Channel, ChannelReader, ChannelWriter
@@ -243,7 +244,7 @@ class DurableChannels(Channels):
     kind = KINDS["durable"]
 
 
-STATEFUL = settings(max_examples=60, stateful_step_count=40, deadline=None)
+STATEFUL = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 
 
 pytestmark = pytest.mark.seed("V107", "V110", "V111", "V113", "F1", "F7", "F27", "F28", "F29", "E30", "K6")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -161,13 +162,13 @@ class Frozen(RuleBasedStateMachine):
 
 
 TestFrozen = Frozen.TestCase
-TestFrozen.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestFrozen.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 TestFrozen.pytestmark = [pytest.mark.seed("N16", "N27", "N28", "V118")]
 
 
 @pytest.mark.seed("N27")
 @given(touched=st.sets(st.integers(0, 19_999), max_size=20))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_what_is_copied_is_what_was_touched(touched: set[int]) -> None:
     """A freeze costs the memory of one bucket for each change, whatever the size of the map."""
     counts = CowDict({number: number for number in range(20_000)})
@@ -429,7 +430,7 @@ def test_a_cleared_map_is_empty_and_what_was_frozen_stays(is_frozen: bool) -> No
 
 
 @given(st.lists(st.one_of(st.integers(0, 200), st.just("popitem"), st.just("clear"), st.just("freeze")), max_size=200))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_popitem_takes_the_first_of_the_iteration(changes: list[Any]) -> None:
     map_: CowDict[Any, Any] = CowDict({number: number for number in range(60)})
     for change in changes:
@@ -453,7 +454,7 @@ def test_popitem_takes_the_first_of_the_iteration(changes: list[Any]) -> None:
     ids=["copied", "serialised"],
 )
 @given(value=st.dictionaries(KEYS, VALUES, max_size=5), key=KEYS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_copy_is_of_the_moment_it_was_made(made: Callable[[Any], Any], value: dict[Any, Any], key: Any) -> None:
     kept = made(copy.deepcopy(value))
     kept.freeze()

@@ -7,6 +7,7 @@ import io
 from collections.abc import Sequence
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StringType
@@ -88,7 +89,7 @@ def is_possible(dialect: Dialect) -> bool:
     return dialect.fault is None
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(record=TEXTS, dialect=DIALECTS, line_end=st.sampled_from(["", "\n", "\r\n", "\r"]))
 @pytest.mark.seed("B04")
 def test_fields_are_those_of_a_look_at_each_character(record: str, dialect: Dialect, line_end: str) -> None:
@@ -104,7 +105,7 @@ def test_fields_are_those_of_a_look_at_each_character(record: str, dialect: Dial
         assert fields(record, dialect) == found
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(records=st.lists(TEXTS, min_size=1, max_size=4), dialect=DIALECTS, line_end=st.sampled_from(["\n", "\r\n"]))
 def test_arrows_parser_gives_the_rows_of_the_definition_where_lines_are_plain(
     records: Sequence[str], dialect: Dialect, line_end: str
@@ -124,7 +125,7 @@ def test_arrows_parser_gives_the_rows_of_the_definition_where_lines_are_plain(
             assert (quick.rows.to_pylist(), quick.faults) == (slow.rows.to_pylist(), slow.faults)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(records=st.lists(TEXTS, max_size=4), dialect=DIALECTS, line_end=st.sampled_from(["\n", "\r\n"]))
 def test_the_ends_of_records_are_where_their_fields_end(
     records: Sequence[str], dialect: Dialect, line_end: str

@@ -10,7 +10,6 @@ import bz2
 import gzip
 import io
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from examples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import (
@@ -31,7 +31,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
-from reads import Read, input_file, parsed, read, rows_of
+from reads import Read, input_file, parsed, read, read_here, rows_of
 
 from drainmark.jobs.formats import bad_records, csv_dialect, json_records
 from drainmark.jobs.formats.bad_records import CAPS, Caps
@@ -43,9 +43,10 @@ from drainmark.jobs.formats.lines import line_ranges, record_ranges
 from drainmark.jobs.formats.lines.record_ranges import EdgeFacts, quoted_at
 from drainmark.jobs.formats.text import TextLines
 from drainmark.jobs.tasks import read_files
+from drainmark.jobs.tasks.executor import Here
 from drainmark.jobs.tasks.file_ranges import EdgeTask, FileRange, InputFile, has_cuts, ranges_of
 from drainmark.jobs.tasks.places import LocalPlace
-from drainmark.jobs.tasks.read_files import ReadFiles, ReadTask, read_here
+from drainmark.jobs.tasks.read_files import ReadFiles, ReadRows, ReadTask
 
 SMALL = Caps(
     piece_bytes=7, line_bytes=40, document_bytes=160, bad_rows=5, raw_characters=16, columns=6, json_depth=3,
@@ -201,7 +202,7 @@ def with_others(path: Path, expected: Expected, others: Sequence[bytes]) -> list
         files.append(input_file(other, number))
     found = read_here(files, expected)
     verdicts = [(file.number, found.verdicts[file.number]) for file in files]
-    return [Read(rows=rows_of(found.rows.tables, *each), verdict=each[1]) for each in verdicts]
+    return [Read(rows=rows_of(found.rows.tables(), *each), verdict=each[1]) for each in verdicts]
 
 
 def cut_at(file: InputFile, expected: Expected, cuts: set[int]) -> list[FileRange]:
@@ -213,26 +214,20 @@ def cut_at(file: InputFile, expected: Expected, cuts: set[int]) -> list[FileRang
     return [FileRange(file=file, start=start, end=end) for start, end in bounds]
 
 
-def answers(task: Any, shares: int) -> list[Any]:
-    batch = pa.RecordBatch.from_pydict({"id": [*range(shares)]})
-    return [json.loads(text) for found in task(iter([batch])) for text in found.column(0).to_pylist()]
-
-
 def by_tasks(path: Path, expected: Expected, cuts: set[int]) -> Read:
     """Read a file as tasks do, each range in a share of its own."""
     ranges = cut_at(input_file(path), expected, cuts)
     if expected.is_multiline and len(ranges) > 1:
-        edges = [each["edges"] for each in answers(EdgeTask(shares=(tuple(ranges),), expected=expected), 1)]
-        begins = quoted_at([EdgeFacts(**each) for each in edges])
+        begins = quoted_at([EdgeFacts(**each["edges"]) for each in EdgeTask(expected).work(ranges)])
         ranges = [replace(each, is_quoted=is_quoted) for each, is_quoted in zip(ranges, begins, strict=True)]
     place = LocalPlace(str(path.with_name("rows")), is_kept=False)
-    told = answers(ReadTask(shares=tuple((each,) for each in ranges), expected=expected, place=place), len(ranges))
+    told = Here().run(ReadTask(expected, place), [(each,) for each in ranges])
     found = [read_files._Answer(facts=line_ranges.facts_of(each["answers"][0]["facts"])) for each in told]
     for each, answer in zip(ranges, found, strict=True):
         if answer.facts.is_sample:
-            (more,) = answers(ReadTask(shares=((each,),), expected=expected, place=None), 1)
+            (more,) = ReadTask(expected, None, sends_all=True).work((each,))
             answer.facts.bad = line_ranges.facts_of(more["answers"][0]["facts"]).bad
-    joined = ReadFiles()
+    joined = ReadFiles(rows=ReadRows(place=place))
     joined.join([ranges], iter(found), expected)
     tables = [pq.read_table(place.opened(file["name"])) for each in told for file in each["written"]]
     return Read(rows=rows_of(tables, 7, joined.verdicts[7]), verdict=joined.verdicts[7])
@@ -257,7 +252,7 @@ KINDS = Expected(format="json", columns=(("k", StringType()),), on_schema="halt"
 LONG = Expected(format="csv", columns=(("k", StringType()), ("n", StringType())), options={"multiline": "true"})
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(case=CASES, cuts=CUTS)
 @example(case=(b"a\n \nb\n", BLANK_NULL), cuts=set())  # a line of blanks is no record, whatever null is
 @example(case=(b"x\n" * 6 + b'{"k":"a","z":1}\n', KINDS), cuts={8})  # the kind that halts is behind the cap
@@ -284,7 +279,7 @@ def has_header_behind(content: bytes, expected: Expected, cut: int) -> bool:
     return expected.header is not None and not any(map(expected.lines.record_test(expected), first.splitlines()))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @example(case=(b"a\xff\n", TEXT), others=[b"b\n"])
 @given(case=CASES, others=st.lists(contents(OF_CSV), min_size=1, max_size=3))
 def test_a_file_gives_the_same_among_others(
@@ -307,7 +302,7 @@ PACKED = {
 }
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(case=CASES, suffix=st.sampled_from([*PACKED]))
 def test_a_compressed_file_gives_what_its_content_gives(
     folder: Path, case: tuple[bytes, Expected], suffix: str
@@ -388,7 +383,7 @@ def is_good(row: dict[str, Any]) -> bool:
     return row["t"] != b"\xff" and all(part is None or part["a"] < 128 for part in row["l"] or ())
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     groups=st.lists(st.lists(ROW, max_size=4), max_size=6),
     cuts=st.sets(st.floats(0, 1), max_size=6),

@@ -17,7 +17,7 @@ from triggers import NOON, home, opened, tables
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.runtime.group import output_staging
-from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.input.executors import GroupExecutor
 from drainmark.jobs.state import due_rows, keyed_state, state_rows
 from drainmark.jobs.state.keyed_state import KeyedState
 from drainmark.jobs.state.run_files import KEY_HASH
@@ -190,11 +190,11 @@ def test_many_due_rows_do_not_come_to_the_process_of_the_run(
 ) -> None:
     """The second file is small, and closes a window of each user."""
     users, came = 60, []
-    local, require_text = Materialiser.local, output_staging.require_text
+    local, require_text = GroupExecutor.local, output_staging.require_text
 
-    def recorded(materialiser: Materialiser, table: Any, like: Any) -> Any:
+    def recorded(executor: GroupExecutor, table: Any, like: Any) -> Any:
         came.append(table.num_rows)
-        return local(materialiser, table, like)
+        return local(executor, table, like)
 
     def checked(operator: Any, rows: Any) -> Any:
         came.append(rows.num_rows)
@@ -207,7 +207,7 @@ def test_many_due_rows_do_not_come_to_the_process_of_the_run(
     monkeypatch.setattr(due_rows, "FEW_ROWS", users // 2)
     with home(tmp_path / "home", engine) as place:
         run_once(place, application, max_triggers=1)
-        monkeypatch.setattr(Materialiser, "local", recorded)
+        monkeypatch.setattr(GroupExecutor, "local", recorded)
         monkeypatch.setattr(output_staging, "require_text", checked)
         run_once(place, application, max_group=1)
         assert len(rows(place, REGION, "found")) == users

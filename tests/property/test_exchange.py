@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 from channel_parts import MemoryFiles, rows_of, spool_of, stages_of, values_of
+from examples import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from drainmark.jobs.errors import Fenced
-from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
+from drainmark.jobs.errors.environment import ChannelFull, OutOfOrder
 from drainmark.jobs.graph.annotations import Consistent
 from drainmark.jobs.protocol.stage_flow import InFlight
 from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
@@ -245,7 +246,7 @@ class Regions(RuleBasedStateMachine):
 
 
 TestRegions = Regions.TestCase
-TestRegions.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+TestRegions.settings = settings(max_examples=examples(80), stateful_step_count=50, deadline=None)
 TestRegions.pytestmark = [
     pytest.mark.seed("V87", "V89", "V103", "V107", "V109", "V110", "V112", "V113"),
     pytest.mark.seed("F1", "F5", "F28", "K6", "K10", "K23"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,7 +45,7 @@ def contents(folder: Path, written: Written) -> list[bytes]:
 @pytest.mark.seed("N15", "N16", "N25", "N27", "X11")
 @pytest.mark.parametrize("depth", [1, 3])
 @given(batches=groups)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_frozen_version_is_written_as_it_was(depth: int, batches: list[list[tuple[str | None, int]]]) -> None:
     with TemporaryDirectory() as folder:
         root = Path(folder)
@@ -67,7 +68,7 @@ def test_a_frozen_version_is_written_as_it_was(depth: int, batches: list[list[tu
 
 
 @given(batches=groups)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_last_rows_of_a_key_are_those_of_plain_python(batches: list[list[tuple[str | None, int]]]) -> None:
     with TemporaryDirectory() as folder:
         state = KeyedState(

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pydantic_core
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import (
@@ -160,7 +161,7 @@ def chunks(draw: st.DrawFn) -> tuple[Expected, list[str]]:
 
 
 @given(chunks(), st.sampled_from(["\n", "\r\n"]))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 def test_what_arrow_reads_is_what_the_definition_says(made: tuple[Expected, list[str]], line_end: str) -> None:
     declared, records = made
     defined = LINES.parse([record.encode() for record in records], declared)
@@ -189,7 +190,7 @@ def as_read(token: Any) -> Any:
 @given(mutated(st.lists(st.tuples(st.sampled_from(NAMES), anything), max_size=4).map(
     lambda members: " {" + ", ".join(f'"{name}":{value}' for name, value in members) + "} "
 )))  # fmt: skip
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 def test_a_second_library_finds_the_same_records(record: str) -> None:
     """The library is jiter, in Rust. Of names that stand twice it keeps the last; it is laxer in nothing else."""
     found = tokens_of(record)

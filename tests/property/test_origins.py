@@ -1,6 +1,6 @@
 """The rows of a table are read in the order of their region, whoever wrote its files, and however its ids were grouped.
 
-No Spark: the files are those that this process writes for a small group, and those that tasks write for a large one.
+The files are those that this process writes for a small group, and those that tasks write for a large one.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import drainmark as dm
-from drainmark.jobs.frames.origins import ORIGIN, OriginsSeen, in_origin_order
+from drainmark.jobs.frames.origins import ORIGIN, OriginsSeen, ranked_by_origin
+from drainmark.jobs.frames.rows_by_id import in_order
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.operators.sources.slices import SliceLimit
 from drainmark.jobs.protocol.records.ids import txn_version
@@ -27,6 +29,7 @@ from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 _PLACE = pa.struct([("block", pa.int64()), ("row", pa.int64())])
 _ROWS = pa.schema([(SEQUENCE_ID, pa.int64()), ("k", pa.string()), (POSITION, _PLACE)])
@@ -54,9 +57,10 @@ def published(table: ManagedTable, rows: Sequence[dict[str, Any]], chosen: rando
     table.publish(txn_version(1, rows[-1][SEQUENCE_ID]), files)
 
 
+@pytest.mark.spark
 @settings(max_examples=10, deadline=None)
 @given(groups=GROUPS, seed=st.integers(0, 99))
-def test_rows_come_by_id_and_place(tmp_path_factory: Any, groups: Any, seed: int) -> None:
+def test_rows_come_by_id_and_place(engine: SparkEngine, tmp_path_factory: Any, groups: Any, seed: int) -> None:
     home: Path = tmp_path_factory.mktemp("home")
     chosen, wanted, number = random.Random(seed), [], 0
     table = ManagedTable(home / "lake" / "rows", "app/first")
@@ -76,8 +80,10 @@ def test_rows_come_by_id_and_place(tmp_path_factory: Any, groups: Any, seed: int
         piece = source.next_slice(None, reach, SliceLimit(source="s", is_periodic=True))
         assert (piece is None) == (not wanted)
         if piece is not None:
-            batches = TaggedRows(source.read(piece, reach), 1, _AS_READ)
-            read = in_origin_order(pa.Table.from_batches(iter(batches), _AS_READ))
+            tagged = TaggedRows(source.read(piece, reach), 1, _AS_READ)
+            frame = engine.session.createDataFrame(pa.Table.from_batches(iter(tagged), _AS_READ))
+            mixed = [] if tagged.origins is not None or not tagged.count else [1]
+            read = in_order(ranked_by_origin(frame, mixed).toArrow())
             assert read["k"].to_pylist() == wanted
             places = [(at["block"], at["row"]) for at in read[POSITION].to_pylist()]
             assert places == sorted(set(places)), "each row has a place of its own, and they rise"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -202,7 +203,7 @@ class Permits(RuleBasedStateMachine):
 
 
 TestPermits = Permits.TestCase
-TestPermits.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPermits.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestPermits.pytestmark = [pytest.mark.seed("V126", "V127", "V128", "V129", "V131", "V132", "V133", "V134", "V135")]
 
 

@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, Schema
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame
@@ -186,7 +187,7 @@ def by_spark(root: Path, asked: Sequence[Predicate], engine: SparkEngine) -> lis
 
 
 @pytest.mark.seed("H18")
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(given=files(), asked=predicates())
 def test_deltalake_finds_what_it_finds_without_statistics(
     tmp_path: Path, given: list[list[dict[str, Any]]], asked: list[Predicate]
@@ -196,7 +197,7 @@ def test_deltalake_finds_what_it_finds_without_statistics(
 
 
 @pytest.mark.seed("H18")
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(given=files(), asked=predicates())
 @pytest.mark.seed("B08")
 def test_the_dataset_of_deltalake_finds_what_python_finds(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, StructType
@@ -344,7 +345,7 @@ def run(number: int, rows: int) -> Run:
 
 
 @given(st.lists(st.integers(1, 100_000), max_size=300))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_runs_stay_few_and_rows_are_copied_seldom(flushes: list[int]) -> None:
     """A reader finds a few runs in each tier, and a row is copied about once in each tier."""
     kept: list[Run] = []

@@ -18,7 +18,7 @@ from drainmark.jobs.graph.context import ABOVE, UPTO, Due, OperatorContext
 from drainmark.jobs.graph.operator import StepResult
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
-from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.input.executors import InMemory
 from drainmark.jobs.state.due_rows import DueSpan
 from drainmark.jobs.state.keyed_rows import last_per_key, last_rows_per_key, rows_of_keys
 
@@ -78,12 +78,12 @@ class Bench:
             tagged = [{**row, POSITION: {"block": 0, "row": row[POSITION]["block"]}} for row in tagged]
             self.tied.shuffle(tagged)
         schema = f"{self.schema}, {SEQUENCE_ID} bigint, {POSITION} struct<block: bigint, row: bigint>"
-        materialiser = Materialiser(session=self.session, small=True)
+        executor = InMemory(session=self.session)
         frames = OperatorContext(
             session=self.session, params=Params(), first_id=first_id, last_id=first_id + len(files) - 1,
             scanned_frames={}, read_state=self._before, read_lookup=lambda operator: None,
-            read_statement=lambda name: "", read_kept=self._kept, small=True, is_run=self.is_local,
-            materialise=lambda operator, frame: materialiser.once(frame),
+            read_statement=lambda name: "", read_kept=self._kept, few=lambda operator: True, is_run=self.is_local,
+            materialise=lambda operator, frame: executor.once(frame),
             own_places=() if self.tied is not None else ("events",),
             streams={"events": self.session.createDataFrame(tagged[::-1], schema)},
         )  # fmt: skip

@@ -14,7 +14,7 @@ from order_files import FILES, add_orders, orders_of, orders_oracle, orders_text
 from scene import Build, Scene, write_file
 from staged_graphs import REGION_BESIDE, STAGED
 
-from drainmark.jobs.runtime.scan.folder import uri_of
+from drainmark.jobs.scan.folder import uri_of
 from drainmark.jobs.testing.syslog import generate_syslog
 from drainmark.orchestration.testing.crash.children import Nursery
 

@@ -10,7 +10,7 @@ from graphs import Build, any_name
 from harness import LONG_AGO
 from scene import Scene
 
-from drainmark.jobs.runtime.scan.folder import uri_of
+from drainmark.jobs.scan.folder import uri_of
 
 MakeScene = Callable[[Build], Scene]
 

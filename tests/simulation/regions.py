@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from by_hand import SCHEMA_JSON, HandFed
+from hand_runs import GroupsByHand
 
 from drainmark.jobs import world
 from drainmark.jobs.formats.bad_records import BadRecord
@@ -19,19 +19,15 @@ from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKin
 from drainmark.jobs.protocol.records.manifest import Image, RegionTable, TableRole
 from drainmark.jobs.protocol.records.state_generations import labels_in_force, state_table
 from drainmark.jobs.protocol.records.triggers import Trigger, file_key
-from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
-from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.row_author import Identity
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.group.limits import Limits
-from drainmark.jobs.runtime.group_pipeline import Pipeline
 from drainmark.jobs.runtime.input.inbox import Group, GroupInbox
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine, quarantine_table
 from drainmark.jobs.runtime.messages import scanned_identity
-from drainmark.jobs.runtime.one_stage_run import OneStageRun
 from drainmark.jobs.runtime.region_run import RegionRun
-from drainmark.jobs.runtime.scan.folder import identity_key
+from drainmark.jobs.scan.folder import identity_key
 from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.region_runs import region_outside
 from drainmark.orchestration.runs.run_loop import RegionLoop, RunOptions, Watch
@@ -108,25 +104,6 @@ def _table(name: str, role: TableRole, operator: str, **more: Any) -> RegionTabl
 
 
 # --- a region as a process sees it ----------------------------------------------------------------------------------
-
-
-class NoSpark:
-    """The engine of a process that needs none."""
-
-    is_local = True
-    is_remote = False
-    session_id = None
-
-    @property
-    def session(self) -> Any:
-        raise AssertionError("a simulation must not start Spark")
-
-    @contextmanager
-    def tagged(self, tag: str) -> Iterator[None]:
-        yield
-
-    def cancel(self, tag: str) -> None:
-        """Nothing runs in Spark."""
 
 
 @dataclass
@@ -216,7 +193,7 @@ class SimRegion(HandFed):
 
     # --- the rows of a group ----------------------------------------------------------------------------------------
 
-    def stage(self, group: Group, history: RegionHistory) -> StagedGroup:
+    def stage(self, group: Group, history: RegionHistory, states: Mapping[str, Any]) -> StagedGroup:
         """Read the files of a group, and stage its rows.
 
         Raises:
@@ -317,48 +294,6 @@ class _NoSignals(Interruption):
         """Nothing is to be handled."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Staging:
-    """A group at work, whose rows are there at once."""
-
-    group: Group
-    is_draining: bool = True
-
-
-@dataclass(slots=True, kw_only=True)
-class _PipelineByHand(Pipeline):
-    """The pipeline of a run, in which a region of a scene makes the rows of a group."""
-
-    fed: SimRegion
-
-    def stage(self, pending: Sequence[Trigger]) -> None:
-        if self.under_way is None:
-            self.owner.moved(Event.TRIGGERED)
-        group = Group(members=self._ids.assign(pending), epoch=self.owner.epoch, attempt=world.token())
-        self._work = _Staging(group)  # type: ignore[assignment]
-        self._staging = self._bounded(group, self._time.seconds, lambda: self.fed.stage(group, self.owner.history))
-
-    def reset(self) -> None:
-        self.fed.forget()
-        Pipeline.reset(self)
-
-
-class _GroupsByHand(OneStageRun):
-    """The groups of a run, with that pipeline."""
-
-    def __init__(self, run: RegionRun, fed: SimRegion) -> None:
-        self.run = run
-        self._pipeline = _PipelineByHand(
-            blueprint=run.blueprint,
-            outside=run.outside,
-            owner=run.owner,
-            states=RegionStates(blueprint=run.blueprint, outside=run.outside, hosted=run.hosted),
-            grace=run.grace,
-            small_bytes=run.limits.small_bytes,
-            fed=fed,
-        )
-
-
 @dataclass(slots=True, kw_only=True)
 class _LoopByHand(RegionLoop):
     """The loop of `run`, whose code needs no analysis."""
@@ -373,7 +308,7 @@ class _LoopByHand(RegionLoop):
             written_by={}, code=code,
         )  # fmt: skip
         run = RegionRun(
-            runs_groups=partial(_GroupsByHand, fed=fed),
+            runs_groups=partial(GroupsByHand, hand=fed),
             blueprint=blueprint,
             outside=region_outside(self.workplace, self.region.name, self.opened.application),
             identity=Identity(

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from hand_runs import NoSpark
+
 from drainmark.jobs.failpoints import FailPoint
-from drainmark.jobs.runtime.scan.folder import identity_of, uri_of
+from drainmark.jobs.scan.folder import identity_of, uri_of
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.settings import Settings
 from simulation import operator, verbs
-from simulation.regions import KEYED, NoSpark, SimRegion, code_of, key_of
+from simulation.regions import KEYED, SimRegion, code_of, key_of
 from simulation.script import SLOW, Step
 from simulation.setup import Setup, setup_of
 

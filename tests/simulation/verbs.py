@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from drainmark.jobs import world
 from drainmark.jobs.runtime.maintenance.compaction import maintain_region
 from drainmark.jobs.runtime.maintenance.garbage_collection import collect
-from drainmark.jobs.runtime.scan.folder import path_of
+from drainmark.jobs.scan.folder import path_of
 from drainmark.orchestration.doctor import region_repair
 from drainmark.orchestration.doctor.regions import examine_region
 from drainmark.orchestration.runs.region_runs import region_owner

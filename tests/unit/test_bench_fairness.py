@@ -94,7 +94,8 @@ def test_ours_is_told_the_same_number_as_the_peers(tmp_path: Path, monkeypatch: 
     engine = SimpleNamespace(session=None)
     bench = bench_streaming.Benchmark(tmp_path, engine, None, all_peers=False)  # type: ignore[arg-type]
     for contender in bench.contenders:
-        bench.once(contender, bulk())
+        if not contender.any_trigger:  # Polars and DuckDB, where they are installed, have none
+            bench.once(contender, bulk())
     assert told == dict.fromkeys(("ours", "two_queries", "one_query_merging"), bench_streaming.BULK_FILES_A_TRIGGER)
 
 

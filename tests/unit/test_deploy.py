@@ -192,7 +192,7 @@ def test_the_bucket_of_the_tables_is_made_once(s3_server: str, s3_credentials: N
         subprocess.run([sys.executable, "-c", command[2]], env={**os.environ, **given}, check=True)
     client = boto3.client("s3", endpoint_url=s3_server)
     bucket, _ = prefix_of(given["DRAINMARK_TABLES_URL"])
-    assert bucket in [found["Name"] for found in client.list_buckets()["Buckets"]]
+    assert bucket in [f"s3://{found['Name']}" for found in client.list_buckets()["Buckets"]]
 
 
 def test_what_compose_waits_for_is_there() -> None:

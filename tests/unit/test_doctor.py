@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from drainmark.orchestration.doctor import machine
-from drainmark.orchestration.doctor.daemons import daemons
 from drainmark.orchestration.doctor.findings import Finding, Severity
+from drainmark.orchestration.doctor.machine import daemons
 from drainmark.resources.delta.health.store_check import shortcomings
 from drainmark.resources.storage.folder import LocalFolder
 

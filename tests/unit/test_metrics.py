@@ -21,7 +21,7 @@ from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.views import metrics
 from drainmark.orchestration.views.metrics import as_json, as_text, metrics_path, region_metrics
-from drainmark.orchestration.views.remedies import remedies as remedies_of
+from drainmark.orchestration.views.status import remedies as remedies_of
 from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.errors.loading import AnalysisTimeout
+from drainmark.jobs.errors.environment import AnalysisTimeout
 from drainmark.jobs.graph.application import load_application
 from drainmark.jobs.graph.own_modules import own_modules, texts_of
-from drainmark.jobs.runtime.analysis.worker_code import archive_of
 from drainmark.orchestration.workplace.workplace import open_in_time
+from drainmark.resources.spark.worker_code import archive_of
 
 pytestmark = pytest.mark.seed("AU2")
 

@@ -16,7 +16,7 @@ from drainmark.jobs.printable import printable
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.regions.plan_diff import StateChange
 from drainmark.jobs.runtime.messages import halt_text
-from drainmark.jobs.runtime.scan.folder import uri_of
+from drainmark.jobs.scan.folder import uri_of
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.cli.plan import remedy_for
 from drainmark.orchestration.verbs.interventions import pending_trigger

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -66,7 +67,7 @@ def at_the_end_of(number: int, items: list[Item], before: int | None) -> list[tu
 
 
 @given(ids=courses(), old=st.integers(0, 3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_sessions_at_the_end_of_every_id_are_those_of_the_rule(ids: Ids, old: int) -> None:
     old = min(old, len(ids) - 1)
     items = items_of(ids, old)
@@ -75,7 +76,7 @@ def test_sessions_at_the_end_of_every_id_are_those_of_the_rule(ids: Ids, old: in
 
 
 @given(ids=courses())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_start_that_is_told_is_taken_back_when_no_session_begins_there_any_more(ids: Ids) -> None:
     items = items_of(ids, 0)
     left = {(part.left, part.born) for part in merged(items) if part.lineage is None}
@@ -95,7 +96,7 @@ def test_a_session_of_its_own_begins_where_the_watermark_closed_the_one_before()
 
 
 @given(courses=st.lists(courses(), min_size=1, max_size=4), cut=st.integers(1, 5))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_keys_are_gone_through_as_wholes_whatever_the_batches(courses: list[Ids], cut: int) -> None:
     of_keys = [items for items in (items_of(ids, 0) for ids in courses) if items]
     rows = [

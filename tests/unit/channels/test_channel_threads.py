@@ -15,7 +15,7 @@ from channel_parts import KINDS, MemoryFiles, batch_of, ids_of, rows_of, spool_o
 
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import AccountingError, Fenced, Interrupted
-from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
+from drainmark.jobs.errors.environment import ChannelFull, OutOfOrder
 from drainmark.jobs.failpoints import ChannelPoint, InjectedFailure
 from drainmark.jobs.graph.annotations import Consistent
 from drainmark.jobs.runtime.stages.channels.batches import Batch
@@ -206,7 +206,7 @@ def test_a_start_waits_for_room_in_all_its_channels() -> None:
     assert roomy.result(SOON)
 
 
-@pytest.mark.seed("V87", "V88", "V89", "V108", "V115", "N23")
+@pytest.mark.seed("V87", "V88", "V89", "V108", "N23")
 def test_a_stage_takes_a_group_when_every_connection_has_brought_it_and_before_a_checkpoint() -> None:
     exchange = region()
     ends = {name: connect(exchange, name, 1) for name in "sabc"}
@@ -374,7 +374,7 @@ class Stress:
 
 @pytest.mark.parametrize("inflight", [1, 10**9])
 @pytest.mark.parametrize("kind", sorted(KINDS))
-@pytest.mark.seed("V107", "V109", "V113", "K10", "X2", "F1", "F5", "F29")
+@pytest.mark.seed("V107", "V109", "V113", "X2", "F5")
 def test_stages_in_threads_fail_and_are_checkpointed_meanwhile(kind: str, inflight: int) -> None:
     groups, chance = 120, random.Random(7)
     fails = {name: {chance.randrange(1, groups) for _ in range(8)} for name in "abc"}

@@ -121,7 +121,7 @@ class Graph:
         return {node for source in self.sources for node in source.graph()}
 
 
-@pytest.mark.seed("C5", "C12", "C15", "C16", "C17", "C26", "T10")
+@pytest.mark.seed("C12", "C15", "C17", "C26", "T10")
 @pytest.mark.parametrize("seed", range(GRAPHS))
 def test_counts_are_right_whatever_the_graph_and_whatever_raises(seed: int) -> None:
     graph = Graph(seed)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.protocol.digest import digest_of, history_from
 from drainmark.jobs.protocol.history import RegionHistory, target_before
-from drainmark.jobs.protocol.id_runs import Ids, StateRows
+from drainmark.jobs.protocol.id_runs import IdRows, Ids
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 
@@ -221,7 +221,7 @@ def test_epochs_without_a_claim_are_those_of_a_history_that_was_lost() -> None:
 def test_threads_of_stages_ask_for_archived_rows_beside_each_other() -> None:
     """Another thread asks for so many other rows that the chunk just read is dropped before this thread uses it."""
     numbers = [256 * place + 1 for place in range(6)]  # each row is read in a chunk with its neighbours
-    rows = StateRows(archive=Listed([row for n in numbers for row in group(n, [n])]), archived=numbers[-1])
+    rows = IdRows(archive=Listed([row for n in numbers for row in group(n, [n])]), archived=numbers[-1])
     others: list[threading.Thread] = []
 
     class Interrupted(OrderedDict[int, dict[int, CheckpointRow]]):

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import pytest
 from channel_parts import MemoryFiles, rows_of, spool_of
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import (
@@ -30,9 +31,8 @@ from shapes import (
 
 import drainmark as dm
 from drainmark.jobs.errors import DeclarationError, UnknownName, UsageError
-from drainmark.jobs.graph.annotations import Buffered
+from drainmark.jobs.graph.annotations import Buffered, size_of, size_text
 from drainmark.jobs.graph.application import Application
-from drainmark.jobs.graph.sizes import size_of, size_text
 from drainmark.jobs.regions.plan import RegionPlan, compile_application
 from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
 from drainmark.jobs.runtime.stages.channels.stage_endpoints import connect
@@ -245,7 +245,7 @@ def cuttable(draw: st.DrawFn) -> tuple[Application, Application]:
     return app(*operators), app(*plain)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(cuttable())
 def test_stages_are_what_is_left_when_channels_are_taken_away(drawn: tuple[Application, Application]) -> None:
     cut, plain = (compile_application(application) for application in drawn)

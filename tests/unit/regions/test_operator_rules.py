@@ -11,7 +11,7 @@ import pytest
 
 import drainmark as dm
 from drainmark.jobs.errors import DeclarationError, UsageError
-from drainmark.jobs.errors.loading import ApplicationBroken
+from drainmark.jobs.errors.environment import ApplicationBroken
 from drainmark.jobs.graph.application import load_application
 from drainmark.jobs.operators.catalogue import entries
 from drainmark.jobs.regions.plan import compile_application

@@ -19,7 +19,7 @@ import drainmark as dm
         ("UNKNOWN_POLICY", {"purge": "never"}),
         ("BUFFER", {"buffer": "s3://"}),
         ("BUFFER", {"buffer": ""}),
-        ("BUFFER", {"buffer": "gs://bucket/buffers"}),
+        ("BUFFER", {"buffer": "hdfs://bucket/buffers"}),
     ],
 )
 def test_what_cannot_be_kept_is_refused(rule: str, arguments: dict[str, Any]) -> None:

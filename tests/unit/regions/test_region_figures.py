@@ -50,7 +50,7 @@ def test_regions_that_share_an_operator_are_one() -> None:
     assert plan.autonomous == ()
 
 
-@pytest.mark.seed("V33", "V44", "V45", "V49", "V50", "V52", "V53")
+@pytest.mark.seed("V33", "V44", "V45", "V52", "V53")
 def test_autonomous_operators_stay_out_and_feed_an_autonomous_port() -> None:
     plan = compile_application(figure_1c())
     (region,) = plan.regions
@@ -71,7 +71,7 @@ def test_sample_program_has_a_period_and_one_port_of_two_streams() -> None:
     assert region.consumers("both") == 2
 
 
-@pytest.mark.seed("V20", "V21", "V88", "V90", "V93", "V95")
+@pytest.mark.seed("V20", "V88", "V90", "V93", "V95")
 def test_a_control_loop_has_two_connections_to_drain_and_one_to_await_before_a_checkpoint() -> None:
     region = compile_application(figure_3()).region("figure_3")
     assert connections(region, "op3") == [2, 1, 1, 0]

@@ -11,8 +11,8 @@ import pytest
 
 from drainmark.jobs.errors import InputChanged, InputMissing
 from drainmark.jobs.errors.environment import ClusterRefused
-from drainmark.jobs.operators.sources.added_files import Followed
-from drainmark.jobs.tasks.file_shares import FILE, OURS, FileShare, Owner, ReadTask, RowFile
+from drainmark.jobs.operators.sources.table_log import Followed
+from drainmark.jobs.tasks.file_shares import OURS, FileShare, Owner, RowFile
 from drainmark.jobs.tasks.places import LocalPlace
 from drainmark.resources.delta.lookup_tables import LookedUp
 
@@ -37,14 +37,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_tasks_give_the_rows_of_their_shares(folder: Path) -> None:
-    task = ReadTask((share(folder / "elsewhere"), share(folder)), has_paths=True)
-    rows = [row for batch in task(iter([pa.record_batch({"id": [1]})])) for row in batch.to_pylist()]
-    assert [(row["n"], row["later"], row["p"], row[FILE]) for row in rows] == [
-        (1, None, 7, "a"),
-        (2, None, 7, "a"),
-        (3, None, 5, "b"),
-    ]
+def test_a_share_gives_the_rows_of_its_files_in_their_order(folder: Path) -> None:
+    rows = [row for batch in share(folder).rows() for row in batch.to_pylist()]
+    assert [(row["n"], row["later"], row["p"]) for row in rows] == [(1, None, 7), (2, None, 7), (3, None, 5)]
 
 
 def gone(path: Path) -> None:

@@ -31,7 +31,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
-from reads import Read, read, read_bytes
+from reads import Read, read, read_bytes, read_here
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord, are_about_schema
@@ -39,7 +39,7 @@ from drainmark.jobs.formats.format import Expected, format_of
 from drainmark.jobs.formats.lines.content import END, LocalFile, content_of, first_lines
 from drainmark.jobs.tasks.file_ranges import InputFile, ranges_of
 from drainmark.jobs.tasks.places import LocalPlace
-from drainmark.jobs.tasks.read_files import ReadTask, read_here
+from drainmark.jobs.tasks.read_files import ReadTask
 
 COLUMNS = (("id", LongType()), ("name", StringType()))
 Judge = Callable[..., Read]
@@ -113,7 +113,7 @@ def test_rows_of_files_that_are_read_together_are_numbered_from_0_in_each(tmp_pa
         path = tmp_path / f"{number}.data"
         path.write_bytes(content)
         files.append(InputFile(number=number, path=str(path), size=len(content)))
-    tables = read_here(files, Expected(format="text", columns=None)).rows.tables
+    tables = read_here(files, Expected(format="text", columns=None)).rows.tables()
     rows = {(row["_sequence_id"], row["_position"]["row"], row["value"]) for each in tables for row in each.to_pylist()}
     assert rows == {(5, 0, "a"), (5, 1, "b"), (7, 0, "c"), (8, 0, "d"), (8, 1, "e"), (9, 0, "f")}
     assert {row["_position"]["block"] for each in tables for row in each.to_pylist()} == {0}
@@ -405,9 +405,8 @@ def test_a_file_that_is_gone_is_the_failure_of_a_task_and_no_verdict(tmp_path: P
     file, expected = InputFile(number=7, path=str(tmp_path / "a.gz"), size=1), Expected(format="text", columns=None)
     with pytest.raises(FileNotFoundError):
         read_here([file], expected)
-    task = ReadTask(shares=(tuple(ranges_of(file, expected, 1)),), expected=expected, place=None)
-    (told,) = task(iter([pa.RecordBatch.from_pydict({"id": [0]})]))
-    assert "failed" in json.loads(told.column(0)[0].as_py())
+    with pytest.raises(FileNotFoundError):
+        list(ReadTask(expected, None).work(ranges_of(file, expected, 1)))
 
 
 def test_only_of_parquet_nanoseconds_may_be_declared_as_the_numbers_that_stand_there(tmp_path: Path) -> None:
@@ -495,7 +494,6 @@ def test_a_gzip_bomb_is_refused_in_bounded_time_and_memory(content: bytes, tmp_p
     program = """
 import dataclasses, json, sys
 from pathlib import Path
-import pyarrow as pa
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.lines import content
 from drainmark.jobs.tasks.file_ranges import InputFile, ranges_of
@@ -504,9 +502,8 @@ from drainmark.jobs.tasks.read_files import ReadTask
 content.CAPS = dataclasses.replace(content.CAPS, ratio_free_bytes=32 << 20)  # as many rows take a task seconds
 expected, folder = Expected(format="text", columns=None), sys.argv[1] + ".rows"
 file = InputFile(number=7, path=sys.argv[1], size=Path(sys.argv[1]).stat().st_size)
-task = ReadTask(shares=((*ranges_of(file, expected, 1),),), expected=expected, place=LocalPlace(folder, is_kept=False))
-(told,) = task(iter([pa.RecordBatch.from_pydict({"id": [0]})]))
-facts = json.loads(told.column(0)[0].as_py())["answers"][0]["facts"]
+(told,) = ReadTask(expected, LocalPlace(folder, is_kept=False)).work(ranges_of(file, expected, 1))
+facts = told["answers"][0]["facts"]
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))  # not what it was forked from
 print(json.dumps([facts["refused"], int(peak.split()[1]) * 1024]))
 """
@@ -537,12 +534,11 @@ def test_a_task_sends_a_bounded_part_of_the_bad_rows_of_a_parquet_file_and_all_o
     path = tmp_path / "file.data"
     pq.write_table(pa.table({"id": pa.array([1 << 31] * 1000, pa.uint32()), "name": ["x" * 3000] * 1000}), path)
     expected = Expected(format="parquet", columns=(("id", IntegerType()), ("name", StringType())))
-    shares = (tuple(ranges_of(InputFile(number=1, path=str(path), size=path.stat().st_size), expected, END)),)
+    ranges = ranges_of(InputFile(number=1, path=str(path), size=path.stat().st_size), expected, END)
     told = []
-    for place in (LocalPlace(str(tmp_path / "rows"), is_kept=False), None):
-        task = ReadTask(shares=shares, expected=expected, place=place)
-        (batch,) = task(iter([pa.RecordBatch.from_pydict({"id": [0]})]))
-        (answer,) = json.loads(batch["facts"][0].as_py())["answers"]
+    for place, is_asked in ((LocalPlace(str(tmp_path / "rows"), is_kept=False), False), (None, True)):
+        (facts,) = ReadTask(expected, place, sends_all=is_asked).work(ranges)
+        (answer,) = facts["answers"]
         told.append(answer["facts"])
     assert [facts["bad_count"] for facts in told] == [1000, 1000]
     assert len(told[0]["bad"]) < 500

@@ -24,7 +24,7 @@ from reads import read_bytes
 
 from drainmark import DirectoryScan
 from drainmark.jobs.errors import DeclarationError, StoreUnavailable, UsageError
-from drainmark.jobs.errors.loading import SchemaUnknown
+from drainmark.jobs.errors.environment import SchemaUnknown
 from drainmark.jobs.formats.inference import Inferred, Unclear, columns_of
 from drainmark.jobs.frames.row_types import arrow_schema
 from drainmark.jobs.protocol.records.triggers import NewTrigger

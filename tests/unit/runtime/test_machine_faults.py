@@ -200,7 +200,7 @@ def test_a_file_that_a_failing_disk_does_not_show_is_not_gone(tmp_path: Path) ->
     script.write_text(
         "import sys\n"
         "from drainmark.jobs.errors import StoreUnavailable\n"
-        "from drainmark.jobs.runtime.scan.folder import facts_of\n"
+        "from drainmark.jobs.scan.folder import facts_of\n"
         "from drainmark.resources.inputs.inputs import Inputs\n"
         "inputs = Inputs.__new__(Inputs)\n"
         "path = sys.argv[1]\n"

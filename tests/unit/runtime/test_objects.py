@@ -9,11 +9,12 @@ import pytest
 from drainmark.jobs.errors import StoreUnavailable, UsageError
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, prefix_of
-from drainmark.jobs.runtime.scan.bucket_listing import PrefixListing
-from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts, listing_prefix, selects
-from drainmark.jobs.runtime.scan.found import Found, ScanResult
-from drainmark.jobs.runtime.scan.index import ScanNote
-from drainmark.jobs.runtime.scan.scanner import scan_once
+from drainmark.jobs.scan.bucket_listing import PrefixListing
+from drainmark.jobs.scan.bucket_objects import listing_prefix, selects
+from drainmark.jobs.scan.found import Found, ScanResult
+from drainmark.jobs.scan.index import ScanNote
+from drainmark.jobs.scan.scanner import scan_once
+from drainmark.jobs.tasks.buckets import ObjectFacts
 
 
 def facts(key: str, etag: str = "e", modified: float = 0.0, size: int = 1) -> ObjectFacts:
@@ -127,9 +128,9 @@ def test_a_glob_means_keys(glob: str, meant: str, not_meant: str | None) -> None
 
 
 def test_an_address_is_bucket_and_key() -> None:
-    assert address_of("s3://bucket/a//b c%20") == ("bucket", "a//b c%20")
-    assert prefix_of("s3://bucket") == prefix_of("s3://bucket/") == ("bucket", "")
-    assert prefix_of("s3://bucket/in") == prefix_of("s3://bucket/in/") == ("bucket", "in/")
+    assert address_of("s3://bucket/a//b c%20") == ("s3://bucket", "a//b c%20")
+    assert prefix_of("s3://bucket") == prefix_of("s3://bucket/") == ("s3://bucket", "")
+    assert prefix_of("s3://bucket/in") == prefix_of("s3://bucket/in/") == ("s3://bucket", "in/")
 
 
 @pytest.mark.parametrize("uri", ["s3://", "s3:///a", "bucket/a", "s3://key:secret@bucket/a", "s3://host:9000/bucket"])

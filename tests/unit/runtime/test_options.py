@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql.types import DataType, DateType, LongType, StringType, TimestampNTZType, TimestampType
+from reads import read_here
 
 import drainmark as dm
 from drainmark.jobs.formats.format import formats
 from drainmark.jobs.tasks.file_ranges import InputFile
-from drainmark.jobs.tasks.read_files import read_here
 
 TEXT, NUMBER = StringType(), LongType()
 AT = dt.datetime.fromisoformat("2026-01-31T12:00:00")
@@ -80,9 +80,9 @@ def test_an_option_changes_what_is_read(tmp_path: Path, case: Case) -> None:
     file = InputFile(number=1, path=str(tmp_path / "1.data"), size=len(content))
     found = read_here([file], expected)
     assert found.verdicts[1].bad == ()
-    assert [tuple(row.values())[2:] for table in found.rows.tables for row in table.to_pylist()] == rows
+    assert [tuple(row.values())[2:] for table in found.rows.tables() for row in table.to_pylist()] == rows
     without = read_here([file], scan_of(form).expects(expected.columns))
-    others = [tuple(row.values())[2:] for table in without.rows.tables for row in table.to_pylist()]
+    others = [tuple(row.values())[2:] for table in without.rows.tables() for row in table.to_pylist()]
     assert others != rows, "without the option something else is read"
 
 

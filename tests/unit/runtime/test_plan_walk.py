@@ -39,6 +39,20 @@ def judged(plan: str, **options: tuple[str, ...]) -> GroupVerdict:
     [
         STREAM,
         f"Project [_sequence_id#1L, upper(user#2) AS u#3]\n+- Filter (length(user#2) > 2)\n   +- {STREAM}",
+        f"Filter user#2 IN (list#5 [])\n:  +- Project [user#9]\n:     +- LogicalRDD [user#9], false\n+- {STREAM}",
+        f"Filter exists#5 [user#2]\n:  +- Filter (outer(user#2) = user#9)\n:     +- LogicalRDD [user#9]\n+- {STREAM}",
+        "Aggregate [_sequence_id#8L], [_sequence_id#8L]\n+- Project [s#7L AS _sequence_id#8L]\n"
+        f"   +- Project [_sequence_id#1L AS s#7L]\n      +- {STREAM}",
+        "Deduplicate [_sequence_id#8L]\n"
+        f"+- Project [coalesce(_sequence_id#1L, cast(0 as bigint)) AS _sequence_id#8L]\n   +- {STREAM}",
+        "Deduplicate [_sequence_id#8L]\n+- Project [coalesce(_sequence_id#1L, _sequence_id#7L) AS _sequence_id#8L]\n"
+        f"   +- Join FullOuter, (_sequence_id#1L = _sequence_id#7L)\n      :- {STREAM}\n"
+        "      +- LogicalRDD [_sequence_id#7L], false",
+        "Deduplicate [_sequence_id#8L]\n"
+        f"+- Project [cast(_sequence_id#1L as bigint) AS _sequence_id#8L, user#2]\n   +- {STREAM}",
+        f"Union false, false\n:- Project [_sequence_id#1L, a,b AS u#3]\n:  +- {STREAM}\n+- {STREAM}",
+        "Aggregate [_sequence_id#1L], [_sequence_id#1L]\n+- Union false, false\n"
+        f"   :- Project [_sequence_id#1L, concat(user#2, user#2) AS u#3]\n   :  +- {STREAM}\n   +- {STREAM}",
         f"Aggregate [_sequence_id#1L, user#2], [_sequence_id#1L, count(1) AS n#4L]\n+- {STREAM}",
         f"Deduplicate [user#2, _sequence_id#1L]\n+- {STREAM}",
         f"Union false, false\n:- {STREAM}\n+- {STREAM}",
@@ -73,7 +87,36 @@ def test_what_keeps_triggers_apart_vectorises(plan: str) -> None:
         (f"Join Inner, (user#2 = user#5)\n:- {STREAM}\n+- LogicalRDD [_sequence_id#4L, user#5]", "mixes triggers"),
         (f"Join FullOuter, (user#2 = user#9)\n:- {STREAM}\n+- LogicalRDD [user#9]", "mixes triggers"),
         (f"Join RightOuter, (user#2 = user#9)\n:- {STREAM}\n+- LogicalRDD [user#9]", "mixes triggers"),
-        (f"Filter (n#3 = scalar-subquery#5 [])\n:  +- Aggregate [max(n#3)]\n+- {STREAM}", "subquery"),
+        (
+            f"Filter (n#3 = scalar-subquery#5 [])\n:  +- Aggregate [max(n#3)]\n:     +- {STREAM}\n+- {STREAM}",
+            "subquery",
+        ),
+        (f"Filter user#2 IN (list#5 [])\n:  +- Project [user#9]\n:     +- {STREAM}\n+- {STREAM}", "subquery"),
+        (f"Project [cast(1 as bigint) AS _sequence_id#5L, user#2]\n+- {STREAM}", "not that of the rows"),
+        (f"Project [-_sequence_id#1L AS _sequence_id#5L, user#2]\n+- {STREAM}", "not that of the rows"),
+        (f"Project [n#4L AS _sequence_id#5L, user#2]\n+- {STREAM}", "not that of the rows"),
+        (f"Generate explode(few#4), false, [_sequence_id#5L]\n+- {STREAM}", "not that of the rows"),
+        (
+            f"Project [coalesce(0, _sequence_id#1L) AS _sequence_id#5L]\n+- {STREAM}",
+            "not that of the rows",
+        ),
+        (
+            "Project [coalesce(_sequence_id#7L, _sequence_id#8L) AS _sequence_id#9L]\n"
+            "+- Join FullOuter, (_sequence_id#1L = _sequence_id#8L)\n"
+            "   :- Join LeftOuter, (_sequence_id#1L = _sequence_id#7L)\n"
+            f"   :  :- {STREAM}\n   :  +- LogicalRDD [_sequence_id#7L], false\n"
+            "   +- LogicalRDD [_sequence_id#8L], false",
+            "not that of the rows",
+        ),
+        (
+            f"Union false, false\n:- {STREAM}\n+- Project [other#4L, user#2]\n   +- {STREAM}",
+            "not that of the rows",
+        ),
+        (
+            "Aggregate [_sequence_id#7L], [_sequence_id#7L]\n+- Join LeftOuter, (_sequence_id#1L = _sequence_id#7L)\n"
+            f"   :- {STREAM}\n   +- LogicalRDD [_sequence_id#7L], false",
+            "Aggregate",
+        ),
         (f"MapInPandas f(user#2), [_sequence_id#5L]\n+- {STREAM}", "MapInPandas"),
         (f"FlatMapGroupsInPandas [user#2], f(user#2)#3, [_sequence_id#4L]\n+- {STREAM}", "FlatMapGroupsInPandas"),
         (
@@ -120,7 +163,6 @@ PLACED = "LogicalRDD [_sequence_id#1L, _position#2, user#3], false"
         (f"Project [_sequence_id#1L, _position#2, upper(user#3) AS u#4]\n+- Filter (user#3 > 2)\n   +- {PLACED}", True),
         (f"Project [_sequence_id#1L, _position#2, e#4]\n+- Generate explode(few#5), [e#4]\n   +- {PLACED}", False),
         (f"Project [_sequence_id#1L, struct(block, 0) AS _position#5]\n+- {PLACED}", False),
-        (f"Project [_position#2, cast(1 as bigint) AS _sequence_id#5L]\n+- {PLACED}", False),
         (f"Union false, false\n:- {PLACED}\n+- {PLACED}", False),
         (f"Join LeftOuter, (user#3 = user#9)\n:- {PLACED}\n+- LogicalRDD [user#9], false", False),
     ],
@@ -130,6 +172,11 @@ def test_rows_keep_their_places_where_none_comes_twice(plan: str, keeps: bool) -
     assert verdict.vectorises
     assert verdict.keeps_places is keeps
     assert not judged(plan).keeps_places, "there is no position"
+
+
+def test_a_row_with_another_id_is_not_in_its_place() -> None:
+    plan = f"Project [_position#2, cast(1 as bigint) AS _sequence_id#5L]\n+- {PLACED}"
+    assert not judged(plan, columns=("_sequence_id", "_position")).keeps_places
 
 
 def test_a_function_of_several_outputs_is_judged_by_all_of_them() -> None:
@@ -165,7 +212,14 @@ def test_a_result_without_the_id_forces_groups_of_one() -> None:
     assert "dm.select" in verdict.reason
 
 
-@pytest.mark.parametrize("plan", ["", f"Project [_sequence_id#1L, a\nb AS c#3]\n+- {STREAM}"])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "",
+        f"Project [_sequence_id#1L, a\nb AS c#3]\n+- {STREAM}",
+        f"Filter (user#2 = a)\n+- Join Inner, (user#2 = a\n+- b)\n   :- {STREAM}\n   +- LogicalRDD [user#9]",
+    ],
+)
 def test_a_plan_that_cannot_be_read_forces_groups_of_one(plan: str) -> None:
     assert not judged(plan).vectorises
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.tasks.parquet_files import ROW_GROUP_BYTES
 from drainmark.jobs.tasks.places import LocalPlace
-from drainmark.jobs.tasks.slice_shares import Share, ShareTask, _require_read
+from drainmark.jobs.tasks.slice_shares import Share, ShareTask
 from drainmark.resources.inputs.task_reach import TaskReach
 
 PLACE = pa.struct([("block", pa.int64()), ("row", pa.int64())])
@@ -29,28 +28,27 @@ class Breaking:
         raise ConnectionResetError(104, "Connection reset by peer")
 
 
-def facts_of(folder: Path) -> Any:
+def read_to(folder: Path) -> None:
     task = ShareTask(
-        shares=((Share(number=0, sequence_id=7, piece=None, size=1),),),
         reads=Breaking(),
         reach=TaskReach(region="app/s"),
+        of_task=TaskReach(region="app/s"),
         schema=SCHEMA,
         reading=None,
         place=LocalPlace(str(folder)),
         folder="rows",
     )
-    (batch,) = task(iter([pa.record_batch([pa.array([0])], names=["id"])]))
-    return json.loads(batch.column(0)[0].as_py())
+    list(task.work([Share(number=0, sequence_id=7, piece=None, size=1)]))
 
 
 def test_a_source_that_breaks_off_is_not_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(OperatorFailed, match=r"ConnectionResetError: .*reset by peer"):
-        _require_read(facts_of(tmp_path))
+        read_to(tmp_path)
     assert [path.stat().st_size > 0 for path in tmp_path.glob("rows/*")] == [True]
 
 
 def test_a_file_that_cannot_be_written_is_told_as_that(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(NotADirectoryError) as caught:
-        _require_read(facts_of(tmp_path / "taken"))
+        read_to(tmp_path / "taken")
     assert str(tmp_path) in str(caught.value.filename)

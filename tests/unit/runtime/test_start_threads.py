@@ -17,8 +17,7 @@ from drainmark.jobs.operators.sources.pushed.push_buffer import PUSHED_AT, PushB
 from drainmark.jobs.runtime.hosting.region_context import RegionContext
 from drainmark.jobs.runtime.hosting.start_host import StartHost
 from drainmark.jobs.runtime.hosting.submissions import Submissions
-from drainmark.jobs.state.handlers.checkpoint import Checkpoint, CheckpointWriter
-from drainmark.jobs.state.handlers.single_checkpoints import packed
+from drainmark.jobs.state.handlers.checkpoint import Checkpoint, CheckpointWriter, packed
 from drainmark.jobs.state.handlers.start_handler import StartHandler
 
 SOON = 20.0

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,7 +59,7 @@ def kinds(value: Any) -> Any:
 
 @pytest.mark.seed("V120", "V160")
 @given(values=st.lists(VALUES, max_size=6), size=st.integers(1, 200))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_values_come_back_as_they_went_in(values: list[Any], size: int) -> None:
     writer = write(values, size=size)
     reader = read_back(writer)
@@ -75,7 +76,7 @@ def test_values_come_back_as_they_went_in(values: list[Any], size: int) -> None:
 @given(
     states=st.lists(st.lists(st.one_of(st.integers(0, 3), st.binary(max_size=150)), max_size=5), min_size=1, max_size=6)
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_chunk_that_did_not_change_is_not_written_again(states: list[list[Any]]) -> None:
     written: list[CheckpointWriter] = []
     for number, values in enumerate(states, 1):

@@ -20,6 +20,7 @@ import pandas as pd
 import pytest
 import pytz
 from dateutil import tz as dateutil_zones
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -82,7 +83,7 @@ def test_a_time_comes_back_with_its_zone_and_its_fold(time: dt.datetime) -> None
 @given(
     st.datetimes(timezones=st.one_of(st.none(), st.timezones(), st.sampled_from([dt.UTC, NAMED])), allow_imaginary=True)
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_time_of_any_zone_comes_back(time: dt.datetime) -> None:
     assert meaning(back(time)) == meaning(time)
     assert back(time).tzinfo == time.tzinfo

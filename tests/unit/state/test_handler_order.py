@@ -15,7 +15,7 @@ import pytest
 
 from drainmark.jobs.errors import DrainTimeout, Interrupted, ResetTimeout
 from drainmark.jobs.errors.operator_code import CheckpointUnreadable, PermitViolation, ResetWanted
-from drainmark.jobs.runtime.hosting.handler_host import Attempt, HandlerHost
+from drainmark.jobs.runtime.hosting.handler_host import HandlerAttempt, HandlerHost
 from drainmark.jobs.runtime.hosting.region_context import RegionContext
 from drainmark.jobs.state.handlers.checkpoint import Checkpoint
 from drainmark.jobs.state.handlers.cow_dict import CowDict
@@ -117,7 +117,7 @@ class NonBlocking(Recorder):
         checkpoint.write(self.frozen)
 
 
-@pytest.mark.seed("V11", "V72", "V82", "V121", "N7", "N9")
+@pytest.mark.seed("V11", "V82", "V121", "N7", "N9")
 def test_the_order_of_a_blocking_handler() -> None:
     """N13: rows, drain, checkpoint at each id; N20: only starts learn that the region has the id; this is no start."""
     host, handler = hosted(Recorder)
@@ -154,7 +154,7 @@ def test_nobody_waits_for_a_busy_handler_to_tell_it_what_retires() -> None:
     assert handler.calls[-1] == ("retire", 2)
 
 
-@pytest.mark.seed("N14", "N15", "N16", "N22", "V116", "N8")
+@pytest.mark.seed("N15", "N16", "N22", "V116", "N8")
 def test_a_non_blocking_handler_goes_on_while_its_checkpoint_is_written() -> None:
     host, handler = hosted(NonBlocking)
     handler.go.clear()
@@ -195,7 +195,7 @@ def test_the_order_of_a_mixed_region() -> None:
     assert second.calls[-1] == ("checkpoint", 1)
 
 
-@pytest.mark.seed("N5", "N11", "V134", "E19", "V77", "V80", "V98", "V104", "E10")
+@pytest.mark.seed("N11", "V134", "V98", "V104", "E10")
 def test_a_reset_goes_to_a_state_or_to_the_beginning() -> None:
     host, handler = hosted(Recorder)
     assert handler.calls == [], "what is fresh needs no reset"
@@ -255,7 +255,7 @@ class Talkative(StateHandler):
         self.say("initial")
 
 
-@pytest.mark.seed("E22", "V128", "V130", "V10", "V83", "V84")
+@pytest.mark.seed("V128", "V130", "V10", "V83", "V84")
 def test_drain_may_submit_and_checkpoint_may_not() -> None:
     for where in ("process", "drain"):
         host, _ = hosted(type("T", (Talkative,), {"where": where}))
@@ -443,12 +443,12 @@ def test_an_attempt_given_up_in_its_checkpoint_gives_no_permits_while_the_reset_
 def test_an_attempt_that_was_given_up_before_it_came_to_the_handler_finds_it_shut() -> None:
     """Earlier operators of its group took too long; the next life already processes the same ids."""
     host, handler = hosted(Recorder)
-    late = Attempt(host, host.life)
+    late = HandlerAttempt(host, host.life)
     host.reset({})
     with pytest.raises(Interrupted):
         late.step(range(1, 2), {1: table(1, 2)}, NOTHING)
     assert handler.n == 0
-    assert Attempt(host, host.life).step(range(1, 2), {1: table(1)}, NOTHING)[0].num_rows == 1
+    assert HandlerAttempt(host, host.life).step(range(1, 2), {1: table(1)}, NOTHING)[0].num_rows == 1
 
 
 def test_an_attempt_given_up_while_it_awaits_a_checkpoint_leaves_the_next_life_alone() -> None:
