@@ -16,9 +16,10 @@ LIMIT := .bench-limit
 INPUT ?=
 ARGS ?=
 WORKERS ?= 3
+DURATIONS := build/test-durations.txt
 FAST := $(addprefix tests/unit/,protocol regions channels counting state runtime)
 
-.PHONY: help setup demo chaos dev test test-fast test-recovery test-cluster test-postgres test-kafka test-s3 check bench bench-flink-setup bench-streamz-setup bench-limit-setup bench-report docs screenshots simulate clean requirements
+.PHONY: help setup demo chaos dev test test-fast test-recovery test-cluster test-postgres test-kafka test-s3 azurite check bench bench-flink-setup bench-streamz-setup bench-limit-setup bench-report docs screenshots simulate clean requirements
 
 help: ## this list
 	@echo "make TARGET"; echo
@@ -60,16 +61,20 @@ dev: $(STAMP) ## open Dagster's UI on the applications that come with Drainmark
 test: $(CLASSES) ## the tests, in three processes; ARGS="-k rewind" passes options to pytest, WORKERS=0 keeps to one process
 	@echo "All tests but those marked slow, recovery (a sample is not) or kafka; $(WORKERS) processes, a Spark each. $(ARGS)"
 	@$(BIN)/python -m compileall -q drainmark jobs orchestration resources sql # for the processes that tests start
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@# A process gets whole files: tests of a file share runs of applications. What took longest is printed and kept.
+	@mkdir -p $(dir $(DURATIONS))
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=60 --durations-min=1 \
+	  $(ARGS) | tee $(DURATIONS)
 
 test-fast: $(STAMP) ## the pure and the unit tests, without Spark, in half a minute; ARGS and WORKERS as above
 	@echo "Tests of $(FAST) that need no Spark; $(WORKERS) processes. $(ARGS)"
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not spark and not slow and not recovery and not kafka" $(FAST) $(ARGS)
 
-test-recovery: $(CLASSES) ## what `make test` leaves out: the whole recovery matrix and the slow tests (long)
+test-recovery: $(CLASSES) ## what `make test` leaves out: the whole recovery matrix, the slow tests, all examples (long)
 	@# ARGS may choose tests of one part only: 5 says that the other one has none.
 	@DRAINMARK_TEST_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --dist load -m recovery $(ARGS) || [ $$? -eq 5 ]
-	@$(BIN)/python -m pytest -m "slow and not recovery" $(ARGS) || [ $$? -eq 5 ]
+	@DRAINMARK_TEST_LONG=1 $(BIN)/python -m pytest -m "slow and not recovery" $(ARGS) || [ $$? -eq 5 ]
+	@DRAINMARK_TEST_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "hypothesis and not slow" $(ARGS) || [ $$? -eq 5 ]
 
 test-cluster: $(CLASSES) ## all tests on clusters: workers that share this disk, or nothing but a bucket (more than an hour)
 	@$(BIN)/python -m pytest tests/cluster -m "slow or not slow" $(ARGS)
@@ -82,6 +87,9 @@ test-kafka: $(STAMP) ## the tests of `KafkaSource`, on a broker from its Maven j
 
 test-s3: $(CLASSES) ## the contracts of buckets on SeaweedFS, which checks signatures; fetched once (48 MB)
 	@DRAINMARK_TEST_S3=seaweedfs $(BIN)/python -m pytest tests/contract -m "slow or not slow" $(ARGS)
+
+azurite: ## Azure's emulator from npm, so that the tests of buckets run on it, too; needs Node.js (150 MB, installed once)
+	@npm install --no-fund --no-audit --prefix build/azurite azurite@3
 
 check: $(STAMP) ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check .
