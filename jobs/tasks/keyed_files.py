@@ -8,7 +8,7 @@ many keys have changed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -241,20 +241,13 @@ class PartTask:
         import pyarrow as pa
 
         changed = last_per_key(self._joined(self.later, part), self.keys)
-        rows = changed if self.earlier is None else self._back(self.earlier, part, changed)
+        rows = changed if self.earlier is None else last_rows(self._rows(self.earlier, part), changed, self.keys)
         if self.keep:
             yield marked(changed, rows, self.keys, self.keep)
             return
         for others in self._rows(self.others, part):
             yield others.filter(pa.array(np.logical_not(has_keys(others, changed, self.keys))))
         yield rows
-
-    def _back(self, earlier: Sequence[SplitFile], part: int, changed: pa.Table) -> pa.Table:
-        """Return the last row of each changed key."""
-        found = self.schema.empty_table()
-        for rows in self._rows(earlier, part) if changed.num_rows else ():
-            found = with_last_rows(found, rows, changed, self.keys)
-        return found
 
     def _joined(self, files: Sequence[SplitFile], part: int) -> pa.Table:
         import pyarrow as pa
@@ -265,12 +258,15 @@ class PartTask:
         return (rows.cast(self.schema) for file in files for rows in file.rows(self.place, part))
 
 
-def with_last_rows(found: pa.Table, rows: pa.Table, changed: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the last row of each changed key among those found, which are of changed keys, and further rows."""
+def last_rows(pieces: Iterable[pa.Table], changed: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the last row of each changed key in some rows; one piece of them is in memory, and the rows found."""
     import pyarrow as pa
 
-    mine = rows.filter(pa.array(has_keys(rows, changed, keys)))
-    return last_per_key(pa.concat_tables([found, mine]), keys) if mine.num_rows else found
+    found = changed.slice(0, 0)
+    for rows in pieces if changed.num_rows else ():
+        mine = rows.filter(pa.array(has_keys(rows, changed, keys)))
+        found = last_per_key(pa.concat_tables([found, mine]), keys) if mine.num_rows else found
+    return found
 
 
 def marked(changed: pa.Table, rows: pa.Table, keys: Sequence[str], keep: str) -> pa.Table:

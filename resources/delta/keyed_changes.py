@@ -10,7 +10,7 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.keyed_parts import in_part
 from drainmark.jobs.state.keyed_rows import last_per_key
 from drainmark.jobs.tasks.file_shares import RowFile
-from drainmark.jobs.tasks.keyed_files import Chosen, with_last_rows
+from drainmark.jobs.tasks.keyed_files import Chosen, last_rows
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.merge import arrow_schema, as_table, require_unique, typed
 from drainmark.resources.storage.folder import Folder
@@ -105,10 +105,7 @@ class KeyedChanges:
         changed = last_per_key(pa.concat_tables([schema.empty_table(), *later]), self.keys)
         if self.earlier is None:
             return changed, changed
-        found = schema.empty_table()
-        for rows in self._rows(self.earlier, self.back, schema) if changed.num_rows else ():
-            found = with_last_rows(found, rows, changed, self.keys)
-        return changed, found
+        return changed, last_rows(self._rows(self.earlier, self.back, schema), changed, self.keys)
 
     def _rows(self, files: Sequence[RowFile], chosen: Chosen, schema: pa.Schema) -> Iterator[pa.Table]:
         for file in files:
