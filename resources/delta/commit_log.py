@@ -22,7 +22,6 @@ from drainmark.resources.storage.folder import Folder
 
 LOG = "_delta_log"
 LOG_ENTRY = re.compile(r"\d{20}\.(json|checkpoint\..*)")
-COMMIT_ENTRY = re.compile(r"(\d{20})\.json")
 
 REPAIR = "drainmark.repair"
 """Key in the commitInfo of a commit that repairs a table after changes by others: older commits are settled."""

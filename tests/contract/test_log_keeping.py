@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -11,7 +15,7 @@ from harness import At, passing
 from places import ON_A_DISK
 
 from drainmark.jobs.protocol.records.ids import txn_version
-from drainmark.jobs.world import entered
+from drainmark.jobs.world import Seam, World, entered
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import open_table
 from drainmark.resources.delta.managed_table import ManagedTable
@@ -106,6 +110,67 @@ def test_a_maintenance_that_is_cut_off_forgets_nothing(table: ManagedTable, monk
             table.upkeep.maintain()
     table.upkeep.maintain()
     assert removed_since(table.folder, time.time() - KEPT_SECONDS) == left
+
+
+class Lagging(World):
+    """The world in which a folder of logs or records has the names that it had at the first look."""
+
+    def __init__(self, *folders: str) -> None:
+        self.folders = folders
+        self.seen: dict[str, Any] = {}
+
+    def across(self, seam: Seam, deed: Callable[[], Any], on: object = None) -> Any:
+        place = str(on)
+        if seam is not Seam.STORE_LIST or not place.endswith(self.folders):
+            return deed()
+        return self.seen.setdefault(str(deed), deed())
+
+
+@pytest.mark.parametrize("folders", [("_delta_log",), (REMOVED,), ("_delta_log", REMOVED)], ids="-".join)
+@ON_A_DISK
+@pytest.mark.seed("H8")
+def test_a_listing_that_lags_forgets_nothing(
+    table: ManagedTable, monkeypatch: pytest.MonkeyPatch, folders: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(log_retention, "LOG_VERSIONS", 1)
+    publish(table, range(1, 5))
+    open_table(table.folder).alter.set_table_properties({RETENTION: "interval 0 seconds"})
+    since, left = time.time() - KEPT_SECONDS, set()
+    with entered(Lagging(*folders)):
+        for number in (5, 7, 9):
+            assert removed_since(table.folder, since) == left
+            before = {file.path for file in table.files.live()}
+            compact(table)
+            left |= before - {file.path for file in table.files.live()}
+            table.upkeep.maintain()
+            publish(table, range(number, number + 2))
+            table.upkeep.maintain()
+        assert removed_since(table.folder, since) == left
+        assert garbage_of(table.folder, "lake/rows", named=set(), below_epoch=9, now=time.time()).files == ()
+
+
+@ON_A_DISK
+@pytest.mark.seed("H8")
+def test_a_table_that_came_back_older_records_what_leaves_under_the_same_version(
+    table: ManagedTable, tmp_path: Path
+) -> None:
+    log = Path(table.folder.source("_delta_log"))
+    publish(table, range(1, 5))
+    open_table(table.folder).alter.set_table_properties({RETENTION: "interval 0 seconds"})
+    shutil.copytree(log, tmp_path / "log")
+    publish(table, range(5, 6))
+    compact(table)
+    table.upkeep.maintain()
+    shutil.rmtree(log)
+    shutil.copytree(tmp_path / "log", log)
+    publish(table, range(5, 6))
+    left = {file.path for file in table.files.live()}
+    compact(table)
+    table.upkeep.maintain()
+    publish(table, range(6, 7))
+    table.upkeep.maintain()
+    assert tombstones(table) == 0
+    assert left <= removed_since(table.folder, time.time() - KEPT_SECONDS)
 
 
 @ON_A_DISK

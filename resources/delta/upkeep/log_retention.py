@@ -11,13 +11,13 @@ import json
 import re
 import urllib.parse
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from typing import Any
 
 from drainmark.jobs import world
+from drainmark.jobs.errors import ObjectMissing
 from drainmark.jobs.world import Seam
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commit_log import COMMIT_ENTRY, LOG, LOG_ENTRY, SoleWriter, lines_of
+from drainmark.resources.delta.commit_log import LOG, LOG_ENTRY, SoleWriter, entry_path, lines_of
 from drainmark.resources.delta.commits import Act
 from drainmark.resources.storage.folder import PART, Folder
 
@@ -28,6 +28,7 @@ LOG_VERSIONS = 500
 """How many versions a log reaches back at most after upkeep; its checkpoint makes older ones unnecessary."""
 
 REMOVED = "_removed"
+_FORMER_RECORD = "former"
 
 _RETENTION = "delta.deletedFileRetentionDuration"
 FORMER = {_RETENTION: "interval 1 days"}
@@ -78,32 +79,42 @@ def _renew_retention(folder: Folder, region: str, writer: SoleWriter | None) -> 
 
 
 def _remember(folder: Folder, version: int) -> None:
+    """Record the files removed since the last checkpoint, and the name of the record before."""
     import pyarrow as pa
 
-    log = folder.modified(LOG)
-    removes = [remove for name in _after_checkpoint(log) for remove in _removes(lines_of(folder, f"{LOG}/{name}"))]
-    newest = _newest_checkpoint(log)
-    if newest is not None and f"{newest[:20]}.json" not in folder.names(REMOVED):
-        removes += _removes_of_checkpoint(folder, newest)  # of another engine: not recorded yet
-    if removes:
-        with suppress(FileExistsError):  # written before a crash, for the same commits
-            folder.write(f"{REMOVED}/{version:020d}.json", pa.py_buffer(json.dumps(removes).encode()))
+    newest = _newest_checkpoint(folder)
+    removes = list(_removed_behind(folder, version, newest))
+    if newest is not None and _has(folder, f"{REMOVED}/{_record(newest)}"):
+        former = _record(newest)
+    else:
+        former = max((name for name in folder.names(REMOVED) if not name.endswith(PART)), default=None)
+        removes += _removes_of_checkpoint(folder, newest) if newest is not None else ()  # another engine made it
+    if not removes and former is None:
+        return
+    content = pa.py_buffer(json.dumps([*removes, {_FORMER_RECORD: former}]).encode())
+    try:
+        folder.write(f"{REMOVED}/{_record(version)}", content)
+    except FileExistsError:  # of a run that crashed here, or of the same version before the table was restored
+        folder.write(f"{REMOVED}/{version:020d}-{world.token()}.json", content)
 
 
 def removed_since(folder: Folder, since: float) -> set[str]:
     """Return the paths that commits removed from a table since a time, at most a day ago.
 
     They come from the log's newest checkpoint, the commits after it, and the files of `REMOVED` for older commits.
+
+    Args:
+        since: seconds since 1970.
     """
-    log = folder.modified(LOG)
-    newest = _newest_checkpoint(log)
-    removes = _removes_of_checkpoint(folder, newest) if newest is not None else []
-    for name in _after_checkpoint(log):
-        if log[name] >= since:
-            removes += _removes(lines_of(folder, f"{LOG}/{name}"))
-    for name, modified in folder.modified(REMOVED).items():
-        if modified >= since and not name.endswith(PART):
-            removes += json.loads("".join(lines_of(folder, f"{REMOVED}/{name}")))
+    newest = _newest_checkpoint(folder)
+    removes = list(_removed_behind(folder, int(commits.open_table(folder).version()), newest))
+    names = {
+        name for name, modified in folder.modified(REMOVED).items() if modified >= since and not name.endswith(PART)
+    }
+    if newest is not None:
+        removes += _removes_of_checkpoint(folder, newest)
+        names.add(_record(newest))
+    removes += _recorded(folder, names)
     return {
         urllib.parse.unquote(remove["path"])
         for remove in removes
@@ -111,22 +122,68 @@ def removed_since(folder: Folder, since: float) -> set[str]:
     }
 
 
-def _newest_checkpoint(names: Iterable[str]) -> str | None:
-    return max((name for name in names if _CHECKPOINT.fullmatch(name)), default=None)
+def _recorded(folder: Folder, names: set[str]) -> Iterator[dict[str, Any]]:
+    """Yield the removes of records, and of those that they name as former ones: a listing may lack these."""
+    seen: set[str] = set()
+    while names:
+        seen.add(name := names.pop())
+        try:
+            record = json.loads("".join(lines_of(folder, f"{REMOVED}/{name}")))
+        except (FileNotFoundError, ObjectMissing):  # nothing had left the table, or it is older than a day
+            continue
+        for entry in record:
+            former = entry.get(_FORMER_RECORD)
+            if former is not None and former not in seen:
+                names.add(former)
+            elif "path" in entry:
+                yield entry
 
 
-def _removes_of_checkpoint(folder: Folder, name: str) -> list[dict[str, Any]]:
+def _record(version: int) -> str:
+    """Return the name of the record that is made with the checkpoint of a version."""
+    return f"{version:020d}.json"
+
+
+def _newest_checkpoint(folder: Folder) -> int | None:
+    """Return the version of the log's newest checkpoint in one file; None if there is none.
+
+    A listing that lags may lack it, so that it is also looked for by the name that the log gives.
+    """
+    listed = max((int(name[:20]) for name in folder.names(LOG) if _CHECKPOINT.fullmatch(name)), default=None)
+    try:
+        last = json.loads("".join(lines_of(folder, f"{LOG}/_last_checkpoint")))["version"]
+    except (FileNotFoundError, ObjectMissing, ValueError, LookupError):
+        return listed
+    is_newer = listed is None or last > listed
+    return last if is_newer and _has(folder, _checkpoint(last)) else listed
+
+
+def _has(folder: Folder, path: str) -> bool:
+    """Ask for a file by its name: a listing may lag."""
+    try:
+        folder.size(path)
+    except (FileNotFoundError, ObjectMissing):
+        return False
+    return True
+
+
+def _checkpoint(version: int) -> str:
+    return f"{LOG}/{version:020d}.checkpoint.parquet"
+
+
+def _removes_of_checkpoint(folder: Folder, version: int) -> list[dict[str, Any]]:
     """Return the files that left the table, from a checkpoint of the log."""
-    tables = folder.read_each([f"{LOG}/{name}"], ["remove.path", "remove.deletionTimestamp"])
+    tables = folder.read_each([_checkpoint(version)], ["remove.path", "remove.deletionTimestamp"])
     return [value for rows in tables for value in rows.column("remove").to_pylist() if value and value["path"]]
 
 
-def _after_checkpoint(names: Iterable[str]) -> list[str]:
-    """Return the names of the commits after the newest single-file checkpoint; of all commits if there is none."""
-    found = list(names)
-    newest = _newest_checkpoint(found)
-    after = int(newest[:20]) if newest is not None else -1
-    return sorted(name for name in found if (match := COMMIT_ENTRY.fullmatch(name)) and int(match.group(1)) > after)
+def _removed_behind(folder: Folder, version: int, checkpoint: int | None) -> Iterator[dict[str, Any]]:
+    """Yield the files that the commits behind a checkpoint removed, by the numbers of versions: a listing may lag."""
+    for number in range(version, checkpoint if checkpoint is not None else -1, -1):
+        try:
+            yield from _removes(lines_of(folder, entry_path(number)))
+        except (FileNotFoundError, ObjectMissing):
+            return  # the log was cut here: what is older has been recorded
 
 
 def _removes(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
