@@ -304,7 +304,7 @@ _PAGES = {
     "python": (
         "Tables, tests and errors",
         "For programs, notebooks and tests beside an application.",
-        "read view testing counting DrainmarkError",
+        "read changes view testing counting DrainmarkError",
     ),
 }
 """For the stem of each page of public names: its title, its first sentence, and the names, in reading order."""

@@ -117,6 +117,7 @@ __all__ = [
     "bottom",
     "buffered",
     "build_application",
+    "changes",
     "collect_list",
     "collect_set",
     "composite",
@@ -197,6 +198,34 @@ def read(region: str, table: str, *, at: int | None = None, home: str | None = N
     from drainmark.resources.checkpoints.as_of import read_at
 
     return read_at(region, table, at=at, home=home)
+
+
+def changes(table: str, *, after: int, through: int | None = None, home: str | None = None) -> pa.Table:
+    """Read what changed in a table between two consistent states, further back than Delta's log.
+
+    Args:
+        table: name of the sink's table, e.g. `order_rows`.
+        after: a sequence id; the changes are those that came after it. 0 is the empty table.
+        through: a sequence id, the last one whose changes count; the last committed one by default.
+        home: DRAINMARK_HOME, found as the command line finds it by default.
+
+    Returns:
+        The columns of the table and `_change_type`, in the words of Delta's change data feed: `insert`, `delete`,
+        `update_preimage`, `update_postimage`; in the order of `_sequence_id`, which is that of the state that wrote
+        the row. `polars.from_arrow` and `to_pandas` take it.
+
+    Raises:
+        UnknownName: no region writes such a table.
+        UsageError: `after` lies behind `through`.
+        RewindRefused: one of them is no effective committed id, or its rows are out of reach.
+
+    Example:
+        since_the_first_file = dm.changes("order_rows", after=1)  # pyarrow.Table
+        print(since_the_first_file["_change_type"].to_pylist())
+    """
+    from drainmark.resources.checkpoints.table_changes import changes as changes_between
+
+    return changes_between(table, after=after, through=through, home=home)
 
 
 def view(spark: SparkSession, table: str, *, home: str | None = None) -> DataFrame:

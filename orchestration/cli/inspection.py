@@ -1,4 +1,4 @@
-"""Verbs that only read: apps, graph, operators, status, history, show."""
+"""Verbs that only read: apps, graph, operators, status, history, show, changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from drainmark.orchestration.cli.terminal.options import AppName, AsJson, Home, 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import pyarrow as pa
+
     from drainmark.orchestration.workplace.workplace import Workplace
+    from drainmark.resources.checkpoints.as_of import RegionReader
     from drainmark.resources.settings import Settings as ProjectSettings
 
 _FORMS = ("text", "json", "mermaid")
@@ -365,16 +368,46 @@ def show(
     yes: Yes = False,
 ) -> None:
     """Print the rows of a sink, as they are or as they were at a consistent state."""
-    from drainmark.jobs.formats.values.far_times import python_rows
-    from drainmark.resources.checkpoints.as_of import RegionReader, owner_of
+    place = workplace(home)
+    reader = _reader(place, table)
+    _print_rows(reader.now(table) if at is None else reader.as_of(table, at), limit, as_json=as_json)
+
+
+def changes(
+    *,
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="Name of a sink's table.", autocompletion=completion.tables)
+    ],
+    after: Annotated[int, typer.Option("--after", min=0, help="Changes behind this sequence id; 0: from the start.")],
+    through: Annotated[
+        int | None, typer.Option("--through", min=0, help="Changes up to this sequence id; by default the newest.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows; 50 on a terminal.")] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Print what changed in a sink between two consistent states: the rows that came, left, or changed."""
+    from drainmark.resources.checkpoints.table_changes import changes_of
 
     place = workplace(home)
+    found = changes_of(_reader(place, table), table, after=after, through=through)
+    _print_rows(found, limit, as_json=as_json)
+
+
+def _reader(place: Workplace, table: str) -> RegionReader:
+    """Return a reader of the region that writes a table."""
+    from drainmark.resources.checkpoints.as_of import RegionReader, owner_of
+
     try:
-        owner = owner_of(place.settings, table)
+        return RegionReader(place.settings, owner_of(place.settings, table))
     except UnknownName as error:
         raise _not_written_yet(place, table) or error from None
-    reader = RegionReader(place.settings, owner)
-    found = reader.now(table) if at is None else reader.as_of(table, at)
+
+
+def _print_rows(found: pa.Table, limit: int | None, *, as_json: bool) -> None:
+    from drainmark.jobs.formats.values.far_times import python_rows
+
     count = found.num_rows
     rows = python_rows(found.slice(0, limit or (count if as_json else 50)))
     if as_json:

@@ -39,6 +39,7 @@ VERBS: Mapping[str, str] = {
     "status": "inspection",
     "history": "inspection",
     "show": "inspection",
+    "changes": "inspection",
     "report": "report",
     "reset": "interventions",
     "halt": "interventions",
@@ -61,7 +62,7 @@ _COMPLETES = "_DRAINMARK_COMPLETE"
 _COMPLETED_LINES = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
 _ABOUT_COMPLETION = {"--install-completion", "--show-completion"}
 _OTHER_NAMES = {"rewind": "reset"}
-_LOOKS = {"apps", "graph", "operators", "status", "history", "show", "report"}
+_LOOKS = {"apps", "graph", "operators", "status", "history", "show", "changes", "report"}
 _EVERYWHERE = ("--json", "--yes")
 
 

@@ -63,18 +63,26 @@ class RegionReader:
         self.store = _store_of(settings, region)
         self.history = self.store.checkpoint.history()
 
-    def as_of(self, table: str, at: int | None = None) -> pa.Table:
-        """Return a table at a consistent state, as `read_at` does."""
-        wanted = self._named(table)
-        number = _reached(self.history, wanted) if at is None else _checked(self.history, at)
-        _require_reached(self.history, wanted, number)
-        if wanted.adopted and wanted.role is TableRole.APPEND:
-            return _adopted_rows(self.store, self.history, wanted, number).sort_by(_SEQUENCE_ID)
+    def as_of(self, table: str, at: int | None = None, where: pa.compute.Expression | None = None) -> pa.Table:
+        """Return a table at a consistent state, as `read_at` does.
+
+        Args:
+            where: a condition on `_sequence_id` of the rows from which the table is made: so of an upsert table the
+                last row of each key that has one. An overwrite table is returned whole.
+        """
+        wanted = self.named(table)
+        number = self.newest_id(wanted) if at is None else at
+        self.require_state(wanted, number)
         if wanted.role is TableRole.OVERWRITE:
             return _newest_rows(self.store, self.history, wanted, number)
-        rows = _rows(self.store, self.history, wanted.history or wanted.name, number)
+        if wanted.adopted and wanted.role is TableRole.APPEND:
+            rows = _adopted_rows(self.store, self.history, wanted, number)
+        else:
+            rows = _rows(self.store, self.history, wanted.history or wanted.name, number, where)
         if wanted.role is TableRole.COPY:
             rows = _with_trimmed(self.store, self.history, wanted, rows, number)
+        if where is not None:
+            rows = rows.filter(where)
         if wanted.role is TableRole.UPSERT:
             from drainmark.jobs.state.keyed_rows import last_per_key
 
@@ -82,18 +90,31 @@ class RegionReader:
             return in_order(last.select(list(wanted.columns) or rows.column_names), wanted)
         return rows.sort_by(_SEQUENCE_ID)
 
+    def newest_id(self, table: RegionTable) -> int:
+        """Return the id of the newest consistent state that a table has."""
+        return _reached(self.history, table)
+
+    def require_state(self, table: RegionTable, at: int) -> None:
+        """Refuse an id that is not that of a state in force, or of one that the table does not have."""
+        _require_reached(self.history, table, _checked(self.history, at))
+
+    def replaced_between(self, after: int, through: int) -> list[int]:
+        """Return the ids up to `after` whose rows were replaced behind it, up to `through` (inclusive)."""
+        found = self.history.replaced.items()
+        return [number for number, replaced in found if number <= after < replaced.by <= through]
+
     def now(self, table: str) -> pa.Table:
         """Return a table as it is now; if it lags behind its history, return it at the last committed id."""
-        is_behind = self._named(table).name in self.history.lags
+        is_behind = self.named(table).name in self.history.lags
         return self.as_of(table) if is_behind else self.visible(table)
 
     def visible(self, table: str) -> pa.Table:
         """Return a table as every reader of the Delta table sees it now."""
-        wanted = self._named(table)
+        wanted = self.named(table)
         rows = self.store.open(wanted).read()
         return in_order(rows, wanted) if wanted.role is TableRole.UPSERT else rows.sort_by(_SEQUENCE_ID)
 
-    def _named(self, name: str) -> RegionTable:
+    def named(self, name: str) -> RegionTable:
         """Return the table that a name means: one of the code, or else one that left it and is still the region's."""
         former = called(self.history.former, name) if called(self.history.tables, name) is None else None
         if former is not None and self.store.is_own(former):
@@ -220,7 +241,9 @@ def _adopted_rows(store: RegionTables, history: RegionHistory, wanted: RegionTab
     return pa.concat_tables(parts, promote_options="permissive")
 
 
-def _rows(store: RegionTables, history: RegionHistory, name: str, at: int) -> pa.Table:
+def _rows(
+    store: RegionTables, history: RegionHistory, name: str, at: int, only: pa.compute.Expression | None = None
+) -> pa.Table:
     """Return the rows of a table of rows up to `at`: published, staged, in an image, or replaced after `at`."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -231,6 +254,8 @@ def _rows(store: RegionTables, history: RegionHistory, name: str, at: int) -> pa
     where = pc.field(_SEQUENCE_ID) <= at
     if history.replaced:
         where &= ~of_ids(history.replaced)
+    if only is not None:
+        where &= only
     committed = committed_files(store, history, name)
     dropped = history.dropped.get(name, 0)
     if INITIAL_ID < at < dropped:

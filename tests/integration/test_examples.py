@@ -30,7 +30,7 @@ SHOP = (ROOT / "docs" / "shop.py").read_text()
 SCRIPTS = ("application", "build_application", "counting", "load_application")
 """Names with examples that are programs, and need no Spark."""
 
-BESIDE = ("read", "view", "push", "DrainmarkError", "testing")
+BESIDE = ("read", "changes", "view", "push", "DrainmarkError", "testing")
 """Names with examples that are programs, and use an application after its run."""
 
 UNSUPPORTED = ("gate", "switch", "tcp_sink", "tcp_source", "udp_sink", "udp_source")
@@ -104,6 +104,7 @@ def test_the_programs_beside_an_application_run(
         run(EXAMPLES[name], spark=engine.session)
         said[name] = capsys.readouterr().out
     assert said["read"] == "2 1\n"
+    assert said["changes"] == "['insert']\n"
     assert "ann.fr" in said["view"]
     assert said["push"] == "1\n"
     assert "did you mean 'order_rows'?" in said["DrainmarkError"]

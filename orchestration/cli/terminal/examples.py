@@ -21,6 +21,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "status": ("drainmark status", "drainmark status app --check", "drainmark status --json"),
     "history": ("drainmark history app --last 20", "drainmark history app/lines --all"),
     "show": ("drainmark show word_counts", "drainmark show word_counts --at 12 --json"),
+    "changes": ("drainmark changes word_counts --after 12", "drainmark changes word_counts --after 3 --json"),
     "report": ("drainmark report app --open", "drainmark report app/lines --last 50 --output app.html"),
     "reset": ("drainmark reset app --by 1", "drainmark reset app/lines --to 12 --yes"),
     "halt": ("drainmark halt app --reason 'bad prices since noon'",),

@@ -1,0 +1,177 @@
+"""The changes between any two states make the later table of the earlier one, whatever happened in between."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hand_runs import NoSpark, engine, without_spark
+from harness import settle
+
+import drainmark as dm
+from drainmark.jobs.errors import RewindRefused, UnknownName, UsageError
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
+
+__all__ = ["engine", "without_spark"]
+
+APPLICATION = """
+import drainmark as dm
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="inbox", format="csv", schema="item string, n bigint", pattern="*.csv", settle=0))
+def rows(scanned):
+    return scanned
+
+dm.sink(rows, dm.DeltaAppend("all_rows"))
+dm.sink(rows, dm.DatabaseAppend("crm", "copied"))
+"""
+WITH_KEYS = """
+totals = dm.aggregate(rows, keys=["item"], values={"n": dm.sum("n"), "rows": dm.count()}, name="totals")
+dm.sink(rows, dm.DeltaUpsert("newest", keys=["item"]))
+dm.sink(rows, dm.DeltaOverwrite("snapshot"))
+dm.sink(rows, dm.DatabaseUpsert("crm", "copied_newest", keys=["item"]))
+dm.sink(totals, dm.DeltaUpsert("item_totals", keys=["item"]))
+"""
+KEYED = ("newest", "copied_newest", "item_totals")
+OTHERS = ("all_rows", "copied", "snapshot")
+
+
+@pytest.fixture
+def root(engine: NoSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a project, which is the working directory."""
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "app.py").write_text(APPLICATION)
+    (tmp_path / "drainmark.toml").write_text(
+        f'applications = ["app.py"]\nhome = "home"\n[databases]\ncrm = "sqlite:///{tmp_path}/crm.db"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(root: Path, number: int, text: str) -> None:
+    (root / "inbox" / f"{number:03}.csv").write_text(text)
+    settle(root / "inbox")
+
+
+def drawn(draw: random.Random) -> str:
+    """Return lines for a file; an empty one, and keys that a file has twice, come up."""
+    return "".join(f"{draw.choice('abcde')},{draw.randrange(9)}\n" for _ in range(draw.choice([0, 1, 2, 4])))
+
+
+def done(*arguments: str) -> None:
+    assert invoke([*arguments, "--yes"]) == 0, arguments
+
+
+def ids(root: Path) -> list[int]:
+    place = Workplace(Settings(home=root / "home", project_root=root))
+    try:
+        return [0, *place.history("app/rows").states]
+    finally:
+        place.registry.close()
+
+
+def read(table: str, at: int) -> Counter[str]:
+    return Counter(map(str, dm.read("app", table, at=at).to_pylist()))
+
+
+def check(root: Path, table: str, after: int, through: int) -> list[dict[str, Any]]:
+    """Make the later table of the earlier one, and compare it; return the changes."""
+    changes = dm.changes(table, after=after, through=through).to_pylist()
+    made = read(table, after)
+    for change in changes:
+        kind = change.pop("_change_type")
+        sign = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}[kind]
+        made[str(change)] += sign
+        change["_change_type"] = kind
+    assert min(made.values(), default=0) >= 0, "what left was not there"
+    assert +made == read(table, through), f"{table} after {after} through {through}"
+    assert [change["_sequence_id"] for change in changes] == sorted(change["_sequence_id"] for change in changes)
+    if table in KEYED:
+        images = Counter((change["_change_type"], change["item"]) for change in changes)
+        assert set(images.values()) <= {1}, "a key changes once between two states"
+        for kind, other in (("update_preimage", "update_postimage"), ("insert", "delete")):
+            keys = {key for found, key in images if found == kind}
+            others = {key for found, key in images if found == other}
+            assert keys == others if kind == "update_preimage" else not keys & others
+    else:
+        assert {change["_change_type"] for change in changes} <= {"insert", "delete"}
+    return changes
+
+
+@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))])
+def test_changes_are_the_difference_of_two_states(root: Path, seed: int) -> None:
+    """Only tables without keys can have files replaced; so odd seeds have no others."""
+    draw = random.Random(seed)
+    is_keyed = seed % 2 == 0
+    if is_keyed:
+        (root / "app.py").write_text(APPLICATION + WITH_KEYS)
+    for number in range(1, 4):
+        write(root, number, drawn(draw))
+    done("run", "app.py", "--max-group", "2")
+    for number in range(4, 9):
+        step = draw.choice(["file", "file", "reset", "reset" if is_keyed else "again"])
+        if step == "again":
+            old = draw.randrange(1, number - 1)
+            write(root, old, drawn(draw))
+            done("backfill", "app", "--input", str(root / "inbox" / f"{old:03}.csv"), "--again")
+        elif step == "reset":
+            done("reset", "app", "--to", str(draw.choice(ids(root)[-3:])))
+        write(root, number, drawn(draw))
+        done("run", "app.py", "--max-group", str(draw.choice([1, 3])))
+    states = ids(root)
+    for table in (*OTHERS, *KEYED) if is_keyed else OTHERS[:2]:
+        for after, through in [(0, states[-1]), *(sorted(draw.choices(states, k=2)) for _ in range(8))]:
+            check(root, table, after, through)
+        assert check(root, table, states[-1], states[-1]) == []
+
+
+def test_what_happens_to_a_key_is_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "app.py").write_text(APPLICATION + WITH_KEYS)
+    write(root, 1, "tea,1\nmilk,2\n")
+    write(root, 2, "tea,5\n")
+    done("run", "app.py", "--max-group", "1")
+    capsys.readouterr()
+    assert invoke(["changes", "newest", "--after", "1", "--through", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [
+        {"item": "tea", "n": 1, "_sequence_id": 1, "_change_type": "update_preimage"},
+        {"item": "tea", "n": 5, "_sequence_id": 2, "_change_type": "update_postimage"},
+    ]
+    assert invoke(["changes", "all_rows", "--after", "0", "--limit", "1"]) == 0
+    assert "1 of 3 rows: --limit 3 shows all" in capsys.readouterr().out
+
+
+def test_the_rows_of_a_file_that_was_replaced_leave(root: Path) -> None:
+    write(root, 1, "tea,1\nmilk,2\n")
+    write(root, 2, "tea,5\n")
+    done("run", "app.py")
+    write(root, 1, "tea,1\n")
+    done("backfill", "app", "--input", str(root / "inbox" / "001.csv"), "--again")
+    done("run", "app.py")
+    for table in ("all_rows", "copied"):
+        changes = dm.changes(table, after=2).to_pylist()
+        assert [(row["item"], row["_sequence_id"], row["_change_type"]) for row in changes] == [
+            ("tea", 1, "delete"),
+            ("milk", 1, "delete"),
+            ("tea", 3, "insert"),
+        ]
+
+
+def test_what_cannot_be_told_is_refused(root: Path) -> None:
+    (root / "app.py").write_text(APPLICATION + WITH_KEYS)
+    for number in (1, 2, 3):
+        write(root, number, f"tea,{number}\n")
+    done("run", "app.py")
+    done("reset", "app", "--to", "1")
+    with pytest.raises(RewindRefused, match="no consistent state 2") as refused:
+        dm.changes("newest", after=2)
+    assert dm.changes("newest", after=refused.value.facts["nearest"]) is not None
+    with pytest.raises(UsageError, match="comes before state 1"):
+        dm.changes("newest", after=1, through=0)
+    with pytest.raises(UnknownName, match="newst"):
+        dm.changes("newst", after=0)
