@@ -37,9 +37,9 @@ class Script:
     now: dt.datetime = dt.datetime(2026, 3, 1, 22, tzinfo=dt.UTC)
     _noted: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def claim(self, previous: str = "clean") -> None:
+    def claim(self, previous: str = "clean", code: str | None = None) -> None:
         self.epoch += 1
-        self.add(RowKind.CLAIM, previous=previous, tables=[table.to_json() for table in _TABLES])
+        self.add(RowKind.CLAIM, previous=previous, tables=[table.to_json() for table in _TABLES], code=code)
 
     def group(self, states: int = 1, *, bad: int = 0, files: str = "f{}", rows: int = 10) -> None:
         """Commit a group, with 1 s of process and 0.25 s of drain; the note of the last group is in the same commit."""
@@ -128,7 +128,7 @@ def graph() -> dict[str, Any]:
 def eventful() -> Script:
     """Return a script with every event that a report marks."""
     script = Script()
-    script.claim("none")
+    script.claim("none", code="3f" * 16)
     script.group()
     script.group(3, bad=4)
     blamed = {"id": "OPERATOR_FAILED", "message": "ValueError: no", "operator": "words", "location": "app.py:7",
@@ -138,7 +138,7 @@ def eventful() -> Script:
     script.claim("crashed")
     script.group(2)
     script.note(outcome="interrupted")
-    script.claim()
+    script.claim(code="a9" * 16)
     script.rewind(4)
     script.group()
     script.add(RowKind.HALT, reason="stock-taking")

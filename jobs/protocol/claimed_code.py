@@ -1,12 +1,16 @@
-"""Facts about the code of a run, which a row of kind `claim` keeps."""
+"""Facts about the code of a run, which a row of kind `claim` keeps; and the code that made an id."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import bisect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.protocol.stage_flow import Links, links_to_json
+
+if TYPE_CHECKING:
+    from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +47,44 @@ class Code:
 
 
 NO_CODE = Code()
+
+
+@dataclass(frozen=True, slots=True)
+class Deploy:
+    """The first claim of other code than before: its epoch, the first id that it may have made, the digest of its
+    files, and the names of the operators that differ from those before."""
+
+    epoch: int
+    first_id: int
+    code: str
+    operators: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Return the beginning of the digest, by which people name the code."""
+        return self.code[:8]
+
+
+def deployed(
+    before: tuple[Deploy, ...], claim: CheckpointRow, next_id: int, operators: Mapping[str, str]
+) -> tuple[Deploy, ...]:
+    """Return the codes after a claim; a code that made no id is left out.
+
+    Args:
+        next_id: the first id that the claim's code may make.
+        operators: fingerprints of the code before.
+    """
+    code, now = claim.detail.get("code"), claim.detail.get("operators") or {}
+    if not code or (before and before[-1].code == code):
+        return before
+    changed = {name for name in {*operators, *now} if operators.get(name) != now.get(name)} if operators else set()
+    if before and before[-1].first_id == next_id:
+        changed.update(before[-1].operators)
+        before = before[:-1]
+    return (*before, Deploy(claim.epoch, next_id, code, tuple(sorted(changed))))
+
+
+def deploy_of(deploys: Sequence[Deploy], sequence_id: int) -> Deploy | None:
+    """Return the code that made an id; None if that is not known."""
+    place = bisect.bisect_right(deploys, sequence_id, key=lambda deploy: deploy.first_id)
+    return deploys[place - 1] if place else None

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from drainmark.jobs.protocol.claimed_code import Deploy
 from drainmark.jobs.protocol.counters import Totals
 from drainmark.jobs.protocol.history import Outcome, RegionHistory, Replacement
 from drainmark.jobs.protocol.id_runs import Archive, IdRows, Ids, States
@@ -66,6 +67,8 @@ def digest_of(history: RegionHistory) -> str:
         value["lags"] = dict(history.lags)
     if history.left:
         value["left"] = dict(history.left)
+    if history.deploys:
+        value["deploys"] = [[each.epoch, each.first_id, each.code, each.operators] for each in history.deploys]
     if history.carried:
         value["carried"] = {table: sorted(ids.items()) for table, ids in history.carried.items()}
     if history.retentions:
@@ -120,6 +123,10 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
         left=value.get("left", {table.name: INITIAL_ID for table in former}),
         operators=value.get("operators"),  # digests from before 0.4 have none of these three
         code=value.get("code"),
+        deploys=tuple(
+            Deploy(epoch, first_id, code, tuple(operators))
+            for epoch, first_id, code, operators in value.get("deploys", ())
+        ),
         horizon=value.get("horizon"),
         generations=state_generations.from_json(value.get("generations", {})),
         retentions=retentions,

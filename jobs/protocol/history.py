@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from drainmark.jobs.errors import RewindRefused
+from drainmark.jobs.protocol.claimed_code import Deploy, deployed
 from drainmark.jobs.protocol.counters import Totals
 from drainmark.jobs.protocol.id_runs import States
 from drainmark.jobs.protocol.records.checkpoint_row import UNCLEAN, CheckpointRow, Outcome, RowKind
@@ -70,6 +71,7 @@ class RegionHistory:
             had this field.
         operators: fingerprint by operator of the code that last claimed the region; None if no claim has any.
         code: digest of the files of that code; None if no claim has one.
+        deploys: the codes that made ids, or may make them, oldest first; those before digests had them are missing.
         horizon: number of ids that this code lets a rewind go back; None if no claim has it.
         generations: the tables of states that were dropped and begun anew; see `state_generations`.
         retentions: the parts of the past that states keep, by the id from which on they keep it.
@@ -101,6 +103,7 @@ class RegionHistory:
     left: Mapping[str, int] = field(default_factory=dict)
     operators: Mapping[str, str] | None = None
     code: str | None = None
+    deploys: tuple[Deploy, ...] = ()
     horizon: int | None = None
     generations: Generations = field(default_factory=dict)
     retentions: Retentions = field(default_factory=dict)
@@ -355,6 +358,7 @@ class _Fold:
             lost_epochs=before.lost_epochs + lost,
             attempts=attempts if before.code in (None, code) else 0,  # other code failed
             code=code,
+            deploys=deployed(before.deploys, row, self.next_id, before.operators or {}),
             operators=detail.get("operators", before.operators),
             horizon=detail.get("rewind_horizon", before.horizon),
             generations=generations,

@@ -347,6 +347,9 @@ def _history_row(entry: dict[str, Any], folder: str | None, *, everything: bool)
     remarks += [f"replaced by {entry['replaced_by']}"] if entry["replaced_by"] is not None else []
     remarks += [f"to {entry['to']}"] if entry["to"] is not None else []
     remarks += [entry["reason"]] if entry["reason"] else []
+    if entry["deployed"] is not None:
+        changed = f" ({', '.join(entry['deployed'])})" if entry["deployed"] else ""
+        remarks += [f"code {entry['code'][:8]}{changed}"]
     file, committed = output.short_file(entry["trigger"], folder), output.short_time(entry["committed_at"])
     of_group = (file, group, entry["rows_in"], committed)
     if everything:

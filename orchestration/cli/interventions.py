@@ -21,6 +21,9 @@ def reset(
         str | None, typer.Option("--to-time", help="… to the last state committed by this time.")
     ] = None,
     by: Annotated[int | None, typer.Option("--by", min=0, help="… by so many states.")] = None,
+    to_code: Annotated[
+        str | None, typer.Option("--to-code", help="… to the last state that this code made; `history` names it.")
+    ] = None,
     to_initial: Annotated[bool, typer.Option("--to-initial", help="… to the state before any file.")] = False,
     accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Even if files are gone or changed.")] = False,
     home: Home = None,
@@ -34,7 +37,12 @@ def reset(
 
     place = workplace(home)
     target = RewindTarget(
-        to=to, to_file=to_file, to_time=moment(to_time, "--to-time", to_its_end=True), by=by, to_initial=to_initial
+        to=to,
+        to_file=to_file,
+        to_time=moment(to_time, "--to-time", to_its_end=True),
+        by=by,
+        to_code=to_code,
+        to_initial=to_initial,
     )
     order = orders.reset(place, find_region(place, region), target, accept_loss=accept_loss)
     if not yes:

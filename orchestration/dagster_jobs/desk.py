@@ -66,6 +66,9 @@ class Reset(Desk):
     to_time: str | None = Field(
         default=None, description="Rewind to the last state committed by this time: ISO-8601, UTC if it says no offset."
     )
+    to_code: str | None = Field(
+        default=None, description="Rewind to the last state that this code made, as the history of the region names it."
+    )
     to_initial: bool = Field(default=False, description="Rewind to the state before any file.")
     accept_loss: bool = Field(default=False, description="Also where files above the target are gone or changed.")
 
@@ -130,6 +133,7 @@ def _reset(workplace: Workplace, region: str, config: Reset) -> Order:
         by=config.by,
         to_file=config.to_file or None,
         to_time=moment(config.to_time or None, "to_time", to_its_end=True),
+        to_code=config.to_code or None,
         to_initial=config.to_initial,
     )
     return orders.reset(workplace, region, target, accept_loss=config.accept_loss)

@@ -111,6 +111,7 @@ MARKS = {
     "resume": ("go", "M-4-5L5 0L-4 5Z", "resumed"),
     "rewind": ("rewind", "M5-5L-4 0L5 5Z", "rewound"),
     "skip": ("calm", "M-5-4L-1 0L-5 4M0-4L4 0L0 4", "a file was skipped"),
+    "deploy": ("calm", "M0-5L4 0L0 5L-4 0Z", "other code"),
     "refused": ("calm", "M-5 0A5 5 0 1 0 5 0A5 5 0 1 0-5 0M-3-3L3 3", "a file was refused"),
 }
 """Kind of an event -> class, shape around (0, 0), and label."""

@@ -52,11 +52,13 @@ class RewindTarget:
     to_file: str | None = None
     to_time: dt.datetime | None = None
     by: int | None = None
+    to_code: str | None = None
     to_initial: bool = False
 
     def given(self) -> int:
         """Return how many targets are given."""
-        return sum(v is not None for v in (self.to, self.to_file, self.to_time, self.by)) + self.to_initial
+        targets = (self.to, self.to_file, self.to_time, self.by, self.to_code)
+        return sum(target is not None for target in targets) + self.to_initial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +185,7 @@ def resolve_target(history: RegionHistory, target: RewindTarget) -> int:
     """Return the sequence id that a target means; it does not check whether a rewind to that id is allowed.
 
     Raises:
-        RewindRefused: no state in force belongs to the file, or there are fewer states than `by`.
+        RewindRefused: no state in force belongs to the file or to the code, or there are fewer states than `by`.
     """
     if target.to is not None:
         return target.to
@@ -203,7 +205,25 @@ def resolve_target(history: RegionHistory, target: RewindTarget) -> int:
             raise RewindRefused(msg, remedy="reset --to-initial goes back to the beginning")
         found = history.states.ids.from_end(target.by + 1) if target.by < count else None
         return (history.state_at_most(found) if found is not None else None) or INITIAL_ID  # no rewind goes to a skip
+    if target.to_code is not None:
+        return _id_of_code(history, target.to_code)
     return INITIAL_ID
+
+
+def _id_of_code(history: RegionHistory, name: str) -> int:
+    """Return the newest state in force that a code made, by its digest or the beginning of it."""
+    claim = history.last_claim
+    remedy = f"drainmark history {claim.region}" if claim is not None else "it has no state yet"
+    codes = {deploy.code for deploy in history.deploys if deploy.code.startswith(name.lower())}
+    if len(codes) != 1:
+        msg = f"{name!r} names {len(codes)} codes" if codes else f"no code {name!r} has worked here"
+        raise RewindRefused(msg, remedy=remedy)
+    ends = (*(deploy.first_id for deploy in history.deploys[1:]), history.next_id)
+    for deploy, end in reversed([*zip(history.deploys, ends, strict=True)]):
+        newest = history.state_at_most(end - 1)
+        if deploy.code in codes and newest is not None and newest >= deploy.first_id:
+            return newest
+    raise RewindRefused(f"no state in force was made by the code {name}", remedy=remedy)
 
 
 def _id_of_file(history: RegionHistory, name: str) -> int:

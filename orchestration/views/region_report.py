@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from drainmark.jobs.protocol.claimed_code import Deploy
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, Outcome, RowKind
 from drainmark.jobs.protocol.records.manifest import RegionTable
@@ -66,8 +67,8 @@ def region_report(facts: RegionFacts) -> dict[str, Any]:
     - `states`: the newest, oldest first, each with `sequence_id`, `file`, `group`, `rows_in`, `rows_quarantined`,
       `bytes_in`, `committed_at`, `is_withdrawn`, `replaced_by`, `reason`, `kind`
     - `events`: in commit order, each with `kind` (`failed`, `crashed`, `interrupted`, `halt`, `resume`, `rewind`,
-      `skip`, `refused`), `at`, `after_id` (the last id of the group before it, null before the first shown group),
-      `to` (of a rewind), `file`, `operator`, `location`, `message`, `run_id`
+      `skip`, `refused`, `deploy`: the first claim of other code), `at`, `after_id` (the last id of the group before
+      it, null before the first shown group), `to` (of a rewind), `file`, `operator`, `location`, `message`, `run_id`
     - `quarantine`: of the rows that were read, the files that were unreadable or had bad rows: `sequence_id`, `file`,
       `rows_in`, `rows_quarantined`, `reason` (null if only some rows are bad), `is_withdrawn`
     - `unmet`: by name of an expectation, rows that do not meet it, in the states in force that were read
@@ -228,11 +229,14 @@ def _events(facts: RegionFacts, groups: Sequence[Mapping[str, Any]]) -> list[dic
     rows, shown = facts.newest.rows, {group["last_id"] for group in groups}
     if len(groups) == facts.last:
         rows = rows[next(place for place, row in enumerate(rows) if _is_end(row, shown)) :]
+    deploys = {deploy.epoch: deploy for deploy in facts.history.deploys[1:]}
     found: list[dict[str, Any]] = []
     after: int | None = None
     for row in rows:
         if _is_end(row, shown):
             after = row.sequence_id
+        if row.kind is RowKind.CLAIM and row.epoch in deploys:
+            found.append(_deploy_event(row, deploys[row.epoch], after))
         if (kind := _event_kind(row)) is not None:
             found.append(_event(row, kind, after))
     return found[-facts.last :]
@@ -248,6 +252,11 @@ def _event_kind(row: CheckpointRow) -> str | None:
     if row.kind is RowKind.CLAIM and row.detail.get("previous") == Outcome.CRASHED.value:
         return "crashed"
     return _ENDINGS.get(row.detail.get("outcome") or "") if row.kind is RowKind.PUBLISHED else None
+
+
+def _deploy_event(row: CheckpointRow, deploy: Deploy, after: int | None) -> dict[str, Any]:
+    changed = f": {', '.join(deploy.operators)}" if deploy.operators else ""
+    return {**_event(row, "deploy", after), "message": f"code {deploy.label}{changed}"}
 
 
 def _event(row: CheckpointRow, kind: str, after: int | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.printable import shell_word
+from drainmark.jobs.protocol.claimed_code import Deploy, deploy_of
 from drainmark.jobs.protocol.failure_policy import SPLIT
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
@@ -193,6 +194,10 @@ def history_entries(
     Args:
         last: number of newest entries to return; None for all.
         everything: adds withdrawn states, skips, halts, resumes, rewinds and refusals, all in commit order.
+
+    Returns:
+        Among other facts `code`, the digest of the code that made a state, and `deployed`: the names of the operators
+        that differ, at the first state that other code made than the state before it; else None.
     """
     checkpoint = workplace.store(region).checkpoint
     if not checkpoint.exists():
@@ -211,7 +216,18 @@ def history_entries(
         for is_withdrawn in [row.kind not in _EVENTS and row.sequence_id not in history.states]
         if everything or not is_withdrawn
     ]
+    _mark_deploys(entries, history)
     return entries[-last:] if last else entries
+
+
+def _mark_deploys(entries: Sequence[dict[str, Any]], history: RegionHistory) -> None:
+    """Name the operators that changed, at the first entry that other code made than the one before it."""
+    before: Deploy | None = None
+    for entry in (entry for entry in entries if entry["code"] is not None):
+        deploy = deploy_of(history.deploys, entry["sequence_id"])
+        if deploy is not None and before is not None and deploy.code != before.code:
+            entry["deployed"] = list(deploy.operators)
+        before = deploy
 
 
 def commit_times(rows: Iterable[CheckpointRow]) -> Mapping[str, dt.datetime]:
@@ -227,7 +243,7 @@ def _entry(
     *,
     is_withdrawn: bool,
 ) -> dict[str, Any]:
-    row = history.states.rows.told(row)
+    row, deploy = history.states.rows.told(row), deploy_of(history.deploys, row.sequence_id)
     group: Sequence[int] | None = None
     if row.group_first is not None and row.group_last is not None:
         group = [row.group_first, row.group_last]
@@ -251,6 +267,8 @@ def _entry(
         "replaced_by": history.replaced_by(row.sequence_id) if row.kind is RowKind.STATE else None,
         "to": row.detail.get("to"),
         "reason": row.detail.get("reason"),
+        "code": deploy.code if row.kind is RowKind.STATE and deploy is not None else None,
+        "deployed": None,
         "run_id": row.run_id,
     }
 

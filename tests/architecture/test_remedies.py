@@ -11,7 +11,7 @@ import pytest
 from followed import parse, words_of
 from tree import files_of_tests, product_files, relative
 
-LOOKS = ("apps", "graph", "operators", "plan", "status", "history", "show", "report", "trace", "metrics",
+LOOKS = ("apps", "graph", "operators", "plan", "status", "history", "show", "changes", "report", "trace", "metrics",
          "quarantine list", "quarantine show", "doctor")  # fmt: skip
 """Verbs that change nothing, except `doctor --repair`: the tests below parse their commands, and that is all."""
 MENTIONS = {

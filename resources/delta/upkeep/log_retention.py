@@ -84,6 +84,7 @@ def _remember(folder: Folder, version: int) -> None:
 
     newest = _newest_checkpoint(folder)
     removes = list(_removed_behind(folder, version, newest))
+    former: str | None
     if newest is not None and _has(folder, f"{REMOVED}/{_record(newest)}"):
         former = _record(newest)
     else:
