@@ -1,8 +1,9 @@
 """Runs without Spark: scans, owners, loops, tables and verbs are real; the rows of a group are made in plain Python.
 
 `without_spark` lets every run of this process make its groups so: by the command line, by Dagster, by the kit. An
-application is declared as always, with one `DirectoryScan` of text or CSV, functions, aggregates (count, sum, max, min
-and last) and sinks. But a function gets the rows of one file as a list of dictionaries, and returns one; `gives`, or in
+application is declared as always, with one `DirectoryScan` of text or CSV or with `TableSource`s, with functions,
+aggregates (count, sum, max, min and last) and sinks. But a function gets the rows of one file as a list of
+dictionaries, and returns one; `gives`, or in
 the text of an application an annotation as in `-> "k string, v bigint"`, names other columns than those that it gets.
 What it raises is blamed on it as always. If a test module has a mapping `BY_HAND`, its functions take the place of
 those of operators, by name.
@@ -20,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pytest
+from slices_by_hand import read_slices
 
 from drainmark.jobs import world
 from drainmark.jobs.failpoints import FailPoint
@@ -29,7 +31,7 @@ from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.graph.sessionless import function_called
 from drainmark.jobs.operators.sinks.sink import Sink
-from drainmark.jobs.operators.sources.source import Source
+from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import RegionHistory
@@ -55,6 +57,7 @@ from drainmark.orchestration.workplace import spark_choice
 
 ID = "_sequence_id"
 _ARROW = {"string": pa.string(), "long": pa.int64(), "integer": pa.int32(), "double": pa.float64()}
+_DDL = {"string": "string", "int64": "bigint", "int32": "int", "double": "double"}
 _STORED = {"bigint": "long", "int": "integer"}
 Row = dict[str, Any]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -210,7 +213,9 @@ def analyse(
                       verdicts={}, written_by=written, code=code, types=types)  # fmt: skip
 
 
-def _columns(ddl: str) -> Types:
+def _columns(ddl: str | pa.Schema) -> Types:
+    if isinstance(ddl, pa.Schema):
+        return {field.name: _DDL[str(field.type)] for field in ddl}
     return dict(part.split()[:2] for part in ddl.split(","))
 
 
@@ -315,7 +320,7 @@ class HandOfApplication:
                 tables[table.name] = StagedTable(files=files, rows=made_of)
         return StagedGroup(
             group=group,
-            rows_in={number: len(rows) + counts.get(number, 0) for number, rows in read.items()},
+            rows_in={number: sum(map(len, rows.values())) + counts.get(number, 0) for number, rows in read.items()},
             tables=tables,
             lookups={},
             process_seconds=0.25,
@@ -337,7 +342,19 @@ class HandOfApplication:
 
     # --- one file -------------------------------------------------------------------------------------------------
 
-    def _read(self, group: Group, aside: Quarantine) -> dict[int, list[Row]]:
+    def _read(self, group: Group, aside: Quarantine) -> dict[int, dict[str, list[Row]]]:
+        """Return the rows by id and start."""
+        starts, horizon = self.blueprint.region.starts, self.blueprint.region.parameters.rewind_horizon
+        if all(isinstance(start, SlicedSource) for start in starts):
+            found: dict[int, dict[str, list[Row]]] = {each.sequence_id: {} for each in group.members}
+            for start in starts:
+                for number, batches in read_slices(start, group.members, self.outside, horizon):
+                    found[number][start.name] = [row for batch in batches for row in batch.to_pylist()]
+            return found
+        name = self.blueprint.region.first_start.name
+        return {number: {name: rows} for number, rows in self._read_files(group, aside).items()}
+
+    def _read_files(self, group: Group, aside: Quarantine) -> dict[int, list[Row]]:
         inbox = GroupInbox(self.outside.store.inbox(group.epoch, group.attempt), group, self.outside.inputs)
         try:
             inbox.fill()
@@ -367,10 +384,14 @@ class HandOfApplication:
         return good
 
     def _made(
-        self, operator: Operator, streams: Mapping[str, list[Row]], rows: list[Row], last: Mapping[str, _Last]
+        self,
+        operator: Operator,
+        streams: Mapping[str, list[Row]],
+        rows: Mapping[str, list[Row]],
+        last: Mapping[str, _Last],
     ) -> list[Row]:
         if isinstance(operator, Source):
-            return self._called(operator, [rows])
+            return self._called(operator, [rows.get(operator.name, [])])
         inputs = [streams[port.upstream] for port in operator.inputs if not port.control]
         if isinstance(operator, Aggregate):
             return _totals(operator, inputs[0], last[self.blueprint.written_by[operator.name]])

@@ -111,7 +111,7 @@ class Script:
             "halt_reason": halt.detail["reason"] if halt else None, "committed_sequence_id": history.committed_id,
             "published_sequence_id": history.shown_id, "pending_triggers": 3, "consecutive_reset_attempts": 0,
             "max_consecutive_reset_attempts": 5, "stages": [], "channels": [], "home": "/srv/.drainmark",
-            "remedies": [f"drainmark resume {REGION}"] if halt else [], "epoch": history.epoch, **status,
+            "remedies": [f"drainmark resume {REGION}"] if halt else [], "epoch": history.epoch, "reads": [], **status,
         }  # fmt: skip
         facts = RegionFacts(
             status=found, history=history, newest=self.newest(skipped), graph=graph(), folder=FOLDER, now=self.now,

@@ -35,7 +35,7 @@ class RowFile:
         size: bytes, about.
         version: of the table that added it, if that is known.
         constants: values of the columns that are only in the log of its table, in the form of the log.
-        through: the highest id of the rows to read, None for all rows.
+        above, through: the rows to read have ids above the one and up to the other (inclusive); None for no bound.
         part, parts: the row groups of part number `part`, from 0, if the file is cut into `parts` parts.
     """
 
@@ -43,6 +43,7 @@ class RowFile:
     size: int = 0
     version: int = 0
     constants: Mapping[str, str | None] = field(default_factory=dict)
+    above: int | None = None
     through: int | None = None
     part: int = 0
     parts: int = 1
@@ -130,14 +131,15 @@ def rows_of(
     """
     for file in files:
         for batch in _batches(file, opened, schema, owner):
-            rows = typed(batch, schema, file.constants)
-            yield rows if file.through is None else _up_to(file.through, rows)
+            yield _of_ids(file, typed(batch, schema, file.constants))
 
 
-def _up_to(through: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+def _of_ids(file: RowFile, rows: pa.RecordBatch) -> pa.RecordBatch:
     import pyarrow.compute as pc
 
-    return rows.filter(pc.less_equal(rows.column(SEQUENCE_ID), through))
+    if file.above is not None:
+        rows = rows.filter(pc.greater(rows.column(SEQUENCE_ID), file.above))
+    return rows if file.through is None else rows.filter(pc.less_equal(rows.column(SEQUENCE_ID), file.through))
 
 
 def _batches(file: RowFile, opened: Callable[[str], Any], schema: pa.Schema, owner: Owner) -> Iterator[pa.RecordBatch]:

@@ -249,6 +249,8 @@ def _looked(
 
 
 def _show_status(found: Sequence[dict[str, Any]], home: Path) -> None:
+    from drainmark.orchestration.views.reads import told_of
+
     if not found:
         output.say(f"no region has run in {home} yet: drainmark run APP")
         return
@@ -276,6 +278,8 @@ def _show_status(found: Sequence[dict[str, Any]], home: Path) -> None:
             output.say(f"{entry['region']} did a group of {split['triggers']} files file by file: {split['message']}")
         for lacking in entry["unregistered"] or ():
             output.say(f"{entry['region']} {lacking['table']} has no name {lacking['name']}: {lacking['error']}")
+        for reading in entry["reads"]:
+            output.say(f"{entry['region']} {told_of(reading)}")
         for line in _next_steps(entry):
             output.say(line)
 
@@ -289,6 +293,8 @@ def _next_steps(entry: dict[str, Any]) -> Iterator[str]:
         yield f"{region} waits for you: {', or: '.join(remedies)}"
     if entry["state"] == "UNHEALTHY" and remedies:
         yield f"{region} {_last_owner(entry['lost_owner'])}recovers with the next run: {', or: '.join(remedies)}"
+    elif any(reading["stays"] is not None for reading in entry["reads"]) and entry["state"] != "HALTED":
+        yield f"{region} goes back first: {', or: '.join(remedies)}"
     if REPAIR in entry["remedies"]:
         yield f"the registry of {region} is lost: {REPAIR}"
 

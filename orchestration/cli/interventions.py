@@ -26,6 +26,9 @@ def reset(
     ] = None,
     to_initial: Annotated[bool, typer.Option("--to-initial", help="… to the state before any file.")] = False,
     accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Even if files are gone or changed.")] = False,
+    cascade: Annotated[
+        bool, typer.Option("--cascade", help="Also take back the regions that read rows which leave.")
+    ] = False,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,
@@ -44,10 +47,12 @@ def reset(
         to_code=to_code,
         to_initial=to_initial,
     )
-    order = orders.reset(place, find_region(place, region), target, accept_loss=accept_loss)
+    order = orders.reset(place, find_region(place, region), target, accept_loss=accept_loss, cascade=cascade)
     if not yes:
         show(order, as_json=as_json)
-        flags = "--yes --accept-loss" if order.facts["gone"] or order.facts["changed"] else "--yes"
+        plans = (order.facts, *order.facts["chain"])
+        flags = "--yes --accept-loss" if any(plan["gone"] or plan["changed"] for plan in plans) else "--yes"
+        flags += " --cascade" if order.facts["chain"] else ""
         raise UsageError("nothing was changed: this is the plan", remedy=f"repeat it with {flags} to carry it out")
     carry_out(place, order, as_json=as_json)
 

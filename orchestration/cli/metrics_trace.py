@@ -103,6 +103,8 @@ def _show_file(found: dict[str, Any], folder: str | None) -> None:
 
     output.say(f"{found['trigger']} in {found['region']}")
     _show_ids(found["ids"], folder)
+    _show_states("from", found["origins"])
+    _show_states("read by", found["readers"])
     for sink in found["sinks"]:
         version = f"version {sink['version']}" if sink["version"] is not None else "not published yet"
         changed = f", {sink['changed']} keys changed" if sink["changed"] is not None else ""
@@ -116,6 +118,14 @@ def _show_rows(found: dict[str, Any], folder: str | None) -> None:
     output.say(f"{found['table']}: {counted(found['rows'], 'row')}")
     _show_sample(found["sample"], found["rows"])
     _show_ids(found["ids"], folder)
+    _show_states("from", found["origins"])
+
+
+def _show_states(how: str, states: list[dict[str, Any]]) -> None:
+    """Print states of other regions, and their triggers."""
+    if states:
+        columns = (f"{how} region", "id", "trigger")
+        output.table(columns, [(each["region"], each["sequence_id"], each["trigger"]) for each in states])
 
 
 def _show_ids(ids: list[dict[str, Any]], folder: str | None) -> None:

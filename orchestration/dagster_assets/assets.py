@@ -19,6 +19,7 @@ from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
+from drainmark.jobs.operators.sources.table_source import TableSource
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.printable import markdown_code, printable
 from drainmark.jobs.protocol.records.state_generations import first_generation, state_table
@@ -90,10 +91,13 @@ def checkpoint_key_of(region: str) -> dg.AssetKey:
     return dg.AssetKey([application, "checkpoints", start])
 
 
-def source_assets(region: RegionPlan, folders: Mapping[str, str]) -> list[dg.AssetSpec]:
-    """Return the sources of a region as external assets.
+def source_assets(
+    region: RegionPlan, folders: Mapping[str, str], made: Mapping[str, dg.AssetKey]
+) -> list[dg.AssetSpec]:
+    """Return the sources of a region as external assets; one that reads a table of another region comes after it.
 
     Args:
+        made: the keys of the tables that regions make, by path.
         folders: by name of the source: an absolute path, an address in a bucket, or for other sources `kind:name`.
     """
     return [
@@ -104,9 +108,16 @@ def source_assets(region: RegionPlan, folders: Mapping[str, str]) -> list[dg.Ass
             kinds=_kinds(source),
             tags=role_tags(region, source.name),
             metadata={"dagster/uri": printable(folders[source.name]), **role_metadata(region, source.name)},
+            deps=[made[table] for table in _tables_read(source) if table in made],
         )
         for source in _sources(region)
     ]
+
+
+def _tables_read(source: Source) -> tuple[str, ...]:
+    if isinstance(source, SlicedSource) and isinstance(source.reads, TableSource):
+        return (f"lake/{source.reads.table}",)
+    return ()
 
 
 def _description(region: RegionPlan, source: Source, place: str) -> str:

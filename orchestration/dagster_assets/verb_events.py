@@ -68,6 +68,20 @@ def show_verb(
         log(evaluation)
 
 
+def told_of(
+    region: str, verb: str, facts: Mapping[str, Any], lines: Sequence[str]
+) -> list[tuple[str, tuple[str, Mapping[str, Any], str]]]:
+    """Return the regions that a verb changed, each with what `show_verb` needs: a reset may take a chain along.
+
+    Args:
+        facts, lines: the outcome of the verb.
+    """
+    chain = facts.get("chain") or ()
+    if not chain:
+        return [(region, (verb, facts, lines[-1]))]
+    return [(each["region"], (verb, each, line)) for each, line in zip((facts, *chain), lines, strict=False)]
+
+
 def halted(region: str, history: RegionHistory) -> dg.AssetObservation:
     """Return the event of a halt, on the page of the region's checkpoint table."""
     detail = history.halt.detail if history.halt is not None else {}

@@ -26,7 +26,7 @@ from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.orchestration.dagster_assets.assets import dagster_name
 from drainmark.orchestration.dagster_assets.metadata import DESK_TAG, OUTCOME_TAG
-from drainmark.orchestration.dagster_assets.verb_events import show_verb
+from drainmark.orchestration.dagster_assets.verb_events import show_verb, told_of
 from drainmark.orchestration.dagster_jobs.run_config import require_short
 from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG, failure_of, note
 from drainmark.orchestration.doctor.region_repair import repair
@@ -35,6 +35,7 @@ from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.orchestration.verbs.interventions import RewindTarget
 from drainmark.orchestration.verbs.moment import moment
 from drainmark.orchestration.verbs.orders import Order
+from drainmark.orchestration.workplace.declaration import load_region
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.home_secret import home_key
 
@@ -71,6 +72,7 @@ class Reset(Desk):
     )
     to_initial: bool = Field(default=False, description="Rewind to the state before any file.")
     accept_loss: bool = Field(default=False, description="Also where files above the target are gone or changed.")
+    cascade: bool = Field(default=False, description="Also take back the regions that read rows which leave.")
 
 
 class Reason(Desk):
@@ -136,7 +138,7 @@ def _reset(workplace: Workplace, region: str, config: Reset) -> Order:
         to_code=config.to_code or None,
         to_initial=config.to_initial,
     )
-    return orders.reset(workplace, region, target, accept_loss=config.accept_loss)
+    return orders.reset(workplace, region, target, accept_loss=config.accept_loss, cascade=config.cascade)
 
 
 def _resume(workplace: Workplace, region: str, config: Resume) -> Order:
@@ -267,8 +269,9 @@ def _carried_out(
     _tag(context, CARRIED_OUT)
     yield dg.Output(None, DONE, metadata=_metadata(done.lines, done.remarks, done.facts))
     try:
-        told = (verb.name, done.facts, done.lines[-1])
-        show_verb(workplace, region, plan, told, instance=context.instance, log=context.log_event)
+        for name, told in told_of(region, verb.name, done.facts, done.lines):
+            code = plan if name == region else (load_region(workplace, name) or (None, None))[1]
+            show_verb(workplace, name, code, told, instance=context.instance, log=context.log_event)
     except Exception as error:  # the verb is done, and an error of the display must not fail it
         context.log.warning(f"The asset pages were not told: {type(error).__name__}: {error}")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import dagster as dg
@@ -57,12 +58,14 @@ def build_definitions(settings: Settings, workplace: Workplace | None = None) ->
     applications: list[tuple[str, Opened]] = []
     parts: list[dg.Definitions] = []
     broken: list[tuple[str, Exception]] = []
-    for reference, opened in opened_in_time(settings, served_applications(settings, place)):
+    opened_now = list(opened_in_time(settings, served_applications(settings, place)))
+    made = _tables_made(opened for _, opened in opened_now)
+    for reference, opened in opened_now:
         try:
             if isinstance(opened, Exception):
                 raise opened
             require_distinct([*(known for _, known in applications), opened])
-            regions = [region_definitions(place, reference, opened, region) for region in opened.plan.regions]
+            regions = [region_definitions(place, reference, opened, region, made) for region in opened.plan.regions]
             parts += [part_definitions(place, reference, opened), *regions]
             applications.append((reference, opened))
         except Exception as error:  # any error of an author's file must not affect the others
@@ -89,8 +92,24 @@ def _known_from(workplace: Workplace, reference: str) -> Sequence[str]:
         return ()
 
 
-def region_definitions(workplace: Workplace, reference: str, opened: Opened, region: RegionPlan) -> dg.Definitions:
-    """Return all definitions of one region."""
+def _tables_made(applications: Iterable[Opened | Exception]) -> dict[str, dg.AssetKey]:
+    """Return the keys of the tables that the regions of applications make, by path."""
+    found: dict[str, dg.AssetKey] = {}
+    for opened in applications:
+        with suppress(Exception):  # any error of an author's file is told where its definitions are made
+            if not isinstance(opened, Exception):
+                found |= {each.table: each.key for region in opened.plan.regions for each in table_assets(region)}
+    return found
+
+
+def region_definitions(
+    workplace: Workplace, reference: str, opened: Opened, region: RegionPlan, made: Mapping[str, dg.AssetKey]
+) -> dg.Definitions:
+    """Return all definitions of one region.
+
+    Args:
+        made: see `source_assets`.
+    """
     name = dagster_name(region.name)
     node = f"{name}__run"  # a job and a graph must not have the same name
     steps = RegionSteps(workplace=workplace, reference=reference, region=region, node=node)
@@ -107,7 +126,7 @@ def region_definitions(workplace: Workplace, reference: str, opened: Opened, reg
     cron = region.parameters.schedule
     has_source = any(isinstance(start, Source) for start in region.starts)
     return dg.Definitions(
-        assets=[*source_assets(region, _folders(workplace, region)), assets],
+        assets=[*source_assets(region, _folders(workplace, region), made), assets],
         asset_checks=[build_checks(workplace, region)],
         jobs=[job, *desk_jobs(workplace, region.name, region)],
         sensors=[build_sensor(ticks, job, name)] if has_source and not cron else [],

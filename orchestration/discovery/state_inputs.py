@@ -78,13 +78,14 @@ def lost_slices(workplace: Workplace, rows: Sequence[CheckpointRow]) -> tuple[li
     gone: list[str] = []
     changed: list[str] = []
     left = COMPARED_BYTES
+    reach = workplace.reach(sliced[0].region) if starts else None
     for row in sliced:
         for start in starts:
             piece = slice_of(row.trigger_identity or {}, start.name)
-            if piece is None or not isinstance(start, SlicedSource):
+            if piece is None or reach is None or not isinstance(start, SlicedSource):
                 continue
             try:
-                start.reads.check(piece, workplace.reach(row.region), start.name)
+                start.reads.check(piece, reach, start.name)
                 if piece.size_bytes <= left:
                     left -= piece.size_bytes
                     _require_same_bytes(workplace, row, start, piece)

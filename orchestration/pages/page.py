@@ -20,6 +20,7 @@ from drainmark.orchestration.pages.page_text import (
     time_text,
 )
 from drainmark.orchestration.pages.timeline import MARKS, PANELS, STEPS, timeline
+from drainmark.orchestration.views.reads import told_of
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 """Content security policy of the page: a browser may use only its own style and its icon, which is empty."""
@@ -96,6 +97,10 @@ def _state(state: str) -> str:
 
 def _notices(report: Report) -> Iterable[str]:
     status = report["status"]
+    reads = status["reads"]
+    if reads:
+        lines = "".join(f"<p>{shown(report['region'])} {shown(told_of(reading))}</p>" for reading in reads)
+        yield f'<div class="notice reads">{lines}</div>'
     error = status["last_error"] or {}
     if status["halt_reason"] is not None:
         if error.get("message") == status["halt_reason"]:
@@ -105,6 +110,8 @@ def _notices(report: Report) -> Iterable[str]:
         tried = f"{status['consecutive_reset_attempts']} of {status['max_consecutive_reset_attempts']}"
         told = f"The last attempt failed ({tried})"
         yield _notice("failing", told, error, status["remedies"], report["folder"])
+    elif any(reading["stays"] is not None for reading in reads):
+        yield _notice("failing", "It goes back before it reads on:", {}, status["remedies"], report["folder"])
     elif status["remedies"]:
         yield _notice(
             "waiting", "Triggers wait, and no process works on the region:", {}, status["remedies"], report["folder"]

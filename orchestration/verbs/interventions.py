@@ -10,8 +10,9 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import Owned, RewindRefused, UnknownName, UsageError
@@ -31,11 +32,15 @@ from drainmark.orchestration.discovery.state_inputs import (
     skipping_starts,
 )
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs.chains import followers_of
 from drainmark.orchestration.verbs.table_repair import claim_to_rewind, repairs_on_the_way
 from drainmark.orchestration.views.status import commit_times
 from drainmark.orchestration.workplace.declaration import declared
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
+
+if TYPE_CHECKING:
+    from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 
 _HALT_PATIENCE_SECONDS = 30.0
 _POLL_SECONDS = 0.2
@@ -75,6 +80,9 @@ class ResetPlan:
         horizon: number of ids.
         halt: the effect on the halt in force, "stays" or "ends"; None if there is none.
         repairs: tables that others changed, with the repairs on the way.
+        chain: the plans of the regions that read rows which leave, each before the regions that it reads.
+        reads: of a plan in a chain, what it read that leaves, as (start, upstream region, the id that stays there).
+        is_anew: of a plan in a chain, whether the last right state is beyond the horizon, so that it begins anew.
     """
 
     region: str
@@ -90,6 +98,9 @@ class ResetPlan:
     changed: tuple[str, ...] = ()
     unpublished: tuple[int, ...] = ()
     repairs: tuple[Repair, ...] = ()
+    chain: tuple[ResetPlan, ...] = ()
+    reads: tuple[tuple[str, str, int], ...] = ()
+    is_anew: bool = False
 
     @property
     def rows(self) -> Mapping[str, int]:
@@ -119,11 +130,25 @@ class ResetPlan:
             "changed": self.changed,
             "unpublished": self.unpublished,
             "repairs": [repair.to_json() for repair in self.repairs],
+            "chain": [
+                {**plan.to_json(), "reads": [list(read) for read in plan.reads], "is_anew": plan.is_anew}
+                for plan in self.chain
+            ],
         }
 
 
 def plan_reset(workplace: Workplace, region: str, target: RewindTarget) -> ResetPlan:
-    """Return the plan of a reset.
+    """Return the plan of a reset, with those of the regions that read what leaves.
+
+    Raises:
+        UsageError, RewindRefused: see `plan_alone`; or a region of the chain cannot go back.
+    """
+    plan = plan_alone(workplace, region, target)
+    return plan if plan.to is None else replace(plan, chain=_chain(workplace, plan))
+
+
+def plan_alone(workplace: Workplace, region: str, target: RewindTarget) -> ResetPlan:
+    """Return the plan of a reset of one region, whatever reads its tables.
 
     Raises:
         UsageError: several targets are given, or the region has never run.
@@ -146,6 +171,16 @@ def plan_reset(workplace: Workplace, region: str, target: RewindTarget) -> Reset
         unpublished=tuple(row.sequence_id for row in history.unpublished),
     )
     return _rewinding(workplace, history, plan, resolve_target(history, target)) if target.given() else plan
+
+
+def _chain(workplace: Workplace, plan: ResetPlan) -> tuple[ResetPlan, ...]:
+    """Return the plans of the regions of this home that read rows which leave by a plan."""
+    found = []
+    for each in followers_of(workplace, plan.region, plan.to or INITIAL_ID):
+        alone = plan_alone(workplace, each.region, RewindTarget(to=each.to))
+        reads = tuple((link.source, link.upstream, stays) for link, stays in each.because)
+        found.append(replace(alone, reads=reads, is_anew=each.is_beyond))
+    return tuple(found)
 
 
 def _halt_after(history: RegionHistory, *, is_rewind: bool) -> Literal["stays", "ends"] | None:
@@ -291,44 +326,84 @@ def _has_no_rows(history: RegionHistory, row: CheckpointRow) -> bool:
     return is_quarantined_whole(row) or history.replaced_by(row.sequence_id) is not None
 
 
-def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -> dict[str, Any]:
+def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False, cascade: bool = False) -> dict[str, Any]:
     """Carry out a plan: drop the work in flight, roll forward, and rewind if the plan has a target.
 
     Inputs that are gone, and slices of a source that is another one now, are noted as refused: else the next run would
     halt on them. Changed files are scanned anew.
 
+    In a chain, all regions are claimed first, and readers go back before the regions that they read. A reader that has
+    gone back is merely behind: right, as if it had not read those rows yet. A region that goes back before its readers
+    leaves them wrong. So after a crash no table is wrong, and the same command plans what is left, since no region that
+    is done stands between two that are not. The claims are held to the end, so no run reads once more what is about to
+    leave. Who reads it all the same, after a crash, from another home, or as a new reader, finds out by itself
+    (`SourceRewound`).
+
+    Args:
+        cascade: whether the regions of the chain go back as well; without it, they find out by themselves.
+
     Raises:
-        RewindRefused: inputs above the target are lost and that was not accepted, or the target is no longer possible,
-            or the region has other states above it than the plan.
-        Owned: a run has the region.
+        RewindRefused: inputs above a target are lost and that was not accepted, or a target is no longer possible,
+            or other states or regions would go back than those of the plan.
+        Owned: a run has one of the regions; no region was rewound.
     """
-    lost = (*plan.gone, *plan.changed)
-    if lost and not accept_loss:
-        are = "is" if len(lost) == 1 else "are"
-        msg = f"{counted(len(lost), 'input')} above {plan.to} {are} gone or changed, the first is {lost[0]}"
-        remedy = "restore them, or repeat with --accept-loss"
-        raise RewindRefused(msg, remedy=remedy, gone=plan.gone, changed=plan.changed)
+    plans = (*plan.chain, plan) if cascade else (plan,)
+    _require_kept(plans, accept_loss=accept_loss)
+    with ExitStack() as held:
+        owners = {}
+        for each in reversed(plans):
+            owner = owners[each.region] = region_owner(workplace, each.region)
+            held.enter_context(owning(owner, claim_to_rewind(owner, each.to)))
+            _require_planned(each, owner.history)
+        if cascade:
+            _require_readers(workplace, plan)
+        done = [_taken_back(workplace, each, owners[each.region]) for each in plans]
+    *before, last = done
+    return {**last, **({"chain": before} if cascade else {})}
+
+
+def _taken_back(workplace: Workplace, plan: ResetPlan, owner: RegionOwner) -> dict[str, Any]:
+    """Take one region back under its claim, and return what was done."""
     pending = 0
-    owner = region_owner(workplace, plan.region)
-    with owning(owner, claim_to_rewind(owner, plan.to)):
-        if plan.to is not None:
-            _require_planned(plan, owner.history)
-            pending = owner.rewind(plan.to, plan.horizon, _passed(workplace, owner.history, plan.to))
-        history = owner.history
+    if plan.to is not None:
+        pending = owner.rewind(plan.to, plan.horizon, _passed(workplace, owner.history, plan.to))
     return {
         "region": plan.region,
         "to": plan.to,
-        "committed_sequence_id": history.committed_id,
-        "epoch": history.epoch,
+        "committed_sequence_id": owner.history.committed_id,
+        "epoch": owner.history.epoch,
         "withdrawn": list(plan.withdrawn),
         "requeued": pending,
         "pending_triggers": workplace.registry.pending_count(plan.region),
     }
 
 
+def _require_readers(workplace: Workplace, plan: ResetPlan) -> None:
+    """Raise RewindRefused if other regions than those of the plan have read rows that leave."""
+    now = {each.region: each.to for each in followers_of(workplace, plan.region, plan.to or INITIAL_ID)}
+    if now != {each.region: each.to for each in plan.chain if each.to is not None}:  # the others are finished by now
+        msg = f"other regions have read rows of {plan.region} since the plan was made"
+        raise RewindRefused(msg, remedy="nothing was rewound: repeat the command, and look at its new plan")
+
+
+def _require_kept(plans: Sequence[ResetPlan], *, accept_loss: bool) -> None:
+    """Raise RewindRefused if inputs above the targets are lost and that was not accepted."""
+    gone, changed = [uri for plan in plans for uri in plan.gone], [uri for plan in plans for uri in plan.changed]
+    lost = [*gone, *changed]
+    if not lost or accept_loss:
+        return
+    are = "is" if len(lost) == 1 else "are"
+    above = next(plan.to for plan in plans if plan.gone or plan.changed)
+    msg = f"{counted(len(lost), 'input')} above {above} {are} gone or changed, the first is {lost[0]}"
+    remedy = "restore them, or repeat with --accept-loss"
+    raise RewindRefused(msg, remedy=remedy, gone=tuple(gone), changed=tuple(changed))
+
+
 def _require_planned(plan: ResetPlan, history: RegionHistory) -> None:
     """Raise RewindRefused if the states to withdraw are not those of the plan: a run may have come in between."""
-    above = tuple(history.states.ids.above(plan.to or INITIAL_ID))
+    if plan.to is None:
+        return
+    above = tuple(history.states.ids.above(plan.to))
     if above != plan.withdrawn:
         planned, found = counted(len(plan.withdrawn), "state"), counted(len(above), "state")
         msg = f"the plan withdraws {planned} above {plan.to}, and {plan.region} has {found} there by now"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drainmark.jobs.errors import UsageError
+from drainmark.jobs.errors import RewindRefused, UsageError
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.regions.formatting import counted, said_of
 from drainmark.jobs.runtime.messages import halt_text
@@ -63,30 +63,70 @@ class Order:
 # --- reset --------------------------------------------------------------------------------------------------------
 
 
-def reset(workplace: Workplace, region: str, target: RewindTarget, *, accept_loss: bool = False) -> Order:
+def reset(
+    workplace: Workplace, region: str, target: RewindTarget, *, accept_loss: bool = False, cascade: bool = False
+) -> Order:
     """Return the order to drop the work in flight and, with a target, to rewind.
+
+    Args:
+        cascade: whether regions that read rows which leave go back as well; without it, they make `act` raise
+            RewindRefused.
 
     Raises:
         UsageError, RewindRefused: see `interventions.plan_reset`.
     """
     plan = interventions.plan_reset(workplace, region, target)
+    chain = plan.chain if cascade else ()
 
     def act() -> Done:
-        done = interventions.reset(workplace, plan, accept_loss=accept_loss)
-        if plan.to is None:
-            said = f"{region}: reset to {done['committed_sequence_id']} under epoch {done['epoch']}"
-        else:
-            withdrawn, again = counted(len(plan.withdrawn), "id"), counted(done["requeued"], "file")
-            said = f"{region}: rewound to {plan.to}; {withdrawn} withdrawn, {again} pending again"
-        still = (f"{region} is halted; go on with: drainmark resume {region}",) if plan.halt == "stays" else ()
-        return Done(facts=done, lines=(said, *still))
+        hurt = [each.region for each in plan.chain if each.to is not None]
+        if hurt and not cascade:
+            raise _refused(plan, hurt)
+        done = interventions.reset(workplace, plan, accept_loss=accept_loss, cascade=bool(chain))
+        lines = [_done_line(each, facts) for each, facts in zip(chain, done.get("chain", ()), strict=True)]
+        halted = [each.region for each in (*chain, plan) if each.halt == "stays"]
+        still = [f"{name} is halted; go on with: drainmark resume {name}" for name in halted]
+        return Done(facts=done, lines=(_done_line(plan, done), *lines, *still))
 
-    facts = plan.to_json()
+    bound = {**_bound(workplace, plan), "chain": [_bound(workplace, each) for each in plan.chain]}
+    lines = (*_reset_lines(plan), *(line for each in plan.chain for line in _chain_lines(each)))
+    return Order(verb="reset", region=region, facts=plan.to_json(), plan=lines, bound=bound, act=act)
+
+
+def _bound(workplace: Workplace, plan: ResetPlan) -> dict[str, Any]:
     # A rewind drops the ids that it names, whoever owns the region; a bare reset drops what this epoch has in flight.
     left_out = {"epoch", "unpublished", "horizon"} if plan.to is not None else {"committed_sequence_id", "unpublished"}
-    standing = _interventions(workplace.history(region))
-    bound = {**{name: value for name, value in facts.items() if name not in left_out}, **standing}
-    return Order(verb="reset", region=region, facts=facts, plan=tuple(_reset_lines(plan)), bound=bound, act=act)
+    facts = {name: value for name, value in plan.to_json().items() if name not in left_out}
+    return {**facts, **_interventions(workplace.history(plan.region))}
+
+
+def _refused(plan: ResetPlan, readers: Sequence[str]) -> RewindRefused:
+    """Return the error for a rewind that would leave readers wrong."""
+    reads = "reads" if len(readers) == 1 else "read"
+    return RewindRefused(
+        f"{_some(readers)} {reads} rows that leave {plan.region}, and would be wrong without going back as well",
+        remedy=f"take the chain back together: drainmark reset {plan.region} --to {plan.to} --cascade",
+        readers=tuple(readers),
+    )
+
+
+def _done_line(plan: ResetPlan, done: Mapping[str, Any]) -> str:
+    if plan.to is None:
+        return f"{plan.region}: reset to {done['committed_sequence_id']} under epoch {done['epoch']}"
+    withdrawn, again = counted(len(plan.withdrawn), "id"), counted(done["requeued"], "file")
+    return f"{plan.region}: rewound to {plan.to}; {withdrawn} withdrawn, {again} pending again"
+
+
+def _chain_lines(plan: ResetPlan) -> list[str]:
+    """Return the lines about a region that goes back because it read what leaves."""
+    if plan.to is None:
+        return [
+            f"{plan.region}: finish the rewind to {plan.committed_sequence_id}, which died before all tables had it"
+        ]
+    above = ", ".join(f"{region} above {stays} at {source!r}" for source, region, stays in plan.reads)
+    anew = "  its last right state is beyond its rewind horizon: it begins anew"
+    first, *others = _reset_lines(plan)
+    return [f"{first}, because it read rows of {above}", *([anew] if plan.is_anew else []), *others]
 
 
 def _reset_lines(plan: ResetPlan) -> list[str]:

@@ -14,11 +14,13 @@ from typing import Any
 from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.formats.values.far_times import python_rows
 from drainmark.jobs.printable import shell_word
+from drainmark.jobs.protocol.chains import reads_in
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import PERIOD, Trigger, TriggerStatus
 from drainmark.jobs.runtime.messages import scanned_identity
 from drainmark.orchestration.discovery.state_inputs import files_behind
+from drainmark.orchestration.verbs.chains import readers_of
 from drainmark.orchestration.verbs.interventions import names_file
 from drainmark.orchestration.verbs.trace_entries import NUMBERED, TraceEntries, waiting_entry
 from drainmark.orchestration.verbs.traced_tables import TracedTables
@@ -98,7 +100,7 @@ class Tracer:
         ]
         if not entries:  # committed between our two reads
             raise UnknownName(f"{found[0]} is being committed right now", remedy="ask again")
-        return {**entries[-1], "ids": entries}
+        return {**entries[-1], "ids": entries, **self._chain(entries)}
 
     def _slices_with(self, name: str) -> set[str]:
         """Return the uris of the periodic states that list a file of that name."""
@@ -123,7 +125,7 @@ class Tracer:
             why = "its attempt failed, or a rewind took it" if is_past else "it was not reached yet"
             remedy = f"the nearest is {closest}" if closest is not None else "no file was committed yet"
             raise UnknownName(f"no state of {self.region!r} has the id {number}: {why}", remedy=remedy)
-        return {**entries[-1], "ids": entries}
+        return {**entries[-1], "ids": entries, **self._chain(entries)}
 
     # --- and back --------------------------------------------------------------------------------------------------
 
@@ -153,7 +155,35 @@ class Tracer:
             "sample": python_rows(found.slice(0, self.tables.limit)),
             "triggers": sorted({entry["trigger"] for entry in ids if entry["trigger"] is not None}),
             "ids": ids,
+            "origins": self._origins(ids),
         }
+
+    def _chain(self, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the states of other regions that the given states come from, and those that read them."""
+        ids = [entry["sequence_id"] for entry in entries if entry["sequence_id"] in self.history.states]
+        return {"origins": self._origins(entries), "readers": readers_of(self.workplace, self.region, ids)}
+
+    def _origins(self, entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the states of other regions of this home whose rows the given states read, nearest first.
+
+        Each has `region`, `sequence_id` and `trigger`; also the states that those read, and so on. Those of a
+        region in another home have no entry: its `trace` tells them.
+        """
+        waiting = [(read["region"], *read["ids"]) for entry in entries for read in entry["reads"] if not read["home"]]
+        found: dict[tuple[str, int], dict[str, Any]] = {}
+        histories = {self.region: self.history}
+        while waiting:
+            region, first, last = waiting.pop(0)
+            history = histories.setdefault(region, self.workplace.history(region))
+            for number, row in history.states.above(first - 1).items():
+                if number > last:
+                    break
+                if (region, number) in found:
+                    continue
+                found[region, number] = {"region": region, "sequence_id": number, "trigger": row.trigger_uri}
+                reads = reads_in(row.trigger_identity or {})
+                waiting += [(each.region, each.first, each.last) for each in reads if not each.home]
+        return list(found.values())
 
 
 def _is_waiting(trigger: Trigger, settled: set[int | None]) -> bool:

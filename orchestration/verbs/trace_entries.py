@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.protocol.chains import reads_in
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
@@ -68,6 +69,7 @@ class TraceEntries:
             "params_hash": row.params_hash,
             "drainmark_version": row.drainmark_version,
             "reason": row.detail.get("reason"),
+            "reads": [each.to_json() for each in reads_in(row.trigger_identity or {})],
             "sinks": self.tables.sinks(row) if is_state and with_tables else [],
         }
 
@@ -118,5 +120,6 @@ def waiting_entry(trigger: Trigger) -> dict[str, Any]:
         "status": trigger.status.value,
         "bytes_in": trigger.size_bytes,
         "reason": trigger.reason,
+        "reads": [each.to_json() for each in reads_in(trigger.identity)],
         "sinks": [],
     }

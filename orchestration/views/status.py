@@ -21,6 +21,7 @@ from drainmark.jobs.protocol.records.manifest import REGISTERED, WITHOUT_NAMES
 from drainmark.jobs.protocol.records.triggers import DROPPED, PERIOD, TriggerStatus
 from drainmark.jobs.protocol.transitions import State
 from drainmark.orchestration.views.moment import Moment, channels_of, moment_of, stages_of
+from drainmark.orchestration.views.reads import reads_of, remedies_of
 from drainmark.orchestration.workplace.declaration import (
     Declared,
     declared,
@@ -97,6 +98,8 @@ def _status(
     pending = None
     if registry is not None and info is not None and not (info.epoch == 0 and history.states):
         pending = registry.pending_count(region) - _committed_unnoted(registry, region, history)
+    reads = reads_of(workplace, history)
+    back = remedies_of(region, reads) if history.halt is None and alive is None else []
     return {
         "region": region,
         "state": state.value,
@@ -121,9 +124,9 @@ def _status(
         "inflight_batches": len(history.flow.batches),
         "inflight_bytes": history.flow.bytes,
         "rewind_horizon": oldest_target(history, known.rewind_horizon),
-        "remedies": remedies(
-            region, history, state, is_owned=alive is not None, pending=pending, reference=known.reference
-        ),
+        "reads": reads,
+        "remedies": back
+        or remedies(region, history, state, is_owned=alive is not None, pending=pending, reference=known.reference),
         "folder": known.folder,
         "home": str(workplace.home),
     }

@@ -6,16 +6,25 @@ Addresses and credentials are in the settings; a source stores none of them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import InputMissing, UsageError
+from drainmark.jobs.errors import (
+    FormatTooNew,
+    InputMissing,
+    SplitBrain,
+    StoreRefused,
+    StoreUnavailable,
+    UsageError,
+)
 from drainmark.jobs.operators.sources.files.folder_slices import queue_of
 from drainmark.jobs.operators.sources.slices import ANEW, IdsRead
+from drainmark.jobs.protocol.chains import Upstream
 from drainmark.jobs.protocol.records.addresses import is_object
+from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.resources.inputs.task_answers import told_to_tasks
 from drainmark.resources.inputs.task_reach import TaskReach, engine_at, references, with_paths
 from drainmark.resources.storage.folder import Folder
@@ -24,6 +33,8 @@ from drainmark.resources.storage.urls import folder_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from drainmark.jobs.protocol.history import RegionHistory
+    from drainmark.jobs.protocol.records.manifest import StagedFile
     from drainmark.jobs.protocol.records.triggers import Trigger
     from drainmark.resources.kafka.topic import KafkaTopic
     from drainmark.resources.registry.registry import Registry
@@ -47,6 +58,7 @@ class RegionReach:
     tables: Folder
     registry: Registry = field(repr=False)
     ids_read: IdsRead = field(default_factory=IdsRead, repr=False, compare=False)
+    _makers: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def path(self, path: str) -> Path:
         return self.settings.project_root / path
@@ -79,7 +91,38 @@ class RegionReach:
             what = ", ".join(unknown) or "columnMapping"
             msg = f"the table {folder} uses {what}, which a TableSource cannot read"
             raise UsageError(msg, remedy="read a copy without it", table=folder.uri)
+        self._makers[name] = table.metadata().description or ""
         return int(table.version()), str(table.metadata().id), pa.schema(table.schema())
+
+    def upstream(self, name: str) -> Upstream | None:
+        if name not in self._makers:
+            self.newest_version(name)
+        mark, mine = self._makers[name], app_id("")
+        if not mark.startswith(mine):
+            return None
+        region, tables = mark.removeprefix(mine), self._tables_with(name)
+        home = tables.uri if tables is not None else name
+        return Upstream(
+            region=region,
+            home="" if home == self.tables.uri else home,
+            facts=lambda: _facts_of(tables, region) if tables is not None else None,
+        )
+
+    def _tables_with(self, name: str) -> Folder | None:
+        """Return the tables of the home that a table belongs to; None if its address does not tell."""
+        if "://" not in name and not Path(name).is_absolute():
+            return self.tables
+        root, lake, _ = name.rpartition("/lake/")
+        return folder_of(root, self.settings) if lake else None
+
+    def live_files(self, name: str, version: int | None = None) -> Sequence[StagedFile]:
+        from drainmark.resources.delta.commits import live_files, open_table
+
+        folder = self.table(name)
+        table = open_table(folder)
+        if version is not None and version != table.version():
+            table.load_as_version(version)
+        return live_files(table, folder)
 
     def database(self, name: str) -> Any:
         from drainmark.resources.sinks.databases import given_url
@@ -151,6 +194,17 @@ class RegionReach:
         source = self._lists.source(name)
         content: bytes = Path(source).read_bytes() if isinstance(source, str) else source.read()
         return content
+
+
+def _facts_of(tables: Folder, region: str) -> RegionHistory | None:
+    """Return the history of a region of any home; None if its checkpoint table is out of reach."""
+    from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
+
+    checkpoint = CheckpointTable(tables / checkpoint_name(region), region)
+    try:
+        return checkpoint.history() if checkpoint.exists() else None
+    except (StoreRefused, StoreUnavailable, SplitBrain, FormatTooNew, PermissionError):
+        return None
 
 
 def _digest(content: bytes) -> str:

@@ -49,7 +49,7 @@ CASES: dict[str, dict[str, str]] = {
         "reset --by": "test_a_region_goes_back_a_state_if_the_store_lost_the_last_one",
     },
     "jobs/runtime/input/rewound_sources.py": {
-        "reset --to": "test_who_read_withdrawn_rows_reads_them_again_or_keeps_them",
+        "reset --to --cascade": "test_who_read_withdrawn_rows_reads_them_again_or_keeps_them",
         "resume": "test_who_read_withdrawn_rows_reads_them_again_or_keeps_them",
     },
     "jobs/runtime/messages.py": {
@@ -109,6 +109,7 @@ CASES: dict[str, dict[str, str]] = {
         "scan": "test_a_file_that_is_not_known_yet_is_found_by_a_scan",
     },
     "orchestration/verbs/orders.py": {
+        "reset --to --cascade": "test_a_chain_goes_back_by_one_command",
         "doctor --repair": "test_what_a_halted_run_and_the_plan_of_a_rewind_tell_puts_the_tables_right",
         "resume": "test_a_halt_that_was_asked_for_is_ended_by_what_the_verbs_say",
     },
@@ -123,6 +124,9 @@ CASES: dict[str, dict[str, str]] = {
     "orchestration/verbs/trace.py": {
         "scan": "test_a_file_that_is_to_be_traced_is_found_by_a_scan",
         "run": "test_a_region_that_never_ran_is_run",
+    },
+    "orchestration/views/reads.py": {
+        "reset --to --cascade --yes": "test_what_status_says_of_a_reader_that_is_wrong_leads_to_right_tables",
     },
     "orchestration/views/status.py": {
         "doctor --repair": "test_a_lost_registry_is_rebuilt",

@@ -84,6 +84,31 @@ def test_tables_whose_names_differ_in_a_sign_alone_are_assets_of_their_own(tmp_p
     ]  # fmt: skip
 
 
+READER = """
+import drainmark as dm
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.TableSource("orders/eu"))
+def read(scanned):
+    return scanned
+
+
+dm.sink(read, dm.DeltaAppend("read_again"))
+"""
+
+
+def test_a_region_that_reads_the_table_of_another_one_stands_behind_it(tmp_path: Path) -> None:
+    applications = {"reader": READER, "signs": SIGNS}
+    for name, text in applications.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    chosen = tuple(str(tmp_path / f"{name}.py") for name in applications)  # the reader is loaded first
+    settings = Settings(home=tmp_path / "home", project_root=tmp_path, applications=chosen)
+    graph = build_definitions(settings).get_repository_def().asset_graph
+    node = graph.get(dg.AssetKey(["reader", "source", "read"]))
+    assert node.parent_keys == {dg.AssetKey(["signs", "orders", "eu"])}
+
+
 def test_loading_the_code_location_starts_nothing() -> None:
     code = (
         "import sys; from drainmark.orchestration.definitions import defs; repository = defs().get_repository_def();"

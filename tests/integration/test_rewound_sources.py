@@ -11,7 +11,8 @@ import pytest
 from followed import follow
 
 import drainmark as dm
-from drainmark.jobs.errors import ForeignTable, Halted
+from drainmark.jobs.errors import ForeignTable, Halted, RewindRefused, UsageError
+from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.verbs.plan import plan_upgrade
 
@@ -54,7 +55,7 @@ def halted(result: Result) -> int:
         result.run()
     (command,) = result.status["remedies"]
     assert command.removesuffix(" --yes") in (caught.value.remedy or "")
-    target = re.fullmatch(r"drainmark reset \S+ --to (\d+) --yes", command)
+    target = re.fullmatch(r"drainmark reset \S+ --to (\d+) --cascade --yes", command)
     assert target is not None, command
     return int(target[1])
 
@@ -133,3 +134,47 @@ def test_a_plan_refuses_what_a_run_refuses_under_another_name_of_the_source(run_
         plan_upgrade(renamed.workplace, renamed.opened, renamed.regions)
     with pytest.raises(ForeignTable):
         renamed.add({"2.csv": "tea,2\n"}).run()
+
+
+def test_a_chain_goes_back_by_one_command(
+    run_app: RunApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "home"
+    one = run_app(first, {"1.csv": "tea,1\n", "2.csv": "tea,10\n"}, home=home, max_group=1)
+    two = run_app(reading("rows", "second"), home=home).run()  # one group: the next region reads it as one slice
+    three = run_app(reading("second_rows", "third"), home=home).run()
+    command = ["reset", "first", "--to", "1", "--home", str(home)]
+    assert invoke(command) == UsageError.exit_code
+    plan = capsys.readouterr()
+    assert "third_app/third: rewind from 1 to 0, because it read rows of second_app/second above 1" in plan.out
+    assert "repeat it with --yes --cascade" in plan.err
+    assert invoke([*command, "--yes"]) == RewindRefused.exit_code
+    refused = capsys.readouterr().err
+    assert "third_app/third, second_app/second read rows that leave first/rows" in refused
+    assert sums(two.run(), "second") == {"tea": 11}
+
+    follow(refused, "reset", home)
+    assert [sums(each, name) for each, name in ((two, "second"), (three, "third"))] == [{"tea": 1}, {}]
+    one.run()
+    assert [sums(each.run(), name) for each, name in ((two, "second"), (three, "third"))] == [{"tea": 11}] * 2
+    assert sorted(row["n"] for row in three.sink("third_rows")) == [1, 10]
+    assert [each.status["reads"][0]["stays"] for each in (two, three)] == [None, None]
+
+
+def test_a_reader_in_another_home_finds_out_and_its_remedy_is_right(
+    run_app: RunApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the other home can be written to; the readers of the reader go back with it."""
+    monkeypatch.chdir(tmp_path)
+    one = run_app(first, {"1.csv": "tea,1\n", "2.csv": "tea,10\n"}, home=tmp_path / "home", max_group=1)
+    home = tmp_path / "elsewhere" / "home"
+    two = run_app(reading(str(tmp_path / "home" / "lake" / "rows"), "second"), home=home).run()
+    three = run_app(reading("second_rows", "third"), home=home).run()
+    assert two.status["reads"][0]["home"] == str(tmp_path / "home")
+    one.rewind(1).run()
+    with pytest.raises(Halted) as caught:
+        two.run()
+    follow(str(caught.value), "reset", home)
+    assert [sums(each.run(), name) for each, name in ((two, "second"), (three, "third"))] == [{"tea": 11}] * 2
+    assert sorted(row["n"] for row in three.sink("third_rows")) == [1, 10]

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from drainmark.orchestration.verbs.interventions import RewindTarget
 from drainmark.resources.checkpoints.as_of import RegionReader
 from simulation.looks import Looks, value_column
 from simulation.model import Model, Pairs, Row
-from simulation.regions import key_of
+from simulation.regions import key_of, reading_of
 
 if TYPE_CHECKING:
     from simulation.scene import Scene
@@ -57,13 +58,15 @@ class Checks:
 
     def model(self, region: str) -> Model:
         """Return the model of what a region's checkpoint table says now."""
-        return Model(self.looks.checkpoint(region), self._values, self.scene.setup.horizon)
+        return Model(self.looks.checkpoint(region), partial(self._values, region), self.scene.setup.horizon)
 
     def begun(self) -> list[str]:
         """Return the regions that were claimed at least once."""
         return [region for region in self.scene.regions if self.model(region).declared]
 
-    def _values(self, row: Row) -> Sequence[str]:
+    def _values(self, region: str, row: Row) -> Sequence[str]:
+        if self.scene.setup.chain and region != self.scene.regions[0]:
+            return self.scene.contents[reading_of(region, row.sequence_id)]
         return self.scene.contents[row.uri, key_of(row.identity)]
 
     def _require(self, holds: object, check: str, region: str, told: object) -> None:
@@ -145,7 +148,20 @@ class Checks:
             if model.declared and views:  # it ran once
                 self._as_of(region, model, views)
             self._hold(model)
+        if self.scene.setup.chain:
+            self._chain()
         self._old_versions()
+
+    def _chain(self) -> None:
+        """Each region of a chain has the rows of the first one, each as often, whatever was taken back in between."""
+        models = [self.model(region) for region in self.scene.regions]
+        found = (
+            model.content(f"lake/kept{n}", model.force) if model.declared else [] for n, model in enumerate(models)
+        )
+        rows = [Counter(value for _, value in pairs) for pairs in found]
+        for number, region in enumerate(self.scene.regions):
+            skips = any(row.kind == "skip" for model in models[: number + 1] for row in model.force.values())
+            self._require(skips or rows[number] == rows[0], "chain", region, f"{rows[number]}, expected {rows[0]}")
 
     def _tables(self, region: str, model: Model) -> None:
         for name, table in model.tables.items():
@@ -258,7 +274,7 @@ class Checks:
         states = [number for number, row in model.force.items() if row.kind == "state" and number >= model.floor]
         to = draw.choice([0, *states])
         try:
-            orders.reset(place, region, RewindTarget(to=to), accept_loss=True).act()
+            orders.reset(place, region, RewindTarget(to=to), accept_loss=True, cascade=True).act()
         except RewindRefused as error:
             raise Wrong(
                 f"way back: {region}: {to} is refused: {error}; the horizon reaches to {model.floor}"

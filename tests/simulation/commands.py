@@ -71,7 +71,7 @@ def _reset(place: Workplace, region: str, given: Given) -> orders.Order:
     )
     plan = orders.reset(place, region, target)
     loss = given["accept_loss"] or bool(plan.facts["gone"] or plan.facts["changed"])  # as the shown plan asks for it
-    return orders.reset(place, region, target, accept_loss=loss)
+    return orders.reset(place, region, target, accept_loss=loss, cascade=given["cascade"])
 
 
 _DEEDS: Mapping[str, Callable[[Act, Given], None]] = {

@@ -19,6 +19,7 @@ from drainmark.jobs.runtime.commit import claim_checks, region_owner
 from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.jobs.runtime.commit.publish.publication import publish_group
 from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables
+from drainmark.jobs.runtime.input import rewound_sources
 from drainmark.jobs.runtime.maintenance import compaction, garbage_collection
 from drainmark.resources.checkpoints import leftovers
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
@@ -64,6 +65,11 @@ def published_before_the_checkpoint() -> AbstractContextManager[object]:
         real(self, rows, sequence_id)
 
     return patch.object(Ledger, "append", early)
+
+
+def rewinds_upstream_unnoticed() -> AbstractContextManager[object]:
+    """A region does not find the states that read rows which a rewind took."""
+    return patch.object(rewound_sources, "first_reading", lambda *_: None)
 
 
 @contextmanager
@@ -202,6 +208,7 @@ MUTANTS: Mapping[str, Mutant] = {
         keys_do_not_return,
         others_not_noticed,
         older_tables_taken_for_the_newest,
+        rewinds_upstream_unnoticed,
     )
 }
 """The mutants by name."""

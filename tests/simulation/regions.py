@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 from by_hand import SCHEMA_JSON, HandFed
 from hand_runs import GroupsByHand
+from slices_by_hand import read_slices
 
 from drainmark.jobs import world
 from drainmark.jobs.formats.bad_records import BadRecord
+from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
@@ -37,13 +39,18 @@ from simulation.model import UNREADABLE, quarantined, readable
 
 ROWS = pa.schema([("value", pa.string()), ("_sequence_id", pa.int64())])
 STATE = "state"
-Contents = Mapping[tuple[str, str], Sequence[str]]
+Contents = dict[tuple[str, str], Sequence[str]]
 """The values of each version of each file, by uri and key of its identity."""
 
 
 def key_of(identity: Mapping[str, Any]) -> str:
     """Return the key of a file's identity, be it a trigger's, or that of a checkpoint row."""
     return file_key(identity_key(scanned_identity(identity)))
+
+
+def reading_of(region: str, number: int) -> tuple[str, str]:
+    """Return the name under which a scene keeps what a region read of another one's table with an id."""
+    return f"{region}#{number}", ""
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
@@ -121,6 +128,7 @@ class SimRegion(HandFed):
         contents: what a file has that the run reads.
         application: the code, opened once for all processes: it never changes.
         version: of its code.
+        outside: of its run at work.
         images: the state has an image with every so many ids; 0 for none.
     """
 
@@ -136,6 +144,7 @@ class SimRegion(HandFed):
     images: int = 3
     lag: float = 0.0
     application: Opened | None = None
+    outside: Any = field(default=None, repr=False)
     _ahead: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -232,6 +241,14 @@ class SimRegion(HandFed):
         return bad
 
     def _read(self, group: Group) -> dict[int, Sequence[str]]:
+        assert self.application is not None
+        start = self.application.region(self.region).first_start
+        if isinstance(start, SlicedSource):
+            found = dict.fromkeys((each.sequence_id for each in group.members), ())
+            for number, batches in read_slices(start, group.members, self.outside, self.horizon):
+                found[number] = tuple(value for batch in batches for value in batch["value"].to_pylist())
+                self.contents[reading_of(self.region, number)] = found[number]
+            return found
         inbox = GroupInbox(
             self.workplace.home / "inbox" / f"{group.epoch}-{group.attempt}", group, self.workplace.inputs
         )
@@ -307,10 +324,11 @@ class _LoopByHand(RegionLoop):
             region=self.region, application="sim", params=self.opened.params, tables=fed.tables, verdicts={},
             written_by={}, code=code,
         )  # fmt: skip
+        fed.outside = region_outside(self.workplace, self.region.name, self.opened.application)
         run = RegionRun(
             runs_groups=partial(GroupsByHand, hand=fed),
             blueprint=blueprint,
-            outside=region_outside(self.workplace, self.region.name, self.opened.application),
+            outside=fed.outside,
             identity=Identity(
                 region=self.region.name,
                 run_id=self.run_id,

@@ -40,6 +40,16 @@ def r{n}(scanned):
 
 dm.sink(r{n}, dm.DeltaAppend("kept{n}"))
 """
+_READER = """
+
+@dm.consistent(trigger="operator-driven", rewind_horizon={horizon}, checkpoints="{checkpoints}")
+@dm.source(dm.TableSource("kept{before}"))
+def r{n}(scanned):
+    return scanned
+
+
+dm.sink(r{n}, dm.DeltaAppend("kept{n}"))
+"""
 
 
 @dataclass(slots=True)
@@ -48,7 +58,8 @@ class Scene:
 
     Attributes:
         base: the folder of everything.
-        contents: the values of each version of each file, by uri and `regions.key_of` its identity.
+        contents: the values of each version of each file, by uri and `regions.key_of` its identity; and what a region
+            read of the table of another one, by `regions.reading_of` its id.
         versions: the versions of each file that was ever written, by uri: keys of identities, the newest last.
         deleted: the uris of files that are gone.
         damaged: the regions to whose tables others wrote since the last rest.
@@ -78,7 +89,8 @@ class Scene:
         setup = self.setup
         facts = {"horizon": setup.horizon, "on_change": setup.on_change, "on_missing": setup.on_missing,
                  "checkpoints": "blocking" if setup.blocking else "non-blocking"}  # fmt: skip
-        regions = "".join(_REGION.format(n=n, **facts) for n in range(setup.regions))
+        code = [_READER if setup.chain and n else _REGION for n in range(setup.regions)]
+        regions = "".join(text.format(n=n, before=n - 1, **facts) for n, text in enumerate(code))
         (self.base / "sim.py").write_text(_HEAD + regions)
         (self.base / "drainmark.toml").write_text('applications = ["sim.py"]\n')
         self._settings = Settings(
@@ -211,6 +223,14 @@ _WORK: Mapping[str, Mapping[str, int]] = {
 }  # fmt: skip
 """How often each actor does what: by actor, the weight of each verb."""
 
+_OF_CHAIN: Mapping[str, Mapping[str, int]] = {
+    **_WORK,
+    "W": {"write": 1},
+    "O": {**{verb: often for verb, often in _WORK["O"].items() if verb not in ("skip", "backfill", "change_code")},
+          "rewind": 6, "rewind_alone": 3},
+}  # fmt: skip
+"""The same in a chain, where nothing is done that changes which rows count, and more goes back."""
+
 _WEIGHTS = {"A": 5, "B": 3, "Z": 2, "W": 4, "O": 7}
 
 
@@ -235,7 +255,8 @@ def _duel(draw: Random, setup: Setup) -> tuple[tuple[Step, ...], ...]:
 
 
 def _crowd(draw: Random, setup: Setup) -> tuple[tuple[Step, ...], ...]:
-    weights, work = dict(_WEIGHTS), {actor: dict(verbs) for actor, verbs in _WORK.items()}
+    usual = _OF_CHAIN if setup.chain else _WORK
+    weights, work = dict(_WEIGHTS), {actor: dict(verbs) for actor, verbs in usual.items()}
     if setup.again:
         work["O"]["again"] = 4
     if setup.strangers:
@@ -258,9 +279,22 @@ def _crowd(draw: Random, setup: Setup) -> tuple[tuple[Step, ...], ...]:
             actor = "W" if number <= setup.regions else draw.choices([*weights], [*weights.values()])[0]
             verb = "write" if number <= setup.regions else draw.choices([*work[actor]], [*work[actor].values()])[0]
             region = number - 1 if number <= setup.regions else draw.randrange(setup.regions)
+            region *= not (setup.chain and actor == "W")  # only the first region of a chain has a folder
             steps.append(Step(id=number, actor=actor, verb=verb, region=f"sim/r{region}"))
         found.append(tuple(steps))
+    if setup.chain:
+        return (*found, *_taken_back(draw, number))
     return (*found, *_older_home(draw, number)) if setup.homes else tuple(found)
+
+
+def _taken_back(draw: Random, number: int) -> Iterator[tuple[Step, ...]]:
+    """Yield phases after which all regions have read everything, and one of the first two goes back."""
+    for _ in range(2):
+        deeds = [("O", draw.choice(("rewind_alone", "rewind_alone", "rewind")), draw.randrange(2)), ("W", "write", 0)]
+        yield tuple(
+            Step(id=(number := number + 1), actor=actor, verb=verb, region=f"sim/r{region}")
+            for actor, verb, region in deeds
+        )
 
 
 def _older_home(draw: Random, number: int) -> Iterator[tuple[Step, ...]]:

@@ -24,6 +24,7 @@ _SELDOM = {
 }
 
 _DUELS = 0.5
+_CHAINS = 0.15
 _HOT = ("", "", *map(str, (Seam.REGISTRY_WRITE, Seam.DELTA_OPEN, Seam.DELTA_COMMIT, Seam.SINK_FILE)))
 """The seams where a process that stands still or dies leaves most behind."""
 
@@ -66,6 +67,7 @@ class Setup:
         epoch: the time at the beginning, seconds since 1970.
         rates: probability of each kind of fault at a seam.
         hot: a kind of seam at which pauses, crashes, errors and lost replies are 10 times as frequent; "" for none.
+        chain: each region but the first reads the table of the one before it.
         stall: where an owner of a duel stands still while others work; "" if this is no duel. See `scene.phases`.
     """
 
@@ -84,6 +86,7 @@ class Setup:
     quarantine: bool = False
     drops: bool = False
     strangers: bool = False
+    chain: bool = False
     epoch: float = EPOCHS[0]
     rates: Mapping[str, float] = field(default_factory=dict)
     hot: str = ""
@@ -93,6 +96,8 @@ class Setup:
 def setup_of(seed: int) -> Setup:
     """Return the setup of a seed."""
     draw = Random(f"{seed}/setup")
+    if Random(f"{seed}/kind").random() < _CHAINS:
+        return _chain(draw)
     return _duel(draw) if draw.random() < _DUELS else _crowd(draw)
 
 
@@ -111,6 +116,23 @@ def _duel(draw: Random) -> Setup:
         rates={Fault.SWITCH: 0.02, Fault.SAMPLE: 0.01, Fault.ERROR: 0.002, Fault.LOST_REPLY: 0.002},
         hot=str(draw.choice(("", Seam.DELTA_COMMIT))),
         stall=str(stall),
+    )
+
+
+def _chain(draw: Random) -> Setup:
+    """Return a setup of three regions, of which two read the table of the one before."""
+    return Setup(
+        regions=3,
+        sinks=(),
+        horizon=draw.choice((3, 6, 50)),
+        images=0,
+        blocking=draw.random() < 0.3,
+        lease_seconds=draw.choice((1e-6, 15.0)),
+        on_change="ignore",
+        chain=True,
+        epoch=draw.choice(EPOCHS),
+        rates={kind: draw.choice(rates) for kind, rates in (_OFTEN | _SELDOM).items()},
+        hot=draw.choice(_HOT),
     )
 
 

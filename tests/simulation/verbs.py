@@ -16,7 +16,7 @@ from drainmark.jobs.scan.folder import path_of
 from drainmark.orchestration.doctor import region_repair
 from drainmark.orchestration.doctor.regions import examine_region
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs import garbage, orders, quarantine
+from drainmark.orchestration.verbs import garbage, interventions, orders, quarantine
 from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.orchestration.verbs.interventions import RewindTarget
 from drainmark.orchestration.views.status import status_of
@@ -98,7 +98,8 @@ def delete(act: Act) -> None:
 
 def _values(act: Act) -> list[str]:
     draw = act.draw
-    found = {f"k{draw.randrange(_KEYS)}" for _ in range(draw.choice((0, 1, 2, 3)))}
+    counts = (1, 2, 3) if act.scene.setup.chain else (0, 1, 2, 3)  # a reader makes its table with its first rows
+    found = {f"k{draw.randrange(_KEYS)}" for _ in range(draw.choice(counts))}
     if act.scene.setup.quarantine and draw.random() < 0.5:
         found.add(draw.choice((UNREADABLE, UNREADABLE, f"{UNREADABLE}{draw.randrange(_KEYS)}")))
     return sorted(found)
@@ -110,7 +111,15 @@ def _values(act: Act) -> list[str]:
 def rewind(act: Act) -> None:
     """Go back to a state, by one of the ways to name it."""
     target = _target(act)
-    orders.reset(act.fed.workplace, act.fed.region, target, accept_loss=act.draw.random() < 0.8).act()
+    loss = act.draw.random() < 0.8
+    cascade = act.scene.setup.chain and act.draw.random() < 0.8
+    orders.reset(act.fed.workplace, act.fed.region, target, accept_loss=loss, cascade=cascade).act()
+
+
+def rewind_alone(act: Act) -> None:
+    """Go back without the readers, as seen by those in another home."""
+    plan = interventions.plan_reset(act.fed.workplace, act.fed.region, _target(act))
+    interventions.reset(act.fed.workplace, plan, accept_loss=True)
 
 
 def _target(act: Act) -> RewindTarget:
@@ -223,6 +232,6 @@ def look(act: Act) -> None:
 VERBS: Mapping[str, Verb] = OUTSIDERS | {
     verb.__name__: verb
     for verb in (run, change_code, write, replace, delete, rewind, reset, skip, halt, resume, publish, backfill, again,
-                 repair, late, gc, gc_plan, maintain, look, lack_state, drop_state, redrive)
+                 repair, late, gc, gc_plan, maintain, look, lack_state, drop_state, redrive, rewind_alone)
 }  # fmt: skip
 """The verbs by name, with what outsiders do."""

@@ -430,6 +430,7 @@ def test_a_region_that_never_ran_is_started(home: Path, capsys: pytest.CaptureFi
         "channels": [],
         "inflight_batches": 0,
         "inflight_bytes": 0,
+        "reads": [],
         "rewind_horizon": 0,
         "remedies": [],
         "home": str(home),

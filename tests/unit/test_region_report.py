@@ -79,8 +79,8 @@ def test_groups_have_their_seconds_rows_and_bytes_by_step() -> None:
 def test_what_happened_stands_behind_the_group_after_which_it_happened() -> None:
     report = eventful().report()
     assert [(event["kind"], event["after_id"]) for event in report["events"]] == [
-        ("failed", 4), ("crashed", 4), ("interrupted", 6), ("deploy", 6), ("rewind", 6), ("halt", 8), ("resume", 8), ("skip", 9),
-        ("refused", 9),
+        ("failed", 4), ("crashed", 4), ("interrupted", 6), ("deploy", 6), ("rewind", 6), ("halt", 8), ("resume", 8),
+        ("skip", 9), ("refused", 9),
     ]  # fmt: skip
     assert {event["kind"] for event in report["events"]} == set(MARKS), "every mark is shown here"
     failed, rewind = report["events"][0], report["events"][4]

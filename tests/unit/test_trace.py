@@ -25,7 +25,7 @@ from drainmark.resources.settings import Settings
 ENTRY = {
     *("region", "trigger", "trigger_kind", "identity", "output", "sequence_id", "epoch", "status", "withdrawn_by"),
     *("replaced_by", "group", "rows_in", "rows_quarantined", "unmet", "bytes_in", "committed_at", "attempt", "run_id"),
-    *("graph_fingerprint", "params_hash", "drainmark_version", "reason", "sinks"),
+    *("graph_fingerprint", "params_hash", "drainmark_version", "reason", "reads", "sinks"),
 }
 
 
@@ -59,7 +59,7 @@ def sinks(entry: dict[str, Any]) -> dict[str, tuple[int, int | None]]:
 
 def test_a_file_leads_to_its_id_and_its_rows_in_every_table(fed: Counting, capsys: pytest.CaptureFixture[str]) -> None:
     found = call(fed, capsys, "--file", "one.csv", "--limit", "1")
-    assert set(found) == ENTRY | {"ids"}
+    assert set(found) == ENTRY | {"ids", "origins", "readers"}
     row = fed.history().states[1]
     assert (found["trigger"], found["sequence_id"], found["epoch"]) == (str(fed.inbox / "one.csv"), 1, 1)
     assert (found["status"], found["group"], found["rows_in"]) == ("committed", [1, 2], 3)

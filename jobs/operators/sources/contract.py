@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from drainmark.jobs.formats.records import Records
 from drainmark.jobs.operators.sources.slices import IdsRead, Position, Slice, SliceLimit
+from drainmark.jobs.protocol.chains import Upstream
+from drainmark.jobs.protocol.records.manifest import StagedFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,6 +107,16 @@ class Reach(Connections, Protocol):
 
         Raises:
             UsageError: there is no such table, or it has features that cannot be read.
+        """
+
+    def upstream(self, name: str) -> Upstream | None:
+        """Return the region that made a Delta table, of this home or of another one; None if no region did."""
+
+    def live_files(self, name: str, version: int | None = None) -> Sequence[StagedFile]:
+        """Return the files of a Delta table that a region made, with the bounds of their ids.
+
+        Args:
+            version: of the table, by default the newest.
         """
 
     def buffer(self, source: str) -> Path:
@@ -242,6 +254,10 @@ class RowSlices(Replayable):
 
         None if none has, or if it does not matter. Only for rows with origins, as the next method.
         """
+        return None
+
+    def upstream(self, reach: Reach) -> Upstream | None:
+        """Return the region whose rewinds take rows that were read; None without one, or if it does not matter."""
         return None
 
     def highest_id(self, piece: Slice, reach: Reach) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import urllib.parse
 from collections.abc import Iterator, Sequence
@@ -9,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from drainmark.jobs.errors import InputChanged, InputMissing
+from drainmark.jobs.errors import InputChanged, InputMissing, ObjectMissing
 from drainmark.jobs.frames.origins import with_origins, with_tags_of_table
 from drainmark.jobs.frames.tags import RESERVED
-from drainmark.jobs.operators.sources.contract import Files, Reach, RowSlices, Workers
+from drainmark.jobs.operators.sources.contract import Reach, RowSlices, Workers
 from drainmark.jobs.operators.sources.slices import ANEW, Position, Slice, SliceLimit
 from drainmark.jobs.operators.sources.table_log import (
     FilesSlice,
@@ -24,6 +25,8 @@ from drainmark.jobs.operators.sources.table_log import (
     rewound_to,
     written_at,
 )
+from drainmark.jobs.protocol.chains import IDS, KEEPS, Upstream
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.tasks.file_shares import FileShare, RowFile, packed, rows_of
 from drainmark.jobs.tasks.places import LocalPlace
 
@@ -34,6 +37,9 @@ __all__ = ["TableSource"]
 
 _REWOUND = "rewound_to"
 """In a slice: the lowest id to which its versions took the region of the table back."""
+
+_FRESH_SECONDS = 3600.0
+"""Files of younger versions are there: nothing deletes files of managed tables that left less than a day ago."""
 
 _REMEMBERED_SECONDS = 3600.0
 _REMEMBERED_VERSIONS = 100
@@ -52,8 +58,14 @@ class TableSource(RowSlices):
     order that they had there: by id, and within an id by their place, however its region groups its files. In an
     adopted table, the places of a large group are lost, and only the ids order its rows.
 
+    A position in such a table is an id of the region that made it, beside the version. So rows are found by their ids
+    when the version that added them has left the log, or its files were compacted and deleted: a reader may be away for
+    as long as it likes, and its own rewinds replay rows of any age. Rows that are found so come in the order of their
+    ids; within an id, in that of the file that has them now.
+
     If a rewind of that region withdraws rows, they are not read any more. If they were read before, the reading region
-    halts (`SOURCE_REWOUND`), and the remedy names the state to which its own `reset` has to go.
+    goes back with it (`drainmark reset REGION --to N --cascade`), or halts (`SOURCE_REWOUND`), and the remedy names the
+    state to which its own `reset` has to go.
 
     If a group is larger than `small_group_bytes`, tasks read the files that the versions added, large files in parts;
     the run reads the files of a smaller group. If Spark's workers do not see the table's folder, the run reads all.
@@ -95,46 +107,34 @@ class TableSource(RowSlices):
     def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         newest, identity, _ = reach.newest_version(self.table)
         self._require_same(after, identity)
-        folder = reach.table(self.table)
-        first = int(after["version"]) + 1 if after is not None else self.starting_version
         if after is not None and newest < int(after["version"]):
             msg = f"{self.table} was read up to version {after['version']}, and its newest is {newest} now"
             raise InputChanged(msg, remedy=f"restore its log; or read the table {ANEW}")
-        size, last, oldest = 0, first - 1, time.time()
-        rewound: list[int] = []
-        for version in range(first, newest + 1):
-            actions = actions_of(folder, version, self.table)
-            oldest = min(oldest, written_at(actions))
-            try:
-                added = self._added(version, actions)
-            except InputChanged:
-                if size:
-                    break  # the versions before it are a slice first
+        found = _Cut(source=self, after=after, newest=newest, identity=identity, reach=reach)
+        try:
+            return found.by_versions(cut)
+        except InputMissing:  # the first of these versions has left the log
+            piece = found.by_ids()
+            if piece is None:
                 raise
-            if size and cut.max_bytes is not None and size + _bytes(added) > cut.max_bytes:
-                break
-            size, last = size + _bytes(added), version
-            if (to := rewound_to(actions)) is not None:
-                rewound.append(to)
-            if (added or rewound) and not cut.is_periodic:
-                break
-        is_old = time.time() - oldest >= _REMEMBERED_SECONDS
-        if not size and not rewound and not (last >= first and (is_old or last - first + 1 >= _REMEMBERED_VERSIONS)):
-            return None  # the next scan looks at these versions again
-        facts = {_REWOUND: min(rewound)} if rewound else {}
-        return Slice(start=after, end={"version": last, "table": identity}, size_bytes=size, facts=facts)
+            return piece
 
     def label(self, piece: Slice, source: str, reach: Reach) -> str:
         return f"delta:{self.table}#{piece.end['version']}"
 
     def check(self, piece: Slice, reach: Reach, source: str) -> None:
         folder = reach.table(self.table)
-        for version in self._versions(piece):
-            actions_of(folder, version, self.table)
+        try:
+            for version in self.versions(piece):
+                actions_of(folder, version, self.table)
+        except InputMissing:  # rows in force are found by their ids
+            if IDS not in piece.facts or not _has_ids_in_order(reach.upstream(self.table)):
+                raise
 
-    def _versions(self, piece: Slice) -> range:
+    def versions(self, piece: Slice) -> range:
+        """Return the versions of a slice; none for a slice without rows, which a replay reads without a log."""
         if not piece.size_bytes:
-            return range(0)  # without rows, a replay needs no log
+            return range(0)
         first = int(piece.start["version"]) + 1 if piece.start is not None else self.starting_version
         return range(first, int(piece.end["version"]) + 1)
 
@@ -143,7 +143,9 @@ class TableSource(RowSlices):
             yield from map(with_origins, piece.share.rows())
             return
         folder, (schema, newest) = reach.table(self.table), self._columns_of(piece, reach)
-        rows = rows_of(self._files(piece, folder, newest), folder.source, schema, Followed(table=self.table))
+        rows = rows_of(
+            _SliceFiles(self, piece, reach, newest).found(), folder.source, schema, Followed(table=self.table)
+        )
         yield from map(with_origins, rows)
 
     def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, workers: Workers) -> Sequence[Slice] | None:
@@ -151,7 +153,7 @@ class TableSource(RowSlices):
         if isinstance(place := folder.place, LocalPlace) and not workers.see(Path(place.folder)):
             return None
         (schema, newest), owner = self._columns_of(piece, reach), Followed(table=self.table)
-        files = list(self._files(piece, folder, newest))
+        files = _SliceFiles(self, piece, reach, newest).found()
         if isinstance(place, LocalPlace):  # a worker that does not see a file cannot say whether it is gone
             for file in files:
                 if not Path(place.folder, file.path).exists():
@@ -178,35 +180,22 @@ class TableSource(RowSlices):
     def left_above(self, piece: Slice) -> int | None:
         return piece.facts.get(_REWOUND) if self.on_change == "halt" else None
 
+    def upstream(self, reach: Reach) -> Upstream | None:
+        return reach.upstream(self.table) if self.on_change == "halt" else None
+
     def highest_id(self, piece: Slice, reach: Reach) -> int | None:
         folder, highest = reach.table(self.table), 0
+        if IDS in piece.facts:
+            return int(piece.facts[IDS][1])
         try:
-            for version in self._versions(piece):
-                for action in self._added(version, actions_of(folder, version, self.table)):
+            for version in self.versions(piece):
+                for action in self.added(version, actions_of(folder, version, self.table)):
                     highest = max(highest, ids_in(action)[1] or 0)
         except (InputChanged, InputMissing):
             return None
         return highest
 
-    def _files(self, piece: Slice, folder: Files, newest: int) -> Iterator[RowFile]:
-        """Yield the files that versions added, without the rows that a later rewind of their region withdrew."""
-        versions = self._versions(piece)
-        rewinds = rewinds_between(folder, self.table, piece.end["table"], versions.start, newest) if versions else []
-        for version in versions:
-            through = min((to for at, to in rewinds if at > version), default=None)
-            for action in self._added(version, actions_of(folder, version, self.table)):
-                first, last = ids_in(action) if through is not None else (None, None)
-                if through is not None and first is not None and first > through:
-                    continue  # the file may be gone, too
-                yield RowFile(
-                    version=version,
-                    path=urllib.parse.unquote(action["path"]),
-                    size=_size(action),
-                    constants=action.get("partitionValues") or {},
-                    through=through if last is None or last > (through or 0) else None,
-                )
-
-    def _added(self, version: int, actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def added(self, version: int, actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the `add` actions of a version with new rows; none for a version that is skipped.
 
         Raises:
@@ -219,13 +208,213 @@ class TableSource(RowSlices):
             return added
         if self.on_change == "ignore" or rewound_to(actions) is not None:
             return []
-        raise InputChanged(
-            f"version {version} of {self.table} removes or rewrites rows that were read",
+        raise self.changed(version, "removes or rewrites rows that were read")
+
+    def changed(self, version: int, what: str) -> InputChanged:
+        """Return the error for rows that changed after they were read."""
+        return InputChanged(
+            f"version {version} of {self.table} {what}",
             remedy='on_change="ignore" at the source passes over such versions: rows that were removed stay in what was'
             " made of them, rows that such a version adds are never read, and rows that come again later are read twice"
             " (an upstream region that was rewound by Drainmark before 0.4 processes its files again)",
             trigger=f"delta:{self.table}#{version}",
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """The next slice of a table after a position."""
+
+    source: TableSource
+    after: Position | None
+    newest: int
+    identity: str
+    reach: Reach
+
+    def by_versions(self, limit: SliceLimit) -> Slice | None:
+        """Return the slice of the next versions; None if nothing is new.
+
+        Raises:
+            InputMissing: the first of them has left the log.
+            InputChanged: it removes or rewrites rows, and the policy is to halt.
+        """
+        table, folder = self.source.table, self.reach.table(self.source.table)
+        first = int(self.after["version"]) + 1 if self.after is not None else self.source.starting_version
+        size, last, oldest = 0, first - 1, time.time()
+        rewound: list[int] = []
+        read = _IdsAdded(self.after)
+        for version in range(first, self.newest + 1):
+            actions = actions_of(folder, version, table)
+            oldest = min(oldest, written_at(actions))
+            try:
+                added = self.source.added(version, actions)
+            except InputChanged:
+                if size:
+                    break  # the versions before it are a slice first
+                raise
+            if size and limit.max_bytes is not None and size + _bytes(added) > limit.max_bytes:
+                break
+            size, last = size + _bytes(added), version
+            if (to := rewound_to(actions)) is not None:
+                rewound.append(to)
+            read.add(added, to)
+            if (added or rewound) and not limit.is_periodic:
+                break
+        is_old = time.time() - oldest >= _REMEMBERED_SECONDS
+        if not size and not rewound and not (last >= first and (is_old or last - first + 1 >= _REMEMBERED_VERSIONS)):
+            return None  # the next scan looks at these versions again
+        facts: dict[str, Any] = {_REWOUND: min(rewound)} if rewound else {}
+        upstream = self.reach.upstream(table)
+        if upstream is not None and read.bounds is not None:
+            facts[IDS] = list(read.bounds)
+        end = self._position(last, upstream, read.through)
+        return Slice(start=self.after, end=end, size_bytes=size, facts=facts)
+
+    def by_ids(self) -> Slice | None:
+        """Return the slice of all later ids, for versions that left the log; None if ids do not tell what is new.
+
+        Raises:
+            InputChanged: rows that were read were replaced since, and the policy is to halt.
+        """
+        source, after = self.source, self.after
+        through = after.get("id") if after is not None else (None if source.starting_version else INITIAL_ID)
+        upstream = self.reach.upstream(source.table)
+        facts = upstream.facts() if upstream is not None and through is not None else None
+        if upstream is None or through is None or facts is None or facts.flow.operators:
+            return None
+        replaced = min((old for old, new in facts.replaced.items() if old <= through < new.by), default=None)
+        if replaced is not None and source.on_change == "halt":
+            raise source.changed(self.newest, f"replaced rows of id {replaced} of {upstream.region}")
+        stays = facts.states.ids.at_most(through) or INITIAL_ID
+        # At this version, not the newest by now: what comes after it is the next slice's.
+        live = self.reach.live_files(source.table, self.newest)
+        found = [file for file in live if (file.last_id or 0) > stays]
+        last = max((file.last_id or 0 for file in found), default=stays)
+        return Slice(
+            start=after,
+            end=self._position(self.newest, upstream, last),
+            size_bytes=sum(max(1, file.size) for file in found),
+            facts={**({IDS: [stays + 1, last]} if found else {}), **({_REWOUND: stays} if stays < through else {})},
+        )
+
+    def _position(self, version: int, upstream: Upstream | None, through: int | None) -> Position:
+        end: dict[str, Any] = {"version": version, "table": self.identity}
+        if upstream is not None:
+            end["region"] = upstream.region
+            end |= {"home": upstream.home} if upstream.home else {}
+            end |= {"id": through} if through is not None else {}
+        return end | ({KEEPS: True} if self.source.on_change == "ignore" else {})
+
+
+def _has_ids_in_order(upstream: Upstream | None) -> bool:
+    """Say whether the ids of a region's rows tell which rows a slice has: its stages may add rows of an id later."""
+    facts = upstream.facts() if upstream is not None else None
+    return facts is not None and not facts.flow.operators
+
+
+@dataclass(frozen=True, slots=True)
+class _SliceFiles:
+    """The files with the rows of a slice that are in force."""
+
+    source: TableSource
+    piece: Slice
+    reach: Reach
+    newest: int
+
+    def found(self) -> list[RowFile]:
+        """Return the files that the slice's versions added, or, if one of these is gone, those that have the rows now.
+
+        Raises:
+            InputMissing, InputChanged: see `actions_of` and `TableSource.added`.
+        """
+        if IDS not in self.piece.facts:
+            return list(self._added())
+        try:
+            found = list(self._added())
+        except InputMissing:
+            if not _has_ids_in_order(self.reach.upstream(self.source.table)):
+                raise
+            return self._with_ids()
+        if self._are_there(found) or not _has_ids_in_order(self.reach.upstream(self.source.table)):
+            return found
+        return self._with_ids()
+
+    def _added(self) -> Iterator[RowFile]:
+        """Yield the files that versions added, without the rows that a later rewind of their region withdrew."""
+        table, folder = self.source.table, self.reach.table(self.source.table)
+        versions, identity = self.source.versions(self.piece), self.piece.end["table"]
+        rewinds = rewinds_between(folder, table, identity, versions.start, self.newest) if versions else []
+        for version in versions:
+            through = min((to for at, to in rewinds if at > version), default=None)
+            for action in self.source.added(version, actions_of(folder, version, table)):
+                first, last = ids_in(action) if through is not None else (None, None)
+                if through is not None and first is not None and first > through:
+                    continue  # the file may be gone, too
+                yield RowFile(
+                    version=version,
+                    path=urllib.parse.unquote(action["path"]),
+                    size=_size(action),
+                    constants=action.get("partitionValues") or {},
+                    through=through if last is None or last > (through or 0) else None,
+                )
+
+    def _with_ids(self) -> list[RowFile]:
+        """Return the files of the table that have the slice's ids now: rewinds and compactions are done there."""
+        first, last = self.piece.facts[IDS]
+        return [
+            RowFile(
+                version=int(self.piece.end["version"]),
+                path=urllib.parse.unquote(file.path),
+                size=file.size,
+                constants=json.loads(file.partition or "{}"),
+                above=first - 1 if (file.first_id or 0) < first else None,
+                through=last if (file.last_id or 0) > last else None,
+            )
+            for file in self.reach.live_files(self.source.table)
+            if (file.first_id or 0) <= last and first <= (file.last_id or 0)
+        ]
+
+    def _are_there(self, files: Sequence[RowFile]) -> bool:
+        folder = self.reach.table(self.source.table)
+        if not isinstance(folder.place, LocalPlace):  # asking a bucket takes as long as reading a small file
+            versions = {file.version for file in files}
+            written = [written_at(actions_of(folder, version, self.source.table)) for version in versions]
+            if time.time() - min(written, default=0.0) < _FRESH_SECONDS:
+                return True
+        try:
+            for file in files:
+                folder.size(file.path)
+        except (FileNotFoundError, ObjectMissing):
+            return False
+        return True
+
+
+class _IdsAdded:
+    """The ids of the rows that a slice adds.
+
+    Attributes:
+        through: the id up to which (inclusive) rows were read; None if it is not known.
+        bounds: the lowest and the highest id, None without any; also if rows of an id come after those of later ones,
+            or the log does not tell ids: then only the versions say which rows are new.
+    """
+
+    def __init__(self, after: Position | None) -> None:
+        self.through: int | None = after.get("id") if after is not None else INITIAL_ID
+        self.bounds: tuple[int, int] | None = None
+        self._is_told = True
+
+    def add(self, added: Sequence[dict[str, Any]], rewound: int | None) -> None:
+        """Add the files of the next version, and the id to which it took its region back."""
+        if rewound is not None and self.through is not None:
+            self.through = min(self.through, rewound)
+        found = [ids_in(action) for action in added]
+        if not found:
+            return
+        first, last = min(low or 0 for low, _ in found), max(high or 0 for _, high in found)
+        self._is_told &= first > (self.through or INITIAL_ID)
+        self.through = max(self.through or INITIAL_ID, last)
+        low = min(first, self.bounds[0]) if self.bounds is not None else first
+        self.bounds = (low, last) if self._is_told else None
 
 
 def _read_of(found: pa.Schema) -> pa.Schema:

@@ -13,9 +13,9 @@ from drainmark.jobs.errors import SourceRewound
 from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.slices import Slice
 from drainmark.jobs.operators.sources.source import SlicedSource
+from drainmark.jobs.protocol.chains import first_reading, stays_of
 from drainmark.jobs.protocol.history import RegionHistory, target_before
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
-from drainmark.jobs.protocol.records.triggers import DIGESTS
 from drainmark.jobs.runtime.input.inbox import Assigned
 from drainmark.jobs.runtime.input.slices import slice_of
 from drainmark.jobs.runtime.outside import Outside
@@ -38,8 +38,13 @@ def require_in_force(
     told = [(to, member) for member, piece in pieces if (to := reads.left_above(piece)) is not None]
     seen, (first, _) = outside.reach.ids_read, pieces[0]
     if source.name not in seen.sources:  # once: no slice is skipped while a run has the region
-        skipped = map(reads.left_above, _skipped_last(source, outside.store.checkpoint.history()))
-        told += [(to, first) for to in skipped if to is not None]
+        known = outside.store.checkpoint.history()
+        upstream = reads.upstream(outside.reach)
+        facts = upstream.facts() if upstream is not None else None
+        # Slices that were cut before the rewind do not tell of it: what stands before them may be wrong already.
+        stays = stays_of(known, source.name, facts) if facts is not None else None
+        found = [*map(reads.left_above, _skipped_last(source, known)), stays]
+        told += [(to, first) for to in found if to is not None]
     if told:
         to, member = min(told, key=lambda each: each[0])
         history = outside.store.checkpoint.history()
@@ -58,8 +63,8 @@ def _halting(source: SlicedSource, member: Assigned, to: int, before: int) -> So
         " withdrew them",
         operator=source.name,
         location=source.location,
-        remedy=f"drainmark reset {region} --to {before}, and run: what comes after that state is read again without"
-        ' these rows. Or keep them: on_change="ignore" at the source, and'
+        remedy=f"drainmark reset {region} --to {before} --cascade, and run: what comes after that state is read again"
+        ' without these rows. Or keep them: on_change="ignore" at the source, and'
         f" drainmark resume {region}; rows that come again are then there twice",
         trigger=member.trigger.uri,
         to=before,
@@ -81,31 +86,13 @@ def _skipped_last(source: SlicedSource, history: RegionHistory) -> Iterator[Slic
 def _first_wrong(
     source: SlicedSource, reads: RowSlices, history: RegionHistory, to: int, outside: Outside
 ) -> int | None:
-    """Return the first state in force that read rows with ids above `to`, None if there is none.
-
-    All states are looked at: a region in stages may publish rows of an earlier id after those of a later one. Earlier
-    versions of Drainmark did not note what a state read. Of their states, only those are asked that come after the
-    last one with rows up to `to`: asking reads the log of the table.
-    """
-    wrong, has_right, without_note = None, False, list[tuple[int, Slice]]()
-    for number, row in history.states.items():
-        if number in history.skips or (piece := _slice_of(row, source)) is None:
-            continue
-        noted = ((row.trigger_identity or {}).get(DIGESTS) or {}).get(source.name)
-        if noted is None:
-            without_note.append((number, piece))
-        elif int(noted) > to:
-            wrong = number
-            break
-        else:
-            has_right |= int(noted) > 0
-    for number, piece in reversed(() if has_right else without_note):
-        highest = reads.highest_id(piece, outside.reach)
-        if highest is None or highest > to:
-            wrong = number
-        elif highest:
-            break
-    return wrong
+    """Return the first state in force that read rows with ids above `to`, None if there is none."""
+    return first_reading(
+        history,
+        source.name,
+        lambda number: number > to,
+        lambda piece: reads.highest_id(Slice.from_json(piece), outside.reach),
+    )
 
 
 def _slice_of(row: CheckpointRow, source: SlicedSource) -> Slice | None:

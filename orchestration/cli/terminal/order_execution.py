@@ -31,15 +31,14 @@ def carry_out(place: Workplace, order: Order, *, as_json: bool) -> None:
 
 
 def _leave(place: Workplace, order: Order, done: Done) -> None:
-    from drainmark.orchestration.dagster_assets.verb_events import show_verb
+    from drainmark.orchestration.dagster_assets.verb_events import show_verb, told_of
     from drainmark.orchestration.workplace.declaration import load_region
 
-    code = load_region(place, order.region)
-    plan = code[1] if code is not None else None
-    told = (order.verb, done.facts, done.lines[-1])
     with instance_at(place.settings.dagster_home) as instance:
         log = instance.report_runless_asset_event
-        show_verb(place, order.region, plan, told, instance=instance, log=log)
+        for region, told in told_of(order.region, order.verb, done.facts, done.lines):
+            code = load_region(place, region)
+            show_verb(place, region, code[1] if code is not None else None, told, instance=instance, log=log)
 
 
 def _say(facts: Mapping[str, Any], lines: Sequence[str], remarks: Sequence[str], *, as_json: bool) -> None:

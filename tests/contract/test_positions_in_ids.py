@@ -1,0 +1,250 @@
+"""A position in a region's table is an id of that region: rows are found when their versions and files are gone.
+
+The regions are fed by hand, as in `test_chains_go_back`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from by_hand import HandFed
+from chained_by_hand import Reader, rewound, source_of, take
+from deltalake import DeltaTable
+from followed import follow
+
+from drainmark.jobs.errors import InputChanged, InputMissing, SourceRewound
+from drainmark.jobs.protocol.chains import IDS, readings_of
+from drainmark.jobs.protocol.records.triggers import slices_of
+from drainmark.orchestration.pages.page_file import page_path
+from drainmark.orchestration.verbs import orders
+from drainmark.orchestration.verbs.interventions import RewindTarget
+from drainmark.orchestration.verbs.trace import Tracer
+from drainmark.orchestration.views.reads import told_of
+from drainmark.orchestration.views.status import status_of
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Workplace]:
+    found = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    yield found
+    found.registry.close()
+
+
+@pytest.fixture
+def one(place: Workplace, tmp_path: Path) -> HandFed:
+    return HandFed(place, tmp_path / "inbox", region="one/files", names=("first",))
+
+
+@pytest.fixture
+def two(place: Workplace) -> Reader:
+    return Reader(place, place.home / "none", region="two/rows", names=("second",), sources=(source_of("s", "first"),))
+
+
+def compacted(one: HandFed) -> None:
+    """Write the rows of all files of the table into one, and delete what left it and all of its log before."""
+    store = one.workplace.store(one.region)
+    folder = store.tables / "lake/first"
+    table = DeltaTable(folder.uri)
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    log_is_gone(one)
+
+
+def log_is_gone(one: HandFed) -> None:
+    log = Path((one.workplace.store(one.region).tables / "lake/first").uri)
+    table = DeltaTable(str(log))
+    table.create_checkpoint()
+    for version in range(table.version()):
+        Path(log, "_delta_log", f"{version:020d}.json").unlink(missing_ok=True)
+
+
+def test_a_reader_that_was_away_longer_than_the_log_reads_on_by_ids(one: HandFed, two: Reader) -> None:
+    take(one, "a")
+    two.run()
+    take(one, "b", "c")
+    compacted(one)
+    two.run()
+    assert two.rows() == ["a", "b", "c"]
+    take(one, "d")
+    two.run()
+    assert two.rows() == ["a", "b", "c", "d"]
+    assert [(each.region, each.through) for each in readings_of(two.history())] == [("one/files", 4)]
+
+
+def test_rows_that_come_while_a_slice_is_cut_by_ids_are_in_the_next_one(
+    one: HandFed, two: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take(one, "a")
+    two.run()
+    take(one, "b")
+    compacted(one)
+    before = two.reach.newest_version("first")
+    take(one, "c")
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr("drainmark.resources.inputs.source_access.RegionReach.newest_version", lambda *_: before)
+        two.tick()
+    two.run()
+    assert two.rows() == ["a", "b", "c"]
+
+
+def test_a_reader_that_may_not_see_the_other_regions_checkpoints_goes_by_versions(
+    one: HandFed, two: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    for name in "ab":
+        take(one, name)
+        two.run()
+    monkeypatch.setattr("drainmark.resources.checkpoints.checkpoint_table.CheckpointTable.exists", refused)
+    reach = two.reach
+    upstream = reach.upstream("first")
+    assert upstream is not None
+    assert upstream.facts() is None
+
+
+def test_a_replay_reads_rows_whose_versions_and_files_are_gone(one: HandFed, two: Reader) -> None:
+    for name in "abc":
+        take(one, name)
+        two.run()
+    compacted(one)
+    two.rewind(1)
+    assert orders.reset(two.workplace, two.region, RewindTarget(to=1)).facts["gone"] == ()
+    two.run()
+    assert two.rows() == ["a", "b", "c"]
+    assert [two.history().states[number].rows_in for number in two.history().states] == [1, 1, 1], "each its own rows"
+
+
+def test_a_rewind_whose_version_left_the_log_is_noticed(one: HandFed, two: Reader) -> None:
+    for name in "abc":
+        take(one, name)
+        two.run()
+    rewound(one, 1)
+    one.drain()
+    rewound(one, 1)
+    take(one, "d")
+    log_is_gone(one)
+    assert two.halted() == 1
+    two.rewind(1)
+    two.run()
+    assert two.rows() == ["a", "b", "c", "d"]
+
+
+def test_slices_cut_before_a_rewind_are_not_read_by_a_region_that_is_wrong(one: HandFed, two: Reader) -> None:
+    for name in "ab":
+        take(one, name)
+        two.run()
+    take(one, "c")
+    two.tick()
+    rewound(one, 1)
+    with two.owning() as owner, pytest.raises(SourceRewound):
+        owner.groups.commit(two.group(1))
+    assert two.rows() == ["a", "b"]
+
+
+def test_a_table_of_nobody_is_read_by_its_versions_alone(place: Workplace, one: HandFed, two: Reader) -> None:
+    take(one, "a")
+    copy = place.home / "lake/first_copied"
+    shutil.copytree(place.home / "lake/first", copy)
+    DeltaTable(str(copy)).alter.set_table_description("somebody's")
+    two.sources = (source_of("s", "first_copied"),)
+    two.run()
+    assert two.rows() == ["a"]
+    (piece,) = slices_of(two.history().states[1].trigger_identity or {}).values()
+    assert IDS not in piece
+    assert set(piece["to"]) == {"version", "table"}
+
+
+def test_a_position_of_an_earlier_version_is_translated_by_the_next_rows(
+    one: HandFed, two: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr("drainmark.resources.inputs.source_access.RegionReach.upstream", lambda *_: None)
+        take(one, "a")
+        two.run()
+    assert [each.through for each in readings_of(two.history())] == [None]
+    take(one, "b")
+    two.run()
+    assert [(each.region, each.through) for each in readings_of(two.history())] == [("one/files", 2)]
+    compacted(one)
+    take(one, "c")
+    two.run()
+    assert two.rows() == ["a", "b", "c"]
+
+
+def test_without_an_id_in_its_position_a_reader_that_was_away_says_so(
+    one: HandFed, two: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr("drainmark.resources.inputs.source_access.RegionReach.upstream", lambda *_: None)
+        take(one, "a")
+        two.run()
+    take(one, "b")
+    compacted(one)
+    with pytest.raises(InputMissing):
+        two.run()
+
+
+def test_rows_that_were_replaced_while_the_reader_was_away_halt_it(
+    one: HandFed, two: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from drainmark.jobs.protocol.history import RegionHistory
+
+    take(one, "a")
+    two.run()
+    take(one, "b")
+    compacted(one)
+    replaced = type("By", (), {"by": 2})()
+    real = one.workplace.history(one.region)
+    monkeypatch.setattr("drainmark.resources.inputs.source_access._facts_of",
+                        lambda *_: RegionHistory(states=real.states, replaced={1: replaced}))  # fmt: skip
+    with pytest.raises(InputChanged):
+        two.run()
+
+
+def test_status_and_trace_follow_rows_across_regions(place: Workplace, one: HandFed, two: Reader) -> None:
+    three = Reader(place, place.home / "none", region="three/rows", names=("third",),
+                   sources=(source_of("t", "second"),))  # fmt: skip
+    for name in "ab":
+        take(one, name)
+        two.run()
+        three.run()
+    (reads,) = status_of(place, three.region)["reads"]
+    assert {name: reads[name] for name in ("source", "region", "through", "stays")} == {
+        "source": "t", "region": "two/rows", "through": 2, "stays": None}  # fmt: skip
+    assert told_of(reads) == "reads two/rows through id 2 at 't'"
+
+    assert "three/rows reads two/rows through id 2 at" in page_path(place.home, three.region).read_text()
+
+    found: Any = Tracer.of(place, three.region).row("third", {"value": "b"})
+    assert [(each["region"], each["sequence_id"]) for each in found["origins"]] == [("two/rows", 2), ("one/files", 2)]
+    assert found["origins"][-1]["trigger"].endswith("/b")
+    assert Tracer.of(place, two.region).sequence(1)["origins"][0]["trigger"].endswith("/a")
+    forward = Tracer.of(place, one.region).file("b")["readers"]
+    assert [(each["region"], each["sequence_id"]) for each in forward] == [("two/rows", 2), ("three/rows", 2)]
+
+    rewound(one, 1)
+    status = status_of(place, two.region)
+    assert (status["reads"][0]["stays"], status["remedies"]) == (1, ["drainmark reset two/rows --to 1 --cascade --yes"])
+    assert "what it read above 1 has left there" in told_of(status["reads"][0])
+
+
+def test_what_status_says_of_a_reader_that_is_wrong_leads_to_right_tables(one: HandFed, two: Reader) -> None:
+    for name in "ab":
+        take(one, name)
+        two.run()
+    rewound(one, 1)
+    one.drain()
+    (command,) = status_of(two.workplace, two.region)["remedies"]
+    follow(command, "reset", two.workplace.home)
+    two.run()
+    assert two.rows() == ["a", "b"]
+    assert status_of(two.workplace, two.region)["remedies"] == []
+    shutil.rmtree(two.workplace.home / "checkpoints" / "one")
+    assert status_of(two.workplace, two.region)["reads"][0]["stays"] is None, "nobody can say"
