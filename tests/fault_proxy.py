@@ -64,6 +64,7 @@ class FaultProxy(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # headers and content are two writes: the second one would wait 40 ms
     server: FaultProxy
 
     def _serve(self) -> None:

@@ -59,7 +59,7 @@ def test_the_rows_are_those_of_the_version_asked_for(
     target, rows = s3_place / "lake/names", pa.table(COLUMNS)
     write_deltalake(target.uri, rows, partition_by=PARTITIONS, storage_options=target.storage_options())
     expected = sorted(rows.to_pylist(), key=str)
-    assert (tables.version("names"), found(tables, engine, "names")) == (0, expected)
+    assert tables.version("names") == 0
     write_deltalake(target.uri, rows.slice(1, 2), mode="overwrite", storage_options=target.storage_options())
     assert found(tables, engine, "names") == sorted(rows.slice(1, 2).to_pylist(), key=str)
     assert found(tables, engine, "names", 0) == expected

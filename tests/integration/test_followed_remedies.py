@@ -461,8 +461,15 @@ def test_a_region_that_never_ran_is_run(
     assert sorted(row["value"] for row in found) == ["x", "y"]
 
 
-@pytest.mark.parametrize("known", [(), ("a", "b")], ids=["first group", "later group"])
-@pytest.mark.parametrize("ask", [str, ask_status])
+@pytest.mark.parametrize(
+    ("ask", "known"),
+    [
+        pytest.param(str, (), id="by the halt, first group"),
+        pytest.param(ask_status, ("a", "b"), id="by status, later group"),
+        pytest.param(str, ("a", "b"), id="by the halt, later group", marks=pytest.mark.slow),
+        pytest.param(ask_status, (), id="by status, first group", marks=pytest.mark.slow),
+    ],
+)
 def test_a_group_whose_files_are_lost_before_it_is_published_comes_again_behind_a_rewind(
     place: Workplace, tmp_path: Path, known: Sequence[str], ask: Callable[[Any], str]
 ) -> None:

@@ -122,6 +122,11 @@ def delete_and_optimise(target: DeltaTable) -> None:
     target.optimize.compact()
 
 
+def one_of_all(chosen: str) -> list[Any]:
+    """Return all tables as parameters; only the chosen one is in the default run, whose tests choose in turn."""
+    return [pytest.param(name, marks=() if name == chosen else pytest.mark.slow) for name in (APPEND, STATE, UPSERT)]
+
+
 HARMS: dict[str, Harm] = {
     "delete": lambda target: target.delete("value = 'a'"),
     "delete all": lambda target: target.delete(),
@@ -182,7 +187,7 @@ def harmless(target: DeltaTable) -> None:
 
 
 @pytest.mark.seed("RT1", "D9")
-@pytest.mark.parametrize("name", [APPEND, STATE, UPSERT])
+@pytest.mark.parametrize("name", one_of_all(UPSERT))
 def test_what_leaves_the_rows_as_they_are_disturbs_nobody(fed: Counting, name: str) -> None:
     harmless(table(fed, name))
     take(fed, three="a d")
@@ -254,7 +259,7 @@ def test_nobody_goes_on_while_the_damage_is_there_and_it_is_said_once(fed: Count
 
 
 @pytest.mark.seed("RT1")
-@pytest.mark.parametrize("name", [APPEND, STATE, UPSERT])
+@pytest.mark.parametrize("name", one_of_all(APPEND))
 def test_what_comes_between_two_groups_of_a_run_is_noticed_before_the_second_is_committed(
     fed: Counting, name: str
 ) -> None:
@@ -411,7 +416,7 @@ def test_ids_that_are_lost_are_told_and_a_rewind_below_them_brings_them_back(
 
 
 @pytest.mark.seed("RT1")
-@pytest.mark.parametrize("name", [APPEND, STATE, UPSERT])
+@pytest.mark.parametrize("name", one_of_all(STATE))
 def test_a_table_that_was_deleted_is_not_made_anew_and_empty(fed: Counting, name: str) -> None:
     shutil.rmtree(fed.workplace.home / name)
     with pytest.raises(Halted):
@@ -487,7 +492,7 @@ def restart(fed: Counting) -> Counting:
 
 
 @pytest.mark.seed("RT1")
-@pytest.mark.parametrize("name", [APPEND, STATE, UPSERT])
+@pytest.mark.parametrize("name", one_of_all(APPEND))
 def test_an_older_copy_of_a_table_is_not_taken_for_the_table(
     fed: Counting, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -716,7 +721,7 @@ def test_a_repair_of_an_older_copy_that_was_killed_before_its_note_is_done_again
 
 
 @pytest.mark.seed("RT1")
-@pytest.mark.parametrize("name", [APPEND, STATE, UPSERT])
+@pytest.mark.parametrize("name", one_of_all(STATE))
 def test_groups_that_an_older_checkpoint_table_does_not_know_leave_the_tables(fed: Counting, name: str) -> None:
     store = fed.workplace.store(fed.region)
     others = [copied(fed, other) for other in (store.checkpoint_name, APPEND, STATE, UPSERT) if other != name]
@@ -737,7 +742,7 @@ def test_groups_that_an_older_checkpoint_table_does_not_know_leave_the_tables(fe
 
 
 @pytest.mark.seed("RT1")
-@pytest.mark.parametrize("name", [APPEND, STATE, UPSERT])
+@pytest.mark.parametrize("name", one_of_all(UPSERT))
 def test_a_rewind_of_a_damaged_region_puts_its_tables_right_on_the_way(fed: Counting, name: str) -> None:
     for harm in (append, merge):
         harm(table(fed, name))

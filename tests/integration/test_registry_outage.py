@@ -17,7 +17,7 @@ from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
 
-AWAY_SECONDS = 3.0
+AWAY_SECONDS = 1.0
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from integration.test_s3_input import Bucket, bucket
 from pyspark.sql.types import StructType
 from reads import read_here
@@ -345,9 +346,11 @@ def test_a_file_has_the_rows_and_the_bad_records_of_the_oracle_whichever_way_it_
     engine: SparkEngine, bucket: Bucket, tmp_path: Path, written: Any, case: Case
 ) -> None:
     session, chance = engine.session, random.Random(repr(case))
-    texts = [random_text(case, chance) for _ in range(40)]
+    texts = [random_text(case, chance) for _ in range(examples(80))]
     wanted = [meaning(case, text) for text in texts]
-    assert sum(bool(each and each[0]) for each in wanted) > 10, "too few files have rows for this to mean anything"
+    assert sum(bool(each and each[0]) for each in wanted) > len(texts) // 4, (
+        "too few files have rows for this to mean anything"
+    )
     contents = [text.encode(case.encoding) for text in texts]
     expected, here = case.expected(), [written(content) for content in contents]
     numbers = [file.number for file in here]

@@ -222,7 +222,7 @@ def test_any_history_is_the_plain_dictionary(
 @pytest.mark.seed("H29")
 def test_a_long_history_is_merged_in_tiers(engine: SparkEngine, tiny: None, merging: str, tmp_path: Path) -> None:
     home = Home(tmp_path, engine, ("k", "x"))
-    for number in range(24):
+    for number in range(16):
         home.group({(number * 7 + place) % len(KEYS): number if place else None for place in range(3)})
     home.check()
     assert home.merges, "no merge took place"

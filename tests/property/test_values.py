@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from value_differences import NAMED, REPAIRS, Seen, names_of
@@ -95,7 +96,7 @@ def test_differences_of_other_texts_have_the_same_names(engine: SparkEngine, see
     ("kind", "rules"), [*((kind, AS_WRITTEN) for kind in KINDS), *((kind, HALF_UP) for kind in DECIMALS)], ids=str
 )
 def test_the_fast_ways_give_what_the_definition_gives(kind: str, rules: Rules) -> None:
-    written = texts(seed=11, amount=700)
+    written = texts(seed=11, amount=examples(1400))
     values = [repr(defined(kind, text, rules)) for text in written]
     assert [repr(each) for each in ours(written, kind, rules)] == values
     alone = written[:: 1 if "decimal" in kind else 3]  # each may be read all at once

@@ -191,6 +191,7 @@ def costly(case: Case) -> bool:
         "tumbling_delta_of_time", "tumbling_time_change", "tumbling_time_closed", "hopping_time_change",
         "tumbling_time_bounded", "session_bounded", "session_keyless", "hopping_time_closed",
         "sliding_delta_row", "sliding_delta_change", "tumbling_delta_of_doubles", "sliding_rows_row",
+        "tumbling_until_closed", "tumbling_delta_closed", "sliding_delta_of_doubles",
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`dagster dev` for a project folder: daemon, code server and run workers, in a new session."""
+"""`dagster dev` for a project folder, or only its daemon: with code server and run workers, in a new session."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ from integration.dagster_scene import ROOT
 
 
 @contextmanager
-def dagster_dev(root: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Serve a project with the instance `.drainmark/dagster`; log to `dagster.log`; yield process and port."""
+def dagster_dev(root: Path, *, has_pages: bool = True) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Serve a project with the instance `.drainmark/dagster`; log to `dagster.log`; yield process and port.
+
+    Args:
+        has_pages: as `dagster dev` does; else there is only the daemon, which starts in less time.
+    """
     port = free_port()
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("DRAINMARK_", "DAGSTER_"))},
@@ -24,8 +28,13 @@ def dagster_dev(root: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
         "DRAINMARK_DAGSTER_URL": f"http://127.0.0.1:{port}",
         "PYTHONPATH": str(ROOT),
     }
-    dagster = str(Path(sys.executable).with_name("dagster"))
-    command = [dagster, "dev", "-m", "drainmark.orchestration.definitions", "-h", "127.0.0.1", "-p", str(port)]
+    programs = Path(sys.executable).parent
+    served = [programs / "dagster", "dev", "-h", "127.0.0.1", "-p", str(port)]
+    command = [
+        *(served if has_pages else [programs / "dagster-daemon", "run"]),
+        "-m",
+        "drainmark.orchestration.definitions",
+    ]
     with (root / "dagster.log").open("wb") as log:
         process = subprocess.Popen(
             command, cwd=root, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

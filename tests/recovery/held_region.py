@@ -183,11 +183,12 @@ def parent_of(pid: int) -> int:
 
 
 @contextmanager
-def deployed(root: Path, *, default_launcher: bool = False) -> Iterator[Deployment]:
+def deployed(root: Path, *, default_launcher: bool = False, has_pages: bool = True) -> Iterator[Deployment]:
     """Serve the region from a folder, with `dagster dev`.
 
     Args:
         default_launcher: Dagster's own launcher starts runs, in the code server.
+        has_pages: see `dagster_dev`.
     """
     (root / "landing").mkdir()
     (root / "held.py").write_text(APPLICATION)
@@ -200,7 +201,7 @@ def deployed(root: Path, *, default_launcher: bool = False) -> Iterator[Deployme
             assert "WarmRunLauncher" in text
             ours = "  module: drainmark.orchestration.dagster_jobs.run_launcher\n  class: WarmRunLauncher"
             configuration.write_text(text.replace(ours, "  module: dagster\n  class: DefaultRunLauncher"))
-        with dagster_dev(root) as (process, port):
+        with dagster_dev(root, has_pages=has_pages) as (process, port):
             workplace = Workplace(Settings(home=home, project_root=root, lease_seconds=6.0))
             yield Deployment(root=root, instance=instance, workplace=workplace, process=process, port=port)
             workplace.registry.close()

@@ -24,6 +24,7 @@ Build = Callable[..., Scene]
 HANG = 2.5
 OWNED_OR_FENCED = 4
 SHORT_LEASE = {"lease_seconds": 5.0, "heartbeat_seconds": 0.2}
+OVER_SOON = {"lease_seconds": 2.0, "heartbeat_seconds": 0.2}
 LONG_LEASE = {"lease_seconds": 600.0, "heartbeat_seconds": 0.2}
 """The process that takes over decides the length of a lease: this one outlasts even a slow start."""
 
@@ -164,9 +165,9 @@ def test_a_process_killed_on_another_host_is_taken_over_only_when_its_lease_is_o
     """This host cannot see that the process is dead: its pid is meaningless on another host."""
     other = replace(scene, nursery=elsewhere)
     scene.run_well(["scan"])
-    killed = other.run(["run", 1], failpoints="checkpoint.after_commit:kill:2", settings=SHORT_LEASE)
+    killed = other.run(["run", 1], failpoints="checkpoint.after_commit:kill:2", settings=LONG_LEASE)
     assert killed.code == -signal.SIGKILL
     assert scene.run(["run", 1], settings=LONG_LEASE).error["id"] == "OWNED"
-    scene.run_well(["sleep", SHORT_LEASE["lease_seconds"] + 0.5], ["run", 1], settings=SHORT_LEASE)
+    scene.run_well(["sleep", OVER_SOON["lease_seconds"] + 0.5], ["run", 1], settings=OVER_SOON)
     scene.assert_golden()
     assert scene.attempts_at_claims() == [0, 1]

@@ -78,12 +78,15 @@ def held_in_spare(deployment: Deployment, *lines: str) -> int:
     return worker
 
 
-def test_the_daemon_runs_what_has_come(deployment: Deployment) -> None:
+def test_the_daemon_runs_what_has_come(tmp_path: Path) -> None:
     """The sensor of the daemon sees the first file, our launcher begins the run, and it commits."""
-    (run,) = deployment.runs()[:1]
-    assert run.status is dg.DagsterRunStatus.SUCCESS
-    assert deployment.totals()["z"] == 0
-    assert deployment.history().committed_id > 0
+    with deployed(tmp_path, has_pages=False) as served:
+        served.drop("z,0")
+        wait_for(lambda: served.history().committed_id, "the first run", served)
+        served.wait_committed(0)
+        (run,) = served.runs()
+        assert run.status is dg.DagsterRunStatus.SUCCESS
+        assert served.totals()["z"] == 0
 
 
 @pytest.mark.recovery
