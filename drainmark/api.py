@@ -51,7 +51,7 @@ from drainmark.jobs.operators.sources.table_source import TableSource
 from drainmark.jobs.operators.sql import sql
 from drainmark.jobs.operators.throttle import throttle
 from drainmark.jobs.operators.union import union
-from drainmark.jobs.operators.unsupported import gate, switch, tcp_sink, tcp_source, udp_sink, udp_source
+from drainmark.jobs.operators.unsupported_operators import gate, switch, tcp_sink, tcp_source, udp_sink, udp_source
 from drainmark.jobs.operators.windows.aggregate import (
     Aggregation,
     aggregate,
@@ -246,7 +246,7 @@ def view(spark: SparkSession, table: str, *, home: str | None = None) -> DataFra
     Example:
         dm.view(spark, "order_rows").where("amount > 100").show()
     """
-    from drainmark.resources.checkpoints.committed_view import view_of
+    from drainmark.resources.checkpoints.as_of import view_of
     from drainmark.resources.settings import load_settings
 
     return view_of(spark, load_settings(home=home), table)

@@ -118,7 +118,7 @@ class InjectedFailure(RuntimeError):
 
 
 @dataclass(slots=True)
-class _Armed:
+class _ArmedPoint:
     action: str
     passings: int
 
@@ -126,7 +126,7 @@ class _Armed:
 class Armed(World):
     """The plain world, in which armed points act."""
 
-    def reach(self, point: str) -> None:
+    def pass_point(self, point: str) -> None:
         """Act if the point is armed and this is its passing."""
         action = None
         with _lock:
@@ -147,7 +147,7 @@ class Armed(World):
 
 _ARMED = Armed()
 _KINDS: tuple[type[StrEnum], ...] = (FailPoint, StorePoint, FilePoint, ChannelPoint, SourcePoint)
-_armed: dict[str, list[_Armed]] = {}
+_armed: dict[str, list[_ArmedPoint]] = {}
 _ACTION = re.compile(r"kill|stop|raise|lost_reply|hang(=[0-9]+(\.[0-9]*)?|=\.[0-9]+)?")
 _PASSING = re.compile(r"[1-9][0-9]*")
 _lock = threading.Lock()
@@ -175,7 +175,7 @@ def arm(specification: str) -> None:
         world.leave(_ARMED)
 
 
-def _item(text: str) -> tuple[str, _Armed]:
+def _item(text: str) -> tuple[str, _ArmedPoint]:
     name, _, rest = text.partition(":")
     action, has_passing, passing = rest.partition(":")
     points = [point.value for kind in _KINDS for point in kind]
@@ -186,7 +186,7 @@ def _item(text: str) -> tuple[str, _Armed]:
     elif has_passing and not _PASSING.fullmatch(passing):
         msg = f"fail point {name} has no passing {passing!r}; it is a number from 1 on"
     else:
-        return name, _Armed(action, int(passing or 1))
+        return name, _ArmedPoint(action, int(passing or 1))
     raise ValueError(msg)
 
 

@@ -86,7 +86,7 @@ class World:
         """Return an event, not set yet, for which threads of this world can wait."""
         return threading.Event()
 
-    def reach(self, point: str) -> None:
+    def pass_point(self, point: str) -> None:
         """Pass a step of the protocol; see `failpoints`."""
 
     def whole(self) -> AbstractContextManager[object]:
@@ -164,8 +164,8 @@ def event() -> Event:
     return _entered.event()
 
 
-def reach(point: str) -> None:
-    _entered.reach(point)
+def pass_point(point: str) -> None:
+    _entered.pass_point(point)
 
 
 def whole() -> AbstractContextManager[object]:

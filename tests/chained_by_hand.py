@@ -35,7 +35,7 @@ class Reader(HandFed):
 
     def tick(self) -> None:
         newest = self.workplace.registry.triggers.newest(self.region)
-        trigger = cut_period(self.sources, newest.identity if newest else None, self.reach, limit=None)
+        trigger = cut_period(self.sources, newest.identity if newest else None, self.access, limit=None)
         if trigger is not None:
             self.workplace.registry.triggers.add(self.region, [trigger], after=newest.order_index if newest else 0)
 
@@ -44,8 +44,8 @@ class Reader(HandFed):
         self.drain(size)
 
     @property
-    def reach(self) -> Any:
-        return self.owner.outside.reach if hasattr(self, "owner") else self.workplace.reach(self.region)
+    def access(self) -> Any:
+        return self.owner.outside.access if hasattr(self, "owner") else self.workplace.access(self.region)
 
     def group(self, count: int) -> StagedGroup:
         first = self.workplace.registry.progress.take_ids(self.region, self.owner.epoch, count := len(self.next(count)))

@@ -119,21 +119,21 @@ class _PipelineByHand(Pipeline):
     hand: Hand
 
     def stage(self, pending: Sequence[Trigger]) -> None:
-        world.reach(FailPoint.ASSIGN_BEFORE)
+        world.pass_point(FailPoint.ASSIGN_BEFORE)
         self.states.begin_group()
         if self.under_way is None:
             self.owner.moved(Event.TRIGGERED)
         group = Group(members=self._ids.assign(pending), epoch=self.owner.epoch, attempt=world.token())
-        world.reach(FailPoint.ASSIGN_AFTER)
+        world.pass_point(FailPoint.ASSIGN_AFTER)
         work, states = _Staging(group), self.states.handlers
         self._work = work  # type: ignore[assignment]
 
         def staged() -> StagedGroup:
-            world.reach(FailPoint.PROCESS_BEFORE)
+            world.pass_point(FailPoint.PROCESS_BEFORE)
             found = self.hand.stage(group, self.owner.history, states)
-            world.reach(FailPoint.DRAIN)
+            world.pass_point(FailPoint.DRAIN)
             work.is_draining = True
-            world.reach(FailPoint.PROCESS_STAGED)
+            world.pass_point(FailPoint.PROCESS_STAGED)
             return found
 
         self._staging = self._bounded(group, self._time.seconds, staged)
@@ -222,7 +222,7 @@ def _columns(ddl: str | pa.Schema) -> Types:
 def _types(operator: Operator, known: Mapping[str, Types], outside: Outside) -> Types:
     if isinstance(operator, Source):
         (output,) = operator.outputs
-        return _columns(operator.columns(outside.reach, output))
+        return _columns(operator.columns(outside.access, output))
     before = known[operator.inputs[0].upstream]
     if isinstance(operator, Aggregate):
         kinds = {"count": "bigint", "sum": "bigint"}

@@ -40,7 +40,7 @@ class _Passing(World):
         self.reached = reached
         self.own = threading.local()
 
-    def reach(self, point: str) -> None:
+    def pass_point(self, point: str) -> None:
         if getattr(self.own, "is_called", False):
             return
         self.own.is_called = True

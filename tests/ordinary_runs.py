@@ -20,7 +20,7 @@ from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.graph.own_modules import own_modules_importable
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.operators.sinks.sink import Sink
-from drainmark.orchestration.testing.crash.connect_server import ChildServer
+from drainmark.orchestration.testing.crash.killing import ChildServer
 from drainmark.orchestration.testing.running import run_app
 from drainmark.orchestration.workplace.spark_choice import make_engine
 from drainmark.resources.settings import Settings

@@ -9,11 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict
+from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict, Parsed
 from drainmark.jobs.formats.column_fit import Columns
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.lines.content import END, LocalFile
-from drainmark.jobs.formats.parsed import Parsed
 from drainmark.jobs.formats.values.far_times import python_rows
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.tasks.executor import Here

@@ -10,10 +10,10 @@ from drainmark.jobs.graph.application import load_application
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
-from drainmark.jobs.protocol.records.newest_rows import GroupSums, NewestRows
 from drainmark.jobs.regions.explain import region_json
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.views.region_report import RegionFacts, region_report
+from drainmark.resources.checkpoints.newest_rows import GroupSums, NewestRows
 
 REGION = "word_count/lines"
 FOLDER = "/srv/inbox"

@@ -34,7 +34,7 @@ def read_slices(
     require_in_force(source, reads, pieces, outside, horizon)
     for member, piece in pieces:
         seen = OriginsSeen()
-        batches = [batch for batch in reads.read(piece, outside.reach) if batch.num_rows]
+        batches = [batch for batch in reads.read(piece, outside.access) if batch.num_rows]
         for batch in batches:
             seen.add(batch.column(ORIGIN))
         if batches:
@@ -44,4 +44,4 @@ def read_slices(
         yield member.sequence_id, batches
         if notes:
             member.trigger.digests[source.name] = str(seen.highest_id)
-            outside.reach.ids_read.note(source.name, member.trigger.order_index, seen.highest_id)
+            outside.access.ids_read.note(source.name, member.trigger.order_index, seen.highest_id)

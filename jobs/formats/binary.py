@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from drainmark.jobs.formats.bad_records import CAPS, Refused
+from drainmark.jobs.formats.bad_records import CAPS, Parsed, Refused
 from drainmark.jobs.formats.format import Expected, Format
 from drainmark.jobs.formats.lines.content import Readable
-from drainmark.jobs.formats.parsed import Parsed
 
 
 class Binary(Format):

@@ -10,22 +10,44 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.formats.bad_records import CAPS
+from drainmark.jobs.formats.bad_records import CAPS, Parsed
 from drainmark.jobs.formats.column_fit import Columns
 from drainmark.jobs.formats.format import Expected, Lines, format_of, no_collection
 from drainmark.jobs.formats.lines.content import fault_of_text
 from drainmark.jobs.formats.lines.line_ranges import may_be_quick
-from drainmark.jobs.formats.parsed import Parsed
-from drainmark.jobs.formats.records import Records
 from drainmark.jobs.formats.values.grammar import Rules, misfit, values_of
-from drainmark.jobs.frames.row_types import arrow_schema, tagged_type
-from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, arrow_schema, tagged_type
 from drainmark.jobs.lazy import F
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """The declaration of values that come as bytes; a value that does not fit is judged like a row of a file.
+
+    Attributes:
+        column: name of the column of the values in the rows as read.
+        format: `text`, `csv` or `json`.
+        schema: DDL of their columns; None for text, which stays in a column of the same name.
+        options: as for files, without those that concern a whole file.
+        others: DDL of the types of the other columns, by name.
+        takes_null: a row without a value has nulls, and is not bad.
+        place: pattern that names a row's `block` and `row`, so that people find it.
+    """
+
+    column: str
+    format: str
+    schema: str | None
+    options: Mapping[str, str]
+    others: Mapping[str, str]
+    on_bad: str
+    takes_null: bool
+    place: str = "row {row}"
+
 
 BAD, RAW = "__bad", "__raw"
 """Columns of the rows as read: why a record is bad, and its bytes; null for a good one."""

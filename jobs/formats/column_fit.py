@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from drainmark.jobs.formats.bad_records import OtherColumns, listed
-from drainmark.jobs.formats.parsed import Parsed
+from drainmark.jobs.formats.bad_records import OtherColumns, Parsed, listed
 from drainmark.jobs.formats.values.stored_values import Reading, is_list, reading_of
-from drainmark.jobs.frames.row_types import arrow_schema
+from drainmark.jobs.frames.tags import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

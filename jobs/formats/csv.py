@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from drainmark.jobs.formats import csv_dialect
-from drainmark.jobs.formats.bad_records import CAPS, OtherColumns
+from drainmark.jobs.formats.bad_records import CAPS, OtherColumns, Parsed
 from drainmark.jobs.formats.column_fit import Found
 from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text, row_type
 from drainmark.jobs.formats.lines.content import first_lines
@@ -19,9 +19,8 @@ from drainmark.jobs.formats.lines.line_format import (
     block_size,
     has_plain_ends,
 )
-from drainmark.jobs.formats.parsed import Parsed
 from drainmark.jobs.formats.values.grammar import misfit, values_of
-from drainmark.jobs.frames.row_types import arrow_schema
+from drainmark.jobs.frames.tags import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
+from drainmark.jobs.formats.bad_records import Parsed, Readable
 from drainmark.jobs.formats.column_fit import Columns, Found
 from drainmark.jobs.formats.csv_dialect import Dialect
-from drainmark.jobs.formats.parsed import Parsed, Readable
 from drainmark.jobs.formats.values.grammar import Rules, pattern_fault
-from drainmark.jobs.frames.row_types import plain_types
-from drainmark.jobs.frames.tags import RESCUED
+from drainmark.jobs.frames.tags import RESCUED, plain_types
 
 if TYPE_CHECKING:
     import pyarrow as pa

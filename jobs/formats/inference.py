@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from drainmark.jobs.formats import csv_dialect
 from drainmark.jobs.formats.bad_records import CAPS, Refused
 from drainmark.jobs.formats.column_fit import Bare, Columns
+from drainmark.jobs.formats.file_columns import are_clear
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.layout import are_clear
 from drainmark.jobs.formats.lines.content import first_lines, refuse_by_mark
 from drainmark.jobs.formats.values.grammar import Rules, misfit, reader_of
 

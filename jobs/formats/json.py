@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.formats import json_records
-from drainmark.jobs.formats.bad_records import OtherFields, listed
+from drainmark.jobs.formats.bad_records import OtherFields, Parsed, listed
 from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text
 from drainmark.jobs.formats.lines.line_format import LINE_OPTIONS, VALUE_OPTIONS, LineFormat
-from drainmark.jobs.formats.parsed import Parsed
 from drainmark.jobs.formats.values import json_tables
 from drainmark.jobs.formats.values.json_values import fields_of
 from drainmark.jobs.frames.tags import RESCUED

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from drainmark.jobs.formats.bad_records import CAPS, Refused, require_fault_of_file
+from drainmark.jobs.formats.bad_records import CAPS, Parsed, Refused, require_fault_of_file
 from drainmark.jobs.formats.column_fit import (
     ColumnReader,
     Columns,
@@ -27,7 +27,6 @@ from drainmark.jobs.formats.column_fit import (
 )
 from drainmark.jobs.formats.format import Expected, Format, Rows
 from drainmark.jobs.formats.lines.content import LocalFile, Readable, SeekableData
-from drainmark.jobs.formats.parsed import Parsed
 
 if TYPE_CHECKING:
     import pyarrow as pa

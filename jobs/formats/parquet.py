@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from drainmark.jobs.formats.bad_records import Refused, require_fault_of_file
+from drainmark.jobs.formats.bad_records import Parsed, Refused, require_fault_of_file
 from drainmark.jobs.formats.column_fit import (
     ColumnReader,
     Columns,
@@ -20,7 +20,6 @@ from drainmark.jobs.formats.column_fit import (
 from drainmark.jobs.formats.format import Expected, Format, Rows
 from drainmark.jobs.formats.lines.content import Readable
 from drainmark.jobs.formats.parquet_pages import ParquetData, Size, bytes_in_memory
-from drainmark.jobs.formats.parsed import Parsed
 from drainmark.jobs.formats.values.stored_values import leaves_of, numbers_of, old_times_in, shown
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from drainmark.jobs.formats.bad_records import Parsed
 from drainmark.jobs.formats.format import Expected, Lines, Rows
 from drainmark.jobs.formats.lines.line_format import LINE_OPTIONS, LineFormat, block_size, has_plain_ends
-from drainmark.jobs.formats.parsed import Parsed
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -36,14 +36,14 @@ def in_tasks(frame: DataFrame, task: BatchTask, made: str | StructType) -> DataF
         made: columns that the task returns.
     """
     plain = without_points(frame)
-    return plain.mapInArrow(task if plain is frame else _Named(task, tuple(frame.columns)), made)
+    return plain.mapInArrow(task if plain is frame else _RenamedTask(task, tuple(frame.columns)), made)
 
 
 BatchTask = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
+class _RenamedTask:
     """A task that gets its rows under other names than those by which Spark passes them."""
 
     task: BatchTask

@@ -1,4 +1,4 @@
-"""Rows in the order of their stream: (sequence id, position, ordinal).
+"""Rows in the order of their stream: (sequence id, position, ordinal); as frames, and in memory.
 
 An ordinal tells rows of one position apart: rows that a function made of one row by exploding it, and rows of several
 streams of a union.
@@ -6,15 +6,16 @@ streams of a union.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.names import quoted
 from drainmark.jobs.frames.tags import ORDINAL, POSITION, SEQUENCE_ID, TAGS
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
-
 
 POSITION_TYPE = "struct<block: bigint, row: bigint>"
 
@@ -65,3 +66,50 @@ def in_key_order(frame: DataFrame, keys: Sequence[str], *, is_one_partition: boo
 def same(names: Sequence[str], left: str, right: str) -> str:
     """Return the SQL condition that columns are equal, null being equal to null."""
     return " and ".join(f"{left}.{name} <=> {right}.{name}" for name in quoted(names)) or "true"
+
+
+def rows_by_id(rows: pa.Table) -> dict[int, pa.Table]:
+    """Return the rows of each id, without their tags, in the order of their positions."""
+    import numpy as np
+
+    if rows.num_rows == 0:
+        return {}
+    ordered = in_order(rows)
+    numbers, starts = np.unique(ordered[SEQUENCE_ID].to_numpy(), return_index=True)
+    ends, rows = [*starts[1:], rows.num_rows], untagged(ordered)
+    return {int(n): rows.slice(start, end - start) for n, start, end in zip(numbers, starts, ends, strict=True)}
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """Return rows in the order of sequence id and position."""
+    import numpy as np
+
+    return rows.take(np.lexsort([*place_ranks(rows), rows[SEQUENCE_ID].to_numpy()]))
+
+
+def place_ranks(rows: pa.Table) -> list[Any]:
+    """Return the arrays by which `numpy.lexsort` orders rows of one id, most significant last; none without positions.
+
+    Rows without a position, as in a union with an aggregate, come first: Spark orders nulls like that.
+    """
+    if POSITION not in rows.column_names or not rows.num_rows:
+        return []
+    position = rows[POSITION].combine_chunks()
+    fields = [position.field(name).fill_null(0).to_numpy() for name in ("row", "block")]
+    return [*fields, position.is_valid().to_numpy(zero_copy_only=False)]
+
+
+def untagged(rows: pa.Table) -> pa.Table:
+    """Return rows without sequence id and position."""
+    return rows.drop_columns([name for name in (SEQUENCE_ID, POSITION) if name in rows.column_names])
+
+
+def row_counts(tables: Iterable[pa.Table]) -> Counter[int]:
+    """Return the number of rows by id."""
+    import pyarrow.compute as pc
+
+    found: Counter[int] = Counter()
+    for rows in tables:
+        for each in pc.value_counts(rows.column(SEQUENCE_ID).combine_chunks()).to_pylist():
+            found[each["values"]] += each["counts"]
+    return found

@@ -19,12 +19,11 @@ from types import ModuleType
 
 from drainmark.jobs.errors import DrainmarkError, Location, UnknownName, UsageError
 from drainmark.jobs.errors.environment import ApplicationBroken
-from drainmark.jobs.graph.author_line import authors_line
 from drainmark.jobs.graph.composite_instance import CompositeInstance
 from drainmark.jobs.graph.composites import expanded
 from drainmark.jobs.graph.declarations import MODULE_ATTRIBUTE, Declarations, declaring
 from drainmark.jobs.graph.operator import Operator
-from drainmark.jobs.graph.own_modules import own_modules_importable
+from drainmark.jobs.graph.own_modules import authors_line, own_modules_importable
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.graph.sessionless import module_loading
 from drainmark.jobs.printable import shell_word

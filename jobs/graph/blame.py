@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from drainmark.jobs.errors import DrainmarkError, Location, OperatorFailed
 from drainmark.jobs.errors.spark_faults import environment_fault
 from drainmark.jobs.failpoints import InjectedFailure
-from drainmark.jobs.graph.user_code import UserFunction
+from drainmark.jobs.graph.code_digests import UserFunction
 
 
 class Blamed(Protocol):

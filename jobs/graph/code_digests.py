@@ -1,4 +1,4 @@
-"""Digests of the author's functions, the same in every process; `plan` and the states of operators compare them.
+"""The author's functions, and their digests, the same in every process; `plan` and states of operators compare them.
 
 `source_digest` uses the source, for functions that compute new rows. `code_digest` uses compiled code, for functions
 that merge values into a state: only the function itself counts, also if the statement around a lambda changes.
@@ -7,19 +7,21 @@ that merge values into a state: only the function itself counts, also if the sta
 from __future__ import annotations
 
 import ast
+import dis
 import functools
 import hashlib
 import inspect
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from drainmark.jobs.errors import Location
 from drainmark.jobs.graph.own_modules import files_of
 from drainmark.jobs.graph.sessionless import LateFunction
 
@@ -206,3 +208,51 @@ def _bytecode(code: CodeType, *, has_doc: bool = False) -> Any:
     found = code.co_consts[1:] if has_doc else code.co_consts
     consts = [_bytecode(const) if inspect.iscode(const) else _constant(const) for const in found]
     return code.co_code, code.co_names, consts
+
+
+_READS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+
+
+def attributes_used(function: Any) -> Iterator[tuple[str, Location]]:
+    """Yield name and place of each attribute that a function, or an own function that it names, reads."""
+    for code in _codes_of(function, set()):
+        line = code.co_firstlineno
+        for instruction in dis.get_instructions(code):
+            line = instruction.starts_line or line
+            if instruction.opname in _READS:
+                yield str(instruction.argval), Location(code.co_filename, line)
+
+
+def _codes_of(function: Any, seen: set[CodeType]) -> Iterator[CodeType]:
+    code = getattr(function, "__code__", None)
+    if code is None or code in seen:
+        return
+    seen.add(code)
+    unread = [code]
+    while unread:
+        found = unread.pop()
+        yield found
+        unread += [const for const in found.co_consts if inspect.iscode(const)]
+    for _, value in named_by(function):
+        if is_own_function(value, function):
+            yield from _codes_of(value, seen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserFunction:
+    """A function of the author, with its streams and its parameters.
+
+    Attributes:
+        function: callable with one frame per stream parameter, and parameters by annotation.
+        streams: parameter names that are streams, in order.
+        params: parameter name to the annotated Params class.
+    """
+
+    function: Callable[..., Any]
+    streams: tuple[str, ...]
+    params: Mapping[str, type] = field(default_factory=dict)
+
+    def source_digest(self) -> str:
+        """Return a hash of the function's computation: its source without decorators and comments, and the constants
+        and functions of the same module, and of modules beside it, that it names."""
+        return source_digest(self.function)

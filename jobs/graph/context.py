@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.frames.arrow import arrow_of, frame_of
 from drainmark.jobs.frames.names import quoted_name
-from drainmark.jobs.frames.row_order import in_given_order, places_in
-from drainmark.jobs.frames.rows_by_id import rows_by_id, untagged
+from drainmark.jobs.frames.row_order import in_given_order, places_in, rows_by_id, untagged
 from drainmark.jobs.frames.tags import ORDINAL, SEQUENCE_ID, SOURCE_FILE, TAGS
 from drainmark.jobs.graph.blame import Blamed, blaming
+from drainmark.jobs.graph.code_digests import UserFunction
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.graph.ports import Input, control_part
 from drainmark.jobs.graph.sessionless import function_called
-from drainmark.jobs.graph.user_code import UserFunction
 from drainmark.jobs.lazy import F
 
 if TYPE_CHECKING:

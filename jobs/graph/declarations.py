@@ -37,10 +37,10 @@ from drainmark.jobs.graph.annotations import (
     made_marker,
     marker_in,
 )
+from drainmark.jobs.graph.code_digests import UserFunction
 from drainmark.jobs.graph.operator import Operator, names_of
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.graph.ports import Input
-from drainmark.jobs.graph.user_code import UserFunction
 
 if TYPE_CHECKING:
     from drainmark.jobs.graph.composite_instance import CompositeInstance
@@ -198,7 +198,7 @@ StreamLike = Stream | str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Named(Operator):
+class _NameOnly(Operator):
     """A stand-in for an operator of which only the name is known; it is not declared."""
 
     kind: ClassVar[str] = "operator"
@@ -209,7 +209,7 @@ def named_stream(name: str, frame: FrameType) -> Stream:
     port, inside = port_to(name), scope()
     is_inside = inside is not None and port.upstream.startswith(inside.prefix)
     path = inside.path if inside is not None and is_inside else ()
-    stands_for = _Named(name=port.upstream, location=location_of(frame), composite=path)
+    stands_for = _NameOnly(name=port.upstream, location=location_of(frame), composite=path)
     return Stream(stands_for, _declarations_at(frame), None, port.output, port.buffered)
 
 

@@ -30,7 +30,7 @@ class Vectorises(StrEnum):
     NO = "no"
 
 
-class Places(StrEnum):
+class Positions(StrEnum):
     """Whether each row of an id has a position of its own in the output of an operator."""
 
     OWN = "own"  # the operator gives each row one
@@ -76,17 +76,17 @@ class Retention:
 
     Attributes:
         of: the kept part, as an error names it: "rows of a key", "`at` in windows of 0:10:00".
-        reach: how much of it, in a unit that follows from `of`; it may shrink but not grow. None if it has no measure.
+        extent: how much of it, in a unit that follows from `of`; it may shrink but not grow. None if it has no measure.
         values: by name, the values with parts that are merged with older ones.
     """
 
     of: str
-    reach: float | None = None
+    extent: float | None = None
     values: Mapping[str, Meaning] = field(default_factory=dict, hash=False)
 
     def to_json(self) -> dict[str, Any]:
         values = {name: value.to_json() for name, value in self.values.items()}
-        return {"of": self.of, "reach": self.reach, **({"values": values} if values else {})}
+        return {"of": self.of, "reach": self.extent, **({"values": values} if values else {})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +191,7 @@ class Operator(ABC):
     sees_control_by_id: ClassVar[bool] = False
     configurations: ClassVar[tuple[str, ...]] = ("default",)
     single_because: ClassVar[str] = "sees one trigger at a time"
-    places: ClassVar[Places] = Places.SHARED
+    positions: ClassVar[Positions] = Positions.SHARED
 
     name: str
     inputs: tuple[Input, ...] = ()

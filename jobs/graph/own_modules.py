@@ -1,4 +1,4 @@
-"""Modules beside an application's file: it imports them like a program imports the modules beside it.
+"""The author's own modules: an application imports those beside its file like a program does.
 
 They are loaded anew with each load of the application. So an edited module, or a module of another application with the
 same name, is never taken from an earlier load.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import sys
+import sysconfig
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -25,7 +26,7 @@ _folders: list[str] = []
 """Folders that this module put on `sys.path`; the first is that of the application loaded last."""
 
 
-class _Turn:
+class _LoadTurn:
     """The turn to load an application: one load at a time. A load that was given up, and may hang, loses its turn."""
 
     def __init__(self) -> None:
@@ -64,7 +65,7 @@ class _Turn:
                 self._changed.notify_all()
 
 
-_turn = _Turn()
+_turn = _LoadTurn()
 
 
 def give_up_load(thread: object) -> None:
@@ -140,14 +141,14 @@ def _beside(folder: Path, name: str) -> Path | None:
 
 
 def _came_from_application(module: ModuleType) -> bool:
-    place = None if module.__spec__ is None else _place_of(module.__spec__)
+    place = None if module.__spec__ is None else _path_of(module.__spec__)
     return place is not None and str(place.parent) in _folders
 
 
 def _require_one_meaning(name: str, place: Path, path: Path) -> None:
     loaded = sys.modules.get(name)
     spec = _found_elsewhere(name) if loaded is None else loaded.__spec__
-    other = None if spec is None else _place_of(spec)
+    other = None if spec is None else _path_of(spec)
     if other is None or other == place.resolve():
         return
     raise UsageError(
@@ -167,7 +168,7 @@ def _found_elsewhere(name: str) -> ModuleSpec | None:
     return None
 
 
-def _place_of(spec: ModuleSpec) -> Path | None:
+def _path_of(spec: ModuleSpec) -> Path | None:
     """Return the file, or the folder of the package; None for a module without one: it gives way to one with a file."""
     if spec.origin is None or not spec.has_location:
         folders = [Path(folder).resolve() for folder in spec.submodule_search_locations or ()]
@@ -189,3 +190,19 @@ def texts_of(own: Mapping[str, Path]) -> dict[str, bytes]:
     """Return the contents of the files of own modules by path below the application's folder, sorted."""
     files = [(place.parent, file) for _, place in sorted(own.items()) for file in files_of(place)]
     return {file.relative_to(folder).as_posix(): file.read_bytes() for folder, file in files}
+
+
+_OURS = f"{_OUR_FOLDER}/"
+_APPLICATIONS = f"{_OUR_FOLDER / 'jobs' / 'apps'}/"
+
+
+def authors_line(innermost_first: Iterable[tuple[str, int | None]]) -> Location | None:
+    """Return the innermost line of the author's among file names and line numbers; None if there is none.
+
+    Not the author's is what lies in installed code, in Python's, or in this package except its applications.
+    """
+    others = ("<", *(sysconfig.get_path(name) for name in ("stdlib", "platlib", "purelib")), _OURS)
+    for file, line in innermost_first:
+        if file.startswith(_APPLICATIONS) or not file.startswith(others):
+            return Location(file=file, line=line or 0)
+    return None

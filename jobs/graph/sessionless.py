@@ -25,7 +25,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from drainmark.jobs.errors import DeclarationError, Violation
-from drainmark.jobs.graph.author_line import authors_line
+from drainmark.jobs.graph.own_modules import authors_line
 
 FACTORIES = ("udf", "pandas_udf", "arrow_udf", "udtf", "arrow_udtf")
 """The factories of pyspark that make functions for workers out of functions of the author's."""

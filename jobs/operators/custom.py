@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from drainmark.jobs.errors import UsageError, Violation
 from drainmark.jobs.frames.names import quoted_name, without_points
-from drainmark.jobs.frames.rows_by_id import place_ranks, untagged
+from drainmark.jobs.frames.row_order import place_ranks, untagged
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.code_digests import UserFunction
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
 from drainmark.jobs.graph.operator import KeptState, Operator, StepResult, names_of
-from drainmark.jobs.graph.user_code import UserFunction
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state.dataclass_state import check_state, keeper_of, reader_of, struct_of
 from drainmark.jobs.state.keyed_rows import key_codes
@@ -64,21 +64,16 @@ class Custom(Operator):
 
     def violations(self, in_region: bool) -> Iterator[Violation]:
         if self.batch not in ("pandas", "arrow"):
-            yield self._violation("CUSTOM_BATCH", f"batch={self.batch!r} is not known", '"pandas" or "arrow"')
+            yield self.wrong("CUSTOM_BATCH", f"batch={self.batch!r} is not known", '"pandas" or "arrow"')
         if len(self.inputs) != 1:
-            yield self._violation("CUSTOM_INPUTS", f"it has {len(self.inputs)} streams", "join them by dm.union first")
+            yield self.wrong("CUSTOM_INPUTS", f"it has {len(self.inputs)} streams", "join them by dm.union first")
         try:
             fields = set(check_state(self.state_class))
         except UsageError as error:
-            yield self._violation("CUSTOM_STATE", error.message, error.remedy or "")
+            yield self.wrong("CUSTOM_STATE", error.message, error.remedy or "")
             return
         if clashes := sorted(fields & {*self.keys, SEQUENCE_ID, GONE}):
-            yield self._violation("CUSTOM_STATE", f"the state may not call a field {', '.join(clashes)}", "rename it")
-
-    def _violation(self, rule: str, message: str, remedy: str) -> Violation:
-        return Violation(
-            rule=rule, message=f"{self.name}: {message}", operator=self.name, location=self.location, remedy=remedy
-        )
+            yield self.wrong("CUSTOM_STATE", f"the state may not call a field {', '.join(clashes)}", "rename it")
 
     def step(self, frames: OperatorContext) -> StepResult:
         types = {field.name: field.dataType for field in frames.input(self.inputs[0]).schema.fields}

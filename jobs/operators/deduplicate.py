@@ -13,7 +13,7 @@ from drainmark.jobs.frames.row_order import payload_of, same, tags_in
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
-from drainmark.jobs.graph.operator import KeptState, Measured, Operator, Places, Retention, StepResult, names_of
+from drainmark.jobs.graph.operator import KeptState, Measured, Operator, Positions, Retention, StepResult, names_of
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state import clock
 from drainmark.jobs.state.placed_rows import FROM, IS_NEW, PLACE, placed
@@ -38,7 +38,7 @@ class Deduplicate(Operator):
     kind: ClassVar[str] = "deduplicate"
     summary: ClassVar[str] = "the first row of each key, for ever or for a while"
     keeps_tags: ClassVar[bool] = True
-    places: ClassVar[Places] = Places.KEPT
+    positions: ClassVar[Positions] = Positions.KEPT
     configurations: ClassVar[tuple[str, ...]] = ("forever", "within ids", "within duration")
 
     keys: tuple[str, ...]
@@ -52,8 +52,8 @@ class Deduplicate(Operator):
 
     def _retention(self) -> Retention | None:
         if isinstance(self.within, dt.timedelta):
-            return Retention(of=f"seconds of `{self.event_time}`", reach=self.within.total_seconds())
-        return None if self.within is None else Retention(of="triggers", reach=self.within)
+            return Retention(of=f"seconds of `{self.event_time}`", extent=self.within.total_seconds())
+        return None if self.within is None else Retention(of="triggers", extent=self.within)
 
     @property
     def measured(self) -> tuple[Measured, ...]:

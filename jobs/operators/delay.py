@@ -13,7 +13,7 @@ from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
-from drainmark.jobs.graph.operator import KeptState, Measured, Operator, Places, Retention, StepResult
+from drainmark.jobs.graph.operator import KeptState, Measured, Operator, Positions, Retention, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state import clock
 from drainmark.jobs.state.placed_rows import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, placed
@@ -39,7 +39,7 @@ class Delay(Operator):
     kind: ClassVar[str] = "delay"
     summary: ClassVar[str] = "rows held back for some triggers, or a while of event time"
     keeps_tags: ClassVar[bool] = True
-    places: ClassVar[Places] = Places.OWN
+    positions: ClassVar[Positions] = Positions.OWN
     configurations: ClassVar[tuple[str, ...]] = ("ids", "duration")
 
     ids: int | None = None

@@ -13,7 +13,7 @@ from drainmark.jobs.frames.row_order import same
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import Control
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
-from drainmark.jobs.graph.operator import KeptState, Operator, Places, StepResult, names_of
+from drainmark.jobs.graph.operator import KeptState, Operator, Positions, StepResult, names_of
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state.placed_rows import are_of_one_type, require_columns
 
@@ -35,7 +35,7 @@ class DynamicFilter(Operator):
     kind: ClassVar[str] = "dynamic-filter"
     summary: ClassVar[str] = "rows whose key a control stream has named"
     keeps_tags: ClassVar[bool] = True
-    places: ClassVar[Places] = Places.KEPT
+    positions: ClassVar[Positions] = Positions.KEPT
     sees_control_by_id: ClassVar[bool] = True
     configurations: ClassVar[tuple[str, ...]] = ("add", "add and remove")
 

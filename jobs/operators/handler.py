@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
-from drainmark.jobs.graph.operator import KeptState, Operator, Places, StepResult
+from drainmark.jobs.graph.operator import KeptState, Operator, Positions, StepResult
 from drainmark.jobs.state.handlers.checkpoint import Checkpoint
-from drainmark.jobs.state.handlers.chunk_rows import CHUNK, ENTRY, VALUE
 from drainmark.jobs.state.handlers.freezing import Copied, CowDict, SerialisedCopy
+from drainmark.jobs.state.handlers.handler_state import CHUNK, ENTRY, VALUE
 from drainmark.jobs.state.handlers.state_handler import StateHandler, callbacks_missing
 from drainmark.jobs.state.placed_rows import ranked
 
@@ -43,7 +43,7 @@ class Handled(Operator):
     kind: ClassVar[str] = "handler"
     summary: ClassVar[str] = "a state handler in Python, called id by id in the driver process"
     keeps_tags: ClassVar[bool] = True
-    places: ClassVar[Places] = Places.OWN
+    positions: ClassVar[Positions] = Positions.OWN
 
     handler_class: type[StateHandler]
     output: str
@@ -58,19 +58,14 @@ class Handled(Operator):
     def violations(self, in_region: bool) -> Iterator[Violation]:
         kind = self.handler_class
         if not (isinstance(kind, type) and issubclass(kind, StateHandler)):
-            yield self._violation("OPERATOR_CLASS", f"{kind!r} is no dm.StateHandler", "derive the class from it")
+            yield self.wrong("OPERATOR_CLASS", f"{kind!r} is no dm.StateHandler", "derive the class from it")
             return
         if not callable(getattr(kind, "process", None)):
-            yield self._violation("OPERATOR_CLASS", "it has no process(self, rows, context)", "write one")
+            yield self.wrong("OPERATOR_CLASS", "it has no process(self, rows, context)", "write one")
         if len(self.inputs) != 1:
-            yield self._violation("OPERATOR_INPUTS", f"it has {len(self.inputs)} streams", "join them by a union first")
+            yield self.wrong("OPERATOR_INPUTS", f"it has {len(self.inputs)} streams", "join them by a union first")
         if missing := callbacks_missing(kind):
-            yield self._violation("OPERATOR_CALLBACKS", f"it lacks {', '.join(missing)}", "write them, too")
-
-    def _violation(self, rule: str, message: str, remedy: str) -> Violation:
-        return Violation(
-            rule=rule, message=f"{self.name}: {message}", operator=self.name, location=self.location, remedy=remedy
-        )
+            yield self.wrong("OPERATOR_CALLBACKS", f"it lacks {', '.join(missing)}", "write them, too")
 
     def step(self, frames: OperatorContext) -> StepResult:
         from pyspark.sql.types import StructType

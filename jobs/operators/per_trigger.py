@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from drainmark.jobs.graph.code_digests import UserFunction
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
-from drainmark.jobs.graph.operator import Operator, Places, Vectorises
-from drainmark.jobs.graph.user_code import UserFunction
+from drainmark.jobs.graph.operator import Operator, Positions, Vectorises
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,7 +25,7 @@ class PerTrigger(Operator):
     kind: ClassVar[str] = "per-trigger"
     summary: ClassVar[str] = "function of all rows of one trigger"
     vectorises: ClassVar[Vectorises] = Vectorises.NO
-    places: ClassVar[Places] = Places.CHECKED
+    positions: ClassVar[Positions] = Positions.CHECKED
 
     function: UserFunction
 

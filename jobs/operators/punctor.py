@@ -11,7 +11,7 @@ from drainmark.jobs.frames.names import quoted
 from drainmark.jobs.frames.row_order import payload_of, tags_in
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
-from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult, names_of
+from drainmark.jobs.graph.operator import KeptState, Operator, Positions, Retention, StepResult, names_of
 from drainmark.jobs.state.placed_rows import IS_NEW, PLACE, placed
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Punctor(Operator):
     kind: ClassVar[str] = "punctor"
     summary: ClassVar[str] = "marks the rows at which a condition becomes true"
     keeps_tags: ClassVar[bool] = True
-    places: ClassVar[Places] = Places.KEPT
+    positions: ClassVar[Positions] = Positions.KEPT
     configurations: ClassVar[tuple[str, ...]] = ("rise", "rise by key", "every")
 
     condition_sql: str

@@ -12,7 +12,7 @@ from drainmark.jobs.frames.names import quoted, quoted_name
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
-from drainmark.jobs.graph.operator import Operator, Places, names_of
+from drainmark.jobs.graph.operator import Operator, Positions, names_of
 from drainmark.jobs.state.placed_rows import order_of, require_columns
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Sort(Operator):
     kind: ClassVar[str] = "sort"
     summary: ClassVar[str] = "another order of the rows of each id"
     keeps_tags: ClassVar[bool] = True
-    places: ClassVar[Places] = Places.OWN
+    positions: ClassVar[Positions] = Positions.OWN
 
     by: tuple[str, ...]
     window: str = "id"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from drainmark.jobs.graph.operator import Operator, Places, Vectorises
+from drainmark.jobs.graph.operator import Operator, Positions, Vectorises
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,7 +24,7 @@ class SqlOperator(Operator):
     kind: ClassVar[str] = "sql"
     summary: ClassVar[str] = "statement of the folder sql/"
     vectorises: ClassVar[Vectorises] = Vectorises.CHECKED
-    places: ClassVar[Places] = Places.CHECKED
+    positions: ClassVar[Positions] = Positions.CHECKED
 
     statement: str
     arguments: Mapping[str, Any] = field(default_factory=dict)

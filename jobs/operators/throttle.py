@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
-from drainmark.jobs.graph.operator import Operator, Places
+from drainmark.jobs.graph.operator import Operator, Positions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,7 +26,7 @@ class Throttle(Operator):
     kind: ClassVar[str] = "throttle"
     summary: ClassVar[str] = "bounds how fast a run goes through its input"
     keeps_tags: ClassVar[bool] = True
-    places: ClassVar[Places] = Places.KEPT
+    positions: ClassVar[Positions] = Positions.KEPT
 
     rows_per_second: float
 

@@ -298,7 +298,7 @@ class States(Mapping[int, CheckpointRow]):
         return _Items(self)
 
     def values(self) -> ValuesView[CheckpointRow]:
-        return _Values(self)
+        return _RowValues(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, States) and self.ids == other.ids and list(self.items()) == list(other.items())
@@ -315,7 +315,7 @@ class _Items(ItemsView[int, CheckpointRow]):
         return self._mapping.rows.among(self._mapping.ids)
 
 
-class _Values(ValuesView[CheckpointRow]):
+class _RowValues(ValuesView[CheckpointRow]):
     _mapping: States
 
     def __iter__(self) -> Iterator[CheckpointRow]:

@@ -15,14 +15,14 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.stage_flow import channels_folder
 
 
-def first_id_in_reach(history: RegionHistory, *, horizon: int, withdrawn_since: dt.datetime) -> int:
-    """Return the smallest `sequence_id` of the rows that `files_in_reach` needs."""
+def first_id_within_horizon(history: RegionHistory, *, horizon: int, withdrawn_since: dt.datetime) -> int:
+    """Return the smallest `sequence_id` of the rows that `files_within_horizon` needs."""
     since = withdrawn_since.timestamp()
     taken_back = [to + 1 for moment, to in history.rewinds if moment >= since]
     return max(1, min(history.committed_id - horizon, *taken_back, history.next_id))
 
 
-def files_in_reach(
+def files_within_horizon(
     history: RegionHistory, rows: Sequence[CheckpointRow], *, horizon: int, withdrawn_since: dt.datetime
 ) -> Mapping[str, frozenset[str]]:
     """Return, by name of a table, the paths of the files that may still be needed.
@@ -33,7 +33,7 @@ def files_in_reach(
     and of batches in flight.
 
     Args:
-        rows: of the checkpoint table, in commit order, from `first_id_in_reach` on (inclusive).
+        rows: of the checkpoint table, in commit order, from `first_id_within_horizon` on (inclusive).
         horizon: number of ids, the value of `rewind_horizon`.
         withdrawn_since: files withdrawn after this time are kept: a reader may still hold an old version of a table.
     """

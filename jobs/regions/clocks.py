@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from drainmark.jobs.graph.code_digests import UserFunction
 from drainmark.jobs.graph.operator import Operator
-from drainmark.jobs.graph.user_code import UserFunction
 
 _TIME = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"})
 _NOW = frozenset({"now", "utcnow", "today"})

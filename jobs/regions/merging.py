@@ -1,13 +1,18 @@
-"""The operators of each region: reachable from a start, without the autonomous ones, merged if they overlap."""
+"""The declared graph cut into regions, before any rule has approved it, and the neighbours of a region.
+
+The operators of a region are those reachable from a start, without the autonomous ones, merged if they overlap.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.annotations import Consistent
+from drainmark.jobs.graph.application import Application
 from drainmark.jobs.graph.operator import Operator
-from drainmark.jobs.regions.reachability import Graph, reachable
+from drainmark.jobs.regions.reachability import Graph, components, graph_of, reachable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,3 +78,46 @@ def merged_parameters(annotations: Sequence[Consistent]) -> Consistent:
         max_inflight_bytes=max(annotation.inflight_bytes_bound for annotation in annotations),
         checkpoint_interval=max(intervals, default=None),
     )
+
+
+def feeds_of(graph: Graph, region: Membership, regions: Sequence[Membership]) -> frozenset[str]:
+    """Return the autonomous operators upstream of a region, up to the next region (exclusive)."""
+    consistent = _members(regions)
+    directly = {name for member in region.members for name in graph.upstream[member] if name not in consistent}
+    return reachable(directly, graph.upstream, consistent)
+
+
+def following_parts(graph: Graph, region: Membership, regions: Sequence[Membership]) -> tuple[frozenset[str], ...]:
+    """Return the autonomous parts with an operator that reads the region."""
+    consistent = _members(regions)
+    outside = [name for name in graph.operators if name not in consistent]
+    parts = components(outside, graph.downstream)
+    return tuple(part for part in parts if any(region.members & set(graph.upstream[name]) for name in part))
+
+
+def _members(regions: Sequence[Membership]) -> frozenset[str]:
+    return frozenset().union(*(region.members for region in regions))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """An application, its connections and its regions."""
+
+    application: Application
+    graph: Graph
+    regions: tuple[Membership, ...]
+
+    def region_of(self, name: str) -> Membership | None:
+        """Return the region of an operator, None if it is autonomous."""
+        return next((region for region in self.regions if name in region.members), None)
+
+
+def draft_of(application: Application) -> Draft:
+    """Return an application with its connections, cut into regions."""
+    graph = graph_of(application)
+    return Draft(application=application, graph=graph, regions=memberships(graph))
+
+
+def broken(rule: str, operator: Operator, message: str, remedy: str) -> Violation:
+    """Return a violation of an operator, with its name and location."""
+    return Violation(rule=rule, message=message, operator=operator.name, location=operator.location, remedy=remedy)

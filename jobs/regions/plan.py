@@ -6,17 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drainmark.jobs.errors import DeclarationError, UnknownName
-from drainmark.jobs.graph.annotations import Consistent
+from drainmark.jobs.graph.annotations import Checkpoints, Consistent, TriggerKind
 from drainmark.jobs.graph.application import Application, nearest
 from drainmark.jobs.graph.operator import Guarantee, Operator, Vectorises
 from drainmark.jobs.graph.params import digest_of
-from drainmark.jobs.regions.merging import Membership, merged_parameters, starts_of
-from drainmark.jobs.regions.neighbours import feeds_of, following_parts
-from drainmark.jobs.regions.operator_ports import PortPlan, port_plans
-from drainmark.jobs.regions.reachability import Graph, components, loop_through, reachable
+from drainmark.jobs.regions.merging import Membership, draft_of, feeds_of, following_parts, merged_parameters, starts_of
+from drainmark.jobs.regions.reachability import Graph, PortPlan, components, loop_through, port_plans, reachable
 from drainmark.jobs.regions.rules import broken_rules
-from drainmark.jobs.regions.rules.rule_input import draft_of
-from drainmark.jobs.regions.stages import ChannelPlan, StagePlan, keys_of, stage_plans
+from drainmark.jobs.regions.stages import ChannelPlan, StagePlan, keys_of, only_stage, stage_plans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,3 +343,46 @@ def fingerprint_of(operator: Operator) -> str:
         [port.upstream, port.output, port.parameter, port.control, *keys_of(port)] for port in operator.inputs
     ]
     return digest_of([operator.name, operator.fingerprint(), connections])
+
+
+def running_parts(plan: ApplicationPlan) -> tuple[AutonomousPlan, ...]:
+    """Return the parts that run beside the regions. A part that reads a region, or only feeds one, runs with it."""
+    return tuple(
+        part
+        for part in plan.autonomous
+        if part.tables and not part.reads and any(operator.may_start for operator in part.operators)
+    )
+
+
+def as_plan(application: str, part: AutonomousPlan) -> RegionPlan:
+    """Return a part as a region plan, so that the same code runs operators inside and outside regions.
+
+    That makes no region: no state is coordinated.
+    """
+    operators = part.operators
+    names = {operator.name for operator in operators}
+    fingerprints = {operator.name: fingerprint_of(operator) for operator in operators}
+    starts = tuple(operator for operator in operators if operator.may_start)
+    read = {port.upstream for operator in operators for port in operator.inputs}
+    return RegionPlan(
+        name=part.name,
+        starts=starts,
+        ends=tuple(operator for operator in operators if operator.name in names - read),
+        operators=operators,
+        feeds=(),
+        run_order=operators,
+        followers=(),
+        stages=(only_stage(operators, starts=starts),),
+        channels=(),
+        parameters=Consistent(trigger=TriggerKind.OPERATOR_DRIVEN.value, checkpoints=Checkpoints.BLOCKING.value),
+        ports=(),
+        vectorisation={operator.name: operator.vectorisation() for operator in operators},
+        tables=tuple(
+            TablePlan(name=table, operator=operator.name, guarantee=part.guarantee)
+            for operator in operators
+            for table in operator.tables
+        ),
+        quarantine=f"{application}_{starts[0].name}_quarantine",
+        fingerprints=fingerprints,
+        fingerprint=digest_of(fingerprints),
+    )

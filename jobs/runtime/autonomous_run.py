@@ -61,7 +61,7 @@ class AutonomousRun:
     """A run of one autonomous part, used once.
 
     Attributes:
-        blueprint: of the part's plan, see `jobs.regions.autonomous_parts.as_plan`.
+        blueprint: of the part's plan, see `jobs.regions.plan.as_plan`.
         take: moves the cursor of the source over at most so many files, 0 for the settings' limit, and returns them.
         numbers: returns the first of so many consecutive numbers that no earlier batch had.
         small_bytes: batches up to this size (inclusive) are collected to this process by Arrow.

@@ -21,10 +21,9 @@ from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.commit.background_checkpoint import BackgroundCheckpoint
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
-from drainmark.jobs.runtime.commit.staged_group import StagedGroup
-from drainmark.jobs.runtime.group.group_time import GroupTime
+from drainmark.jobs.runtime.commit.staged_group import GroupTime, StagedGroup
+from drainmark.jobs.runtime.group.backlog import IdAssignment
 from drainmark.jobs.runtime.group.group_work import GroupWork
-from drainmark.jobs.runtime.group.id_assignment import IdAssignment
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.timeout import Bounded, Grace
@@ -79,12 +78,12 @@ class Pipeline:
 
     def stage(self, pending: Sequence[Trigger]) -> None:
         """Assign ids to triggers and begin to stage them as a group; `staged` waits for it."""
-        world.reach(FailPoint.ASSIGN_BEFORE)
+        world.pass_point(FailPoint.ASSIGN_BEFORE)
         self.states.begin_group()
         if self.under_way is None:
             self.owner.moved(Event.TRIGGERED)
         group = Group(members=self._ids.assign(pending), epoch=self.owner.epoch, attempt=world.token())
-        world.reach(FailPoint.ASSIGN_AFTER)
+        world.pass_point(FailPoint.ASSIGN_AFTER)
         work = self._work = GroupWork(
             blueprint=self.blueprint,
             outside=self.outside,

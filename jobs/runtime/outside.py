@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from drainmark.jobs.operators.sources.contract import Reach
+    from drainmark.jobs.operators.sources.contract import SourceAccess
     from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
     from drainmark.jobs.protocol.history import RegionHistory
     from drainmark.jobs.protocol.records.manifest import RegionTable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from drainmark.resources.inputs.inputs import Inputs
     from drainmark.resources.registry.lease import LeaseHolder
     from drainmark.resources.registry.registry import Registry
-    from drainmark.resources.spark.engine import Engine
+    from drainmark.resources.spark.session import Engine
 
 Report = Callable[[str, Mapping[str, Any]], None]
 """Called once for each step, with its name and its numbers."""
@@ -39,7 +39,7 @@ class Outside:
     engine: Engine
     store: RegionTables
     inputs: Inputs
-    reach: Reach
+    access: SourceAccess
     registry: Registry
     lease: LeaseHolder
     clock: Callable[[], float]

@@ -19,21 +19,19 @@ from drainmark.jobs.errors import (
 )
 from drainmark.jobs.protocol.failure_policy import GroupSize, Halt, Proceed, after_claim, may_be_of_input
 from drainmark.jobs.protocol.history import Outcome
-from drainmark.jobs.runtime.after_publish import PublishedGroups
+from drainmark.jobs.runtime.after_publish import Pace, PublishedGroups
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
+from drainmark.jobs.runtime.commit.ledger import Identity
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
-from drainmark.jobs.runtime.commit.row_author import Identity
 from drainmark.jobs.runtime.failure_handling import FailureHandling, resetting
-from drainmark.jobs.runtime.group.backlog import Backlog
+from drainmark.jobs.runtime.group.backlog import Backlog, Limits
 from drainmark.jobs.runtime.group.group_report import GroupReport
-from drainmark.jobs.runtime.group.limits import Limits
-from drainmark.jobs.runtime.hosting.hosted import Hosted
+from drainmark.jobs.runtime.hosting.hosted_parts import Hosted
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.maintenance.housekeeping import Housekeeping
 from drainmark.jobs.runtime.messages import classified, described, halted_error
 from drainmark.jobs.runtime.outside import Outside, Report
 from drainmark.jobs.runtime.table_names import TableNames
-from drainmark.jobs.runtime.throttle import Pace
 from drainmark.jobs.runtime.timeout import Bounded, Grace
 
 

@@ -21,9 +21,8 @@ from drainmark.jobs.scan.bucket_objects import (
     refusal_of,
     trigger_of_object,
 )
-from drainmark.jobs.scan.found import Found
+from drainmark.jobs.scan.findings import Candidate, Passed, ScanFindings
 from drainmark.jobs.scan.index import ScanNote
-from drainmark.jobs.scan.verdict import Candidate, Passed
 from drainmark.jobs.tasks.buckets import ObjectFacts
 
 _TAILS = 64  # with more folders, a scan does not list each of them
@@ -80,7 +79,7 @@ class PrefixListing:
     def stamp_of(self, entry: ObjectFacts) -> int | None:
         return hash((entry.size, entry.etag))
 
-    def candidate(self, entry: ObjectFacts, found: Found) -> Candidate | None:
+    def candidate(self, entry: ObjectFacts, found: ScanFindings) -> Candidate | None:
         if is_marker(entry):
             return None
         output = self._scan.output_of(entry.key[len(self._prefix) :].rstrip("/"))
@@ -100,10 +99,10 @@ class PrefixListing:
 
     # --- listings ----------------------------------------------------------------------------------------------------
 
-    def everything(self, found: Found) -> Iterator[Sequence[ObjectFacts]]:
+    def everything(self, found: ScanFindings) -> Iterator[Sequence[ObjectFacts]]:
         yield from self._objects.pages()
 
-    def first(self, note: ScanNote, found: Found) -> Iterator[tuple[Sequence[ObjectFacts], str | None]]:
+    def first(self, note: ScanNote, found: ScanFindings) -> Iterator[tuple[Sequence[ObjectFacts], str | None]]:
         """Yield all objects. If the order is by name, some pages have the key to continue after if the scan fails."""
         self._tails = _Tails(self._prefix, note)
         by_name = self._scan.order != "mtime"
@@ -111,7 +110,7 @@ class PrefixListing:
             self._tails.extend(page)
             yield page, _last_key(page) if by_name and number % _PAGES_A_BATCH == 0 else None
 
-    def news(self, note: ScanNote, found: Found) -> Iterator[Sequence[ObjectFacts]]:
+    def news(self, note: ScanNote, found: ScanFindings) -> Iterator[Sequence[ObjectFacts]]:
         """Yield the objects after each tail up to the next known key, and the objects before the first folder."""
         self._tails = _Tails(self._prefix, note)
         starts = self._tails.starts()

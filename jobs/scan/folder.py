@@ -16,7 +16,7 @@ from typing import Any
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.errors.machine_faults import require_gone
 from drainmark.jobs.protocol.records.triggers import AGAIN, BACK, VERSION
-from drainmark.jobs.scan.found import Found
+from drainmark.jobs.scan.findings import ScanFindings
 
 IS_LINK = "is a symbolic link, and links are followed with follow_links=True at the source alone"
 
@@ -49,7 +49,7 @@ def facts_of(path: str, *, follow_links: bool) -> os.stat_result | str:
     return facts if os.access(path, os.R_OK) else "no permission to read"
 
 
-def walk(folder: Path, found: Found, *, recursive: bool) -> Iterator[str]:
+def walk(folder: Path, found: ScanFindings, *, recursive: bool) -> Iterator[str]:
     """Yield the path of every entry that is no directory; links are not resolved.
 
     A directory that vanishes during the walk is no error; one that cannot be listed is noted as refused.
@@ -78,7 +78,7 @@ def entries_of(directory: str) -> Iterator[os.DirEntry[str]]:
         yield from entries
 
 
-def note_unlisted(directory: str, error: OSError, found: Found) -> None:
+def note_unlisted(directory: str, error: OSError, found: ScanFindings) -> None:
     """Note a directory that could not be listed as refused, unless it is gone."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         found.refused.append((uri_of(directory), f"cannot be listed: {error.strerror}"))

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.triggers import NewTrigger, TriggerStatus
+from drainmark.jobs.scan.findings import Candidate, Passed, ScanFindings
 from drainmark.jobs.scan.folder import (
     entries_of,
     facts_of,
@@ -29,9 +30,7 @@ from drainmark.jobs.scan.folder import (
     uri_of,
     walk,
 )
-from drainmark.jobs.scan.found import Found
 from drainmark.jobs.scan.index import ScanMemory, ScanNote, SeenUris, in_batches
-from drainmark.jobs.scan.verdict import Candidate, Passed
 
 Stamp = tuple[int, int, int, int]
 """mtime_ns, ctime_ns, inode, device of a directory: each new or deleted entry changes it, and no `touch` hides that."""
@@ -88,7 +87,7 @@ class FolderListing:
         except OSError:
             return None
 
-    def candidate(self, entry: str, found: Found) -> Candidate | None:
+    def candidate(self, entry: str, found: ScanFindings) -> Candidate | None:
         output = self._scan.output_of(readable(entry[self._below :]))
         if output is None:
             return None
@@ -111,13 +110,13 @@ class FolderListing:
 
     # --- listings ----------------------------------------------------------------------------------------------------
 
-    def everything(self, found: Found) -> Iterator[Sequence[str]]:
+    def everything(self, found: ScanFindings) -> Iterator[Sequence[str]]:
         yield from in_batches(walk(self.folder, found, recursive=self._recursive), _CHUNK)
 
-    def first(self, note: ScanNote, found: Found) -> Iterator[tuple[Sequence[str], str | None]]:
+    def first(self, note: ScanNote, found: ScanFindings) -> Iterator[tuple[Sequence[str], str | None]]:
         yield from ((paths, None) for paths in self.news(note, found))
 
-    def news(self, note: ScanNote, found: Found) -> Iterator[Sequence[str]]:
+    def news(self, note: ScanNote, found: ScanFindings) -> Iterator[Sequence[str]]:
         """Yield the files of each directory that has changed, and of all new directories below it."""
         self._begin()
         if not self._stamps:

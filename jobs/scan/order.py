@@ -11,10 +11,10 @@ from typing import IO, Any
 
 from drainmark.jobs.protocol.records.triggers import NewTrigger
 
-Place = tuple[float, str]
+SortKey = tuple[float, str]
 """The place of a file in the order: by the rule's number, ties by name."""
 
-_Entry = tuple[Place, NewTrigger]
+_Entry = tuple[SortKey, NewTrigger]
 
 
 class SortedFiles:
@@ -42,19 +42,19 @@ class SortedFiles:
 
     def __iter__(self) -> Iterator[NewTrigger]:
         """Yield all files, sorted; may be called again."""
-        self._held.sort(key=_place)
+        self._held.sort(key=_key)
         runs = [_read(run) for run in self._spilled]
-        return (trigger for _, trigger in heapq.merge(*runs, self._held, key=_place))
+        return (trigger for _, trigger in heapq.merge(*runs, self._held, key=_key))
 
-    def add(self, place: Place, trigger: NewTrigger) -> None:
+    def add(self, key: SortKey, trigger: NewTrigger) -> None:
         """Add a file."""
-        self._held.append((place, trigger))
+        self._held.append((key, trigger))
         self._count += 1
         if len(self._held) >= self._run:
             self._spill()
 
     def _spill(self) -> None:
-        self._held.sort(key=_place)
+        self._held.sort(key=_key)
         with ExitStack() as undone:
             run = undone.enter_context(tempfile.TemporaryFile("w+", encoding="ascii", prefix="drainmark-scan-"))
             run.writelines(_line(entry) for entry in self._held)
@@ -63,13 +63,13 @@ class SortedFiles:
         self._held = []
 
 
-def _place(entry: _Entry) -> Place:
+def _key(entry: _Entry) -> SortKey:
     return entry[0]
 
 
 def _line(entry: _Entry) -> str:
-    place, new = entry
-    fields = [place, new.uri, new.identity, new.identity_key, new.size_bytes, new.output, new.origin]
+    key, new = entry
+    fields = [key, new.uri, new.identity, new.identity_key, new.size_bytes, new.output, new.origin]
     return json.dumps(fields) + "\n"  # on one line and in ASCII, for any name
 
 
@@ -77,8 +77,8 @@ def _read(run: IO[str]) -> Iterator[_Entry]:
     run.seek(0)
     for line in run:
         fields: list[Any] = json.loads(line)
-        place, uri, identity, key, size, output, origin = fields
+        sort_key, uri, identity, key, size, output, origin = fields
         yield (
-            (place[0], place[1]),
+            (sort_key[0], sort_key[1]),
             NewTrigger(uri=uri, identity=identity, identity_key=key, size_bytes=size, output=output, origin=origin),
         )

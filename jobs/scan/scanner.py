@@ -14,9 +14,8 @@ from typing import Generic, Protocol, TypeVar
 
 from drainmark.jobs import world
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
-from drainmark.jobs.scan.found import Found, ScanResult
+from drainmark.jobs.scan.findings import Candidate, Passed, ScanFindings, ScanResult, ScanVerdict, judge
 from drainmark.jobs.scan.index import ScanLimits, ScanMemory, ScanNote, Slices, recalled
-from drainmark.jobs.scan.verdict import Candidate, Passed, ScanVerdict, judge
 
 E = TypeVar("E")
 
@@ -51,16 +50,16 @@ class Listing(Protocol[E]):
     def stamp_of(self, entry: E) -> int | None:
         """Return an entry's `Candidate.stamp` as cheaply as possible; None if the entry cannot be examined."""
 
-    def candidate(self, entry: E, found: Found) -> Candidate | None:
+    def candidate(self, entry: E, found: ScanFindings) -> Candidate | None:
         """Return an entry that the source selects, else None; an entry that cannot be read is noted as refused."""
 
-    def everything(self, found: Found) -> Iterator[Sequence[E]]:
+    def everything(self, found: ScanFindings) -> Iterator[Sequence[E]]:
         """Yield all entries."""
 
-    def first(self, note: ScanNote, found: Found) -> Iterator[tuple[Sequence[E], str | None]]:
+    def first(self, note: ScanNote, found: ScanFindings) -> Iterator[tuple[Sequence[E], str | None]]:
         """Yield all entries of a large source; some batches with a place from which the first look may continue."""
 
-    def news(self, note: ScanNote, found: Found) -> Iterator[Sequence[E]]:
+    def news(self, note: ScanNote, found: ScanFindings) -> Iterator[Sequence[E]]:
         """Yield the entries that can have changed since the last scan."""
 
     def entries_of(self, keys: Iterable[str]) -> list[E]:
@@ -153,9 +152,9 @@ class Scanner(Generic[E]):
                 self._round = None  # its last slice may not be recorded: it continues at the place in the note
                 raise
 
-    def _whole(self, now: float) -> Found | None:
+    def _whole(self, now: float) -> ScanFindings | None:
         """Look at every entry; return None if there are too many for that."""
-        found, entries = Found(now), 0
+        found, entries = ScanFindings(now), 0
         for some in self.listing.everything(found):
             entries += len(some)
             if entries > self.limits.whole:
@@ -166,12 +165,12 @@ class Scanner(Generic[E]):
 
     def _first(self, note: ScanNote, now: float) -> Iterator[ScanResult]:
         """Look at all entries of a large source for the first time."""
-        found = Found(now)
+        found = ScanFindings(now)
         for some, at in self.listing.first(note, found):
             self._judge(some, found)
             if at is not None:
                 yield found.result()
-                found, note = Found(now, waiting=found.waiting), self.listing.noted(replace(note, at=at))
+                found, note = ScanFindings(now, waiting=found.waiting), self.listing.noted(replace(note, at=at))
                 self.memory.keep(note.token, note.to_text())
         yield from found.batches()
         self._note = self.listing.noted(note.with_round_ended())
@@ -180,7 +179,7 @@ class Scanner(Generic[E]):
 
     def _again(self, note: ScanNote, kept: ScanNote, passed: Set[str], now: float) -> Iterator[ScanResult]:
         """Look at the entries of a large source that can have changed, and at a slice of all others."""
-        found = Found(now)
+        found = ScanFindings(now)
         for some in self.listing.news(note, found):
             self._judge(some, found)
         self._look_again({*self._waiting, *passed}, found)
@@ -191,12 +190,12 @@ class Scanner(Generic[E]):
         self._waiting, stamps = self.listing.recorded(found.waiting)
         self._keep(note, kept, stamps)
 
-    def _look_again(self, keys: set[str], found: Found) -> None:
+    def _look_again(self, keys: set[str], found: ScanFindings) -> None:
         if keys:
             left = keys - self._found_keys(found, keys)
             self._judge(self.listing.entries_of(sorted(left)), found)
 
-    def _found_keys(self, found: Found, among: set[str] | None = None) -> set[str]:
+    def _found_keys(self, found: ScanFindings, among: set[str] | None = None) -> set[str]:
         """Return the keys of files that this scan has found already: no file is judged twice."""
         new = (self.listing.key_at(trigger.uri) for trigger in found.new)
         changed = (self.listing.key_at(uri) for uri, _, _ in found.changed)
@@ -204,7 +203,7 @@ class Scanner(Generic[E]):
 
     # --- rounds ------------------------------------------------------------------------------------------------------
 
-    def _slice(self, note: ScanNote, found: Found) -> ScanNote:
+    def _slice(self, note: ScanNote, found: ScanFindings) -> ScanNote:
         """Look at the next slice of a round; return a note with its progress."""
         seconds = self._slices.next_seconds(self._monotonic())
         if not seconds:
@@ -249,7 +248,7 @@ class Scanner(Generic[E]):
 
     # --- one by one --------------------------------------------------------------------------------------------------
 
-    def _judge(self, entries: Iterable[E], found: Found) -> None:
+    def _judge(self, entries: Iterable[E], found: ScanFindings) -> None:
         """Judge entries; remember the stamps of entries that the registry knows and that have not changed."""
         asked = []
         for entry in entries:
@@ -282,7 +281,7 @@ def scan_once(listing: Listing[E], scan: DirectoryScan, known: Mapping[str, str]
         StoreUnavailable, StoreRefused: a page of a bucket's listing failed.
     """
     listing.require()
-    found, oldest = Found(now), scan.oldest()
+    found, oldest = ScanFindings(now), scan.oldest()
     for entries in listing.everything(found):
         for entry in entries:
             candidate = listing.candidate(entry, found)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
 from drainmark.jobs.state.keyed_rows import RowsPerKey
-from drainmark.jobs.state.merge import Merge
-from drainmark.jobs.state.runs import Run
+from drainmark.jobs.state.runs import Run, RunMerge
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +61,7 @@ class Frozen:
     image_at: int
     change_files: tuple[StagedFile, ...]
     young: pa.Table | None
-    merge: Merge | None
+    merge: RunMerge | None
     has_image: bool
 
 
@@ -78,4 +77,4 @@ class Written:
 
     files: tuple[StagedFile, ...] = ()
     image: Image | None = None
-    merge: Merge | None = None
+    merge: RunMerge | None = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.names import quoted_name
-from drainmark.jobs.frames.rows_by_id import place_ranks
+from drainmark.jobs.frames.row_order import place_ranks
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
 from drainmark.jobs.lazy import F
 

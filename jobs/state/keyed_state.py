@@ -18,9 +18,8 @@ from drainmark.jobs.protocol.records.manifest import Image, StagedFile
 from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder, Written
 from drainmark.jobs.state.due_rows import DueRows, PassedTime
 from drainmark.jobs.state.keyed_rows import RowsPerKey
-from drainmark.jobs.state.merge import Merge
 from drainmark.jobs.state.run_making import RunMaking
-from drainmark.jobs.state.runs import Run, image_of, runs_of
+from drainmark.jobs.state.runs import Run, RunMerge, image_of, runs_of
 from drainmark.jobs.state.state_rows import StateFiles, StateRows
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class KeyedState:
     passed: PassedTime = field(default_factory=PassedTime)
     _frame: DataFrame | None = None
     _columns: Sequence[str] | None = None
-    _merge: Merge | None = None
+    _merge: RunMerge | None = None
 
     def __post_init__(self) -> None:
         self.per_key = RowsPerKey(self.keys, self.depth)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder
 from drainmark.jobs.state.keyed_rows import RowsPerKey
-from drainmark.jobs.state.merge import Merge
-from drainmark.jobs.state.runs import Run, due
+from drainmark.jobs.state.runs import Run, RunMerge, due
 from drainmark.jobs.state.state_rows import StateRows
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class RunMaking:
     staging: StagingFolder
     session: SparkSession
 
-    def after(self, frozen: Frozen, files: Sequence[StagedFile]) -> tuple[tuple[Run, ...], Merge | None]:
+    def after(self, frozen: Frozen, files: Sequence[StagedFile]) -> tuple[tuple[Run, ...], RunMerge | None]:
         """Return the runs of the state at the frozen id, oldest first, and the merge that is then in hand.
 
         A small merge is done here. A large one goes on beside the groups, and the first image after its end names its
@@ -89,10 +88,10 @@ class RunMaking:
         merged = self._write(young, is_oldest=not (older or kept))
         return (*kept, Run(merged)) if merged else kept
 
-    def _later(self, runs: tuple[Run, ...]) -> Merge:
+    def _later(self, runs: tuple[Run, ...]) -> RunMerge:
         count = due(runs)
         young = runs[len(runs) - count :]
-        return Merge(young, partial(self._write, young, is_oldest=count == len(runs)))
+        return RunMerge(young, partial(self._write, young, is_oldest=count == len(runs)))
 
     def _write(self, runs: Sequence[Run], *, is_oldest: bool) -> tuple[StagedFile, ...]:
         files = [file for run in runs for file in run.files]

@@ -24,8 +24,8 @@ Example:
 from __future__ import annotations
 
 from drainmark.jobs.streams.acknowledgement import Acknowledged
+from drainmark.jobs.streams.graph_run import nodes
 from drainmark.jobs.streams.manual_threads import ManualThreads
-from drainmark.jobs.streams.node_registry import nodes
 from drainmark.jobs.streams.references import RefCounter
 from drainmark.jobs.streams.stream import References, Stream
 from drainmark.jobs.streams.stream_start import BOUNDARY, Boundary, StreamStart

@@ -5,17 +5,52 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from drainmark.jobs.errors.operator_code import StreamRefused
+from drainmark.jobs.streams import batching, merging, queues, simple_nodes  # noqa: F401 - they define the nodes
 from drainmark.jobs.streams.all_or_nothing import Wholes
 from drainmark.jobs.streams.batching import Gathering
-from drainmark.jobs.streams.node_registry import nodes
 from drainmark.jobs.streams.progress import Entered, Progress
 from drainmark.jobs.streams.references import REF, Metadata, RefCounter
 from drainmark.jobs.streams.retained_nodes import Keeping
-from drainmark.jobs.streams.stream import Stream
+from drainmark.jobs.streams.stream import References, Stream
 from drainmark.jobs.streams.threads import Threads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A kind of node.
+
+    Attributes:
+        name: of the method of `Stream` that adds it.
+        summary: the first line of that method's docstring.
+        references, is_asynchronous, remembers: as in `Stream`.
+    """
+
+    name: str
+    cls: type[Stream]
+    summary: str
+    references: References
+    is_asynchronous: bool
+    remembers: bool
+
+
+def nodes() -> tuple[Node, ...]:
+    """Return all kinds of nodes, sorted by name."""
+    return tuple(
+        Node(
+            name=name,
+            cls=cls,
+            summary=(getattr(Stream, name).__doc__ or "").partition("\n")[0],
+            references=cls.references,
+            is_asynchronous=cls.is_asynchronous,
+            remembers=cls.remembers,
+        )
+        for name, cls in sorted({**Stream.kinds, "sink_to_list": Stream.kinds["sink"]}.items())
+    )
+
 
 _NUMBER = "number"
 _NAMES = {node.cls: node.name for node in nodes()}

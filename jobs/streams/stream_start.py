@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from drainmark.jobs.errors.operator_code import PermitViolation, StreamClosed, StreamStuck
-from drainmark.jobs.state.handlers.start_handler import StartHandler
+from drainmark.jobs.state.handlers.state_handler import StartHandler
 from drainmark.jobs.streams.graph_run import GraphRun
 from drainmark.jobs.streams.progress import Entered, Progress
 from drainmark.jobs.streams.stream import Stream

@@ -18,8 +18,8 @@ from typing import BinaryIO
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.bad_records import CAPS
+from drainmark.jobs.formats.file_columns import FileColumns, file_columns
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.layout import Layout, layout_of
 from drainmark.jobs.formats.lines.content import END, PLAIN, LocalFile, Readable, SeekableData
 from drainmark.jobs.formats.lines.record_ranges import EdgeFacts, edge_facts
 from drainmark.jobs.tasks.buckets import StoredObject
@@ -106,7 +106,7 @@ def opened(file: InputFile) -> Iterator[Readable]:
 
 
 @dataclass(slots=True)
-class Copied:
+class FetchedOnce:
     """Data that are fetched piece by piece, each once, when it is first read, and kept in a file.
 
     Readers of Parquet come back to bytes, and jump over others.
@@ -165,14 +165,14 @@ def digests_of(executor: Executor, files: Sequence[InputFile]) -> list[str | Non
     return [answer.get("digest") for answer in executor.run(DigestTask(), executor.shares_of(_wholes(files)))]
 
 
-def layouts_of(executor: Executor, files: Sequence[InputFile], expected: Expected) -> list[Layout | None]:
-    """Return the layout of each file (`jobs.formats.layout.layout_of`); None also if an object is gone or has changed.
+def layouts_of(executor: Executor, files: Sequence[InputFile], expected: Expected) -> list[FileColumns | None]:
+    """Return the columns of each file (`file_columns.file_columns`); None also if an object is gone or has changed.
 
     Raises:
         OSError, StoreUnavailable: a disk or a store failed.
     """
     found = [answer.get("layout") for answer in executor.run(LayoutTask(expected), executor.shares_of(_wholes(files)))]
-    return [Layout(each["ddl"], tuple(each["unread"])) if each is not None else None for each in found]
+    return [FileColumns(each["ddl"], tuple(each["unread"])) if each is not None else None for each in found]
 
 
 def _wholes(files: Sequence[InputFile]) -> list[FileRange]:
@@ -180,7 +180,7 @@ def _wholes(files: Sequence[InputFile]) -> list[FileRange]:
 
 
 @dataclass(frozen=True, slots=True)
-class _LookTask:
+class _InspectionTask:
     """A look at files that reads no rows; a share is some ranges."""
 
     def work(self, share: Sequence[FileRange]) -> Iterator[Facts]:
@@ -199,7 +199,7 @@ class _LookTask:
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeTask(_LookTask):
+class EdgeTask(_InspectionTask):
     """A look at how ranges begin and end, for records that may have several lines."""
 
     expected: Expected
@@ -209,7 +209,7 @@ class EdgeTask(_LookTask):
 
 
 @dataclass(frozen=True, slots=True)
-class DigestTask(_LookTask):
+class DigestTask(_InspectionTask):
     """The digests of files: the first 32 hex digits of SHA-256."""
 
     def _found(self, data: Readable, wanted: FileRange) -> Facts:
@@ -220,11 +220,11 @@ class DigestTask(_LookTask):
 
 
 @dataclass(frozen=True, slots=True)
-class LayoutTask(_LookTask):
+class LayoutTask(_InspectionTask):
     """A look at the columns that files declare; it reads only the bytes needed for that."""
 
     expected: Expected
 
     def _found(self, data: Readable, wanted: FileRange) -> Facts:
-        layout = layout_of(io.BufferedReader(SeekableData(data), _HEAD_BYTES), wanted.file.suffix, self.expected)
+        layout = file_columns(io.BufferedReader(SeekableData(data), _HEAD_BYTES), wanted.file.suffix, self.expected)
         return {"layout": asdict(layout) if layout is not None else None}

@@ -1,6 +1,6 @@
 """Parquet files of rows as tasks read them: in shares of some files, or of some row groups of a large file.
 
-If a file cannot be read, an `Owner` selects the error to raise.
+If a file cannot be read, an `FileErrors` selects the error to raise.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RowFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class FileErrors:
     """The errors to raise for a file that cannot be read; this class has those for Drainmark's own files."""
 
     def gone(self, file: RowFile, error: Exception) -> Exception:
@@ -78,7 +78,7 @@ class Owner:
         return OSError(f"{NOT_REACHED}: {file.path}: {error}")
 
 
-OURS = Owner()
+OURS = FileErrors()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class FileShare:
     files: tuple[RowFile, ...]
     place: Place
     schema: pa.Schema
-    owner: Owner = OURS
+    owner: FileErrors = OURS
 
     @property
     def size(self) -> int:
@@ -119,7 +119,7 @@ def packed(files: Iterable[RowFile], share_bytes: int) -> list[tuple[RowFile, ..
 
 
 def rows_of(
-    files: Iterable[RowFile], opened: Callable[[str], Any], schema: pa.Schema, owner: Owner = OURS
+    files: Iterable[RowFile], opened: Callable[[str], Any], schema: pa.Schema, owner: FileErrors = OURS
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of files in the columns of a schema; a column that a file lacks is null.
 
@@ -142,7 +142,9 @@ def _of_ids(file: RowFile, rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows if file.through is None else rows.filter(pc.less_equal(rows.column(SEQUENCE_ID), file.through))
 
 
-def _batches(file: RowFile, opened: Callable[[str], Any], schema: pa.Schema, owner: Owner) -> Iterator[pa.RecordBatch]:
+def _batches(
+    file: RowFile, opened: Callable[[str], Any], schema: pa.Schema, owner: FileErrors
+) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

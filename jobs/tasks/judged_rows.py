@@ -65,12 +65,12 @@ def first_unfit(executor: Executor, frame: DataFrame, *, file_format: str) -> tu
     Args:
         file_format: of the files that the rows are written to.
     """
-    found = executor.run_over(frame, LookTask(file_format))
+    found = executor.run_over(frame, JudgeTask(file_format))
     return (found[0]["kind"], dict(found[0]["told"])) if found else None
 
 
 @dataclass(frozen=True, slots=True)
-class LookTask:
+class JudgeTask:
     """The check of rows for a format of files."""
 
     file_format: str

@@ -18,7 +18,7 @@ from drainmark.jobs.state.keyed_parts import part_numbers
 from drainmark.jobs.state.keyed_rows import has_keys, last_per_key
 from drainmark.jobs.tasks.executor import Facts
 from drainmark.jobs.tasks.file_shares import FileShare, RowFile
-from drainmark.jobs.tasks.layout import Layout
+from drainmark.jobs.tasks.layout import NO_LAYOUT, Layout
 from drainmark.jobs.tasks.parquet_files import WriteTask, row_groups, write_groups
 from drainmark.jobs.tasks.places import Place
 
@@ -100,7 +100,7 @@ class FindTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replaced:
+class FileRewrite:
     """Files that are rewritten together, and the new rows that are written with them, if any."""
 
     files: tuple[RowFile, ...]
@@ -123,11 +123,11 @@ class ReplaceTask:
     changed: pa.Table
     layout: Layout
 
-    def work(self, share: Replaced) -> Iterator[Facts]:
+    def work(self, share: FileRewrite) -> Iterator[Facts]:
         """Write the rows that stay, and the new ones; yield the facts of the new files."""
         return _written(self._rows(share), self.place, self.layout)
 
-    def _rows(self, share: Replaced) -> Iterator[pa.Table]:
+    def _rows(self, share: FileRewrite) -> Iterator[pa.Table]:
         import numpy as np
         import pyarrow as pa
 
@@ -288,3 +288,43 @@ def _written(tables: Iterator[pa.Table], place: Place, layout: Layout) -> Iterat
         return
     for rows in row_groups(batches, _SORTED_AT_ONCE_BYTES):
         yield from write.work(iter(layout.of_rows(rows).to_batches()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteTask:
+    """The rewriting of files; a share is the names of files whose rows come together.
+
+    A task streams rows from the old files into the new ones, so a bounded number of rows is in memory, however large a
+    file is. If the layout has an order, a task holds and sorts all its rows at once.
+
+    Attributes:
+        source: the place of the files.
+        place, folder: of the new files.
+        schema: columns of the new files; those that an old one lacks are null.
+        where: the condition for rows to stay; None for all rows.
+        layout: of the table.
+    """
+
+    source: Place
+    place: Place
+    folder: str
+    schema: pa.Schema
+    where: pa.compute.Expression | None = None
+    layout: Layout = NO_LAYOUT
+
+    def work(self, share: Sequence[str]) -> Iterator[Facts]:
+        """Write the rows of a share to new files, and yield the facts of these."""
+        return WriteTask(self.place, self.folder, self.layout).work(self._rows(share))
+
+    def _rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        kept = self._kept(names)
+        if self.layout.order:
+            kept = iter(self.layout.of_rows(pa.Table.from_batches(kept, self.schema)).to_batches())
+        return kept
+
+    def _kept(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        files = tuple(RowFile(path=name) for name in names)
+        for batch in FileShare(files=files, place=self.source, schema=self.schema).rows():
+            yield batch if self.where is None else batch.filter(self.where)

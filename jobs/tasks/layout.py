@@ -1,4 +1,4 @@
-"""The layout of a visible table's files: partitioned, sorted, and described in the log of the table.
+"""The layout of a table's files: a visible one's are partitioned, sorted, and described in the log of the table.
 
 The values of a partition are in the table's log and in the files, not in names of folders: some readers would take
 values from such names. So no text is too long, and none has to be escaped.
@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SchemaMismatch
 from drainmark.jobs.frames.names import quoted_name
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.lazy import F
+from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.tasks.column_statistics import MOST_LEAVES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,3 +116,33 @@ def _codes(column: pa.ChunkedArray) -> Any:
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     return encoded.indices.to_numpy(zero_copy_only=False)
+
+
+STATISTICS_OF = "delta.dataSkippingStatsColumns"
+_COUNT = "delta.dataSkippingNumIndexedCols"
+
+OF_IDS = {STATISTICS_OF: SEQUENCE_ID}
+"""Properties of a table that only Drainmark reads: it uses the statistics of ids only."""
+
+
+def layout_of(table: RegionTable) -> Layout:
+    """Return the layout of the files of a table."""
+    is_shown = table.is_managed and table.name.startswith("lake/")
+    return Layout.from_options(table.options if is_shown else {}, has_statistics=is_shown)
+
+
+def statistics_properties(table: RegionTable) -> Mapping[str, str]:
+    """Return the properties that tell engines which columns have statistics."""
+    if layout_of(table).has_statistics:  # engines look at the leading columns only, and `_sequence_id` may be the last
+        fields = json.loads(table.schema_json)["fields"]
+        count = sum(1 for field in fields for _ in _leaves(field["type"]))
+        return {_COUNT: str(count)} if count > MOST_LEAVES else {}
+    return OF_IDS
+
+
+def _leaves(kind: Any) -> Iterator[Any]:
+    if isinstance(kind, dict) and kind["type"] == "struct":
+        for field in kind["fields"]:
+            yield from _leaves(field["type"])
+    else:
+        yield kind

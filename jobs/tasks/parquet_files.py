@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import TooManyPartitions
 from drainmark.jobs.errors.environment import SHARE_FOLDERS, FilesLost
-from drainmark.jobs.frames.row_types import arrow_schema
-from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.frames.tags import SEQUENCE_ID, arrow_schema
 from drainmark.jobs.tasks.column_statistics import ColumnStatistics, floating_leaves
 from drainmark.jobs.tasks.executor import Facts, OnSpark
 from drainmark.jobs.tasks.file_shares import FileShare, RowFile

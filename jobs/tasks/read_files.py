@@ -23,11 +23,10 @@ from drainmark.jobs.formats.lines.content import END, PLAIN, Held, Readable, con
 from drainmark.jobs.formats.lines.line_ranges import RangeFacts, RangeReader, facts_of, may_be_quick, verdict_of
 from drainmark.jobs.formats.lines.record_ranges import EdgeFacts, quoted_at
 from drainmark.jobs.formats.values.far_times import python_rows
-from drainmark.jobs.frames.row_types import arrow_schema, tagged_type
-from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, arrow_schema, tagged_type
 from drainmark.jobs.tasks.executor import Executor, Facts
 from drainmark.jobs.tasks.file_ranges import (
-    Copied,
+    FetchedOnce,
     FileRange,
     InputFile,
     edges_of,
@@ -41,7 +40,7 @@ from drainmark.jobs.tasks.places import MemoryPlace, Place
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from drainmark.jobs.formats.parsed import Parsed
+    from drainmark.jobs.formats.bad_records import Parsed
 
 ROWS = ".rows"
 """Folder of an attempt; no output of a source has such a name."""
@@ -102,7 +101,7 @@ class ReadFiles:
     gone: list[int] = field(default_factory=list)
     changed: list[int] = field(default_factory=list)
 
-    def join(self, cut: Sequence[Sequence[FileRange]], answers: Iterator[_Answer], expected: Expected) -> None:
+    def join(self, cut: Sequence[Sequence[FileRange]], answers: Iterator[_RangeAnswer], expected: Expected) -> None:
         """Join the answers about the ranges of files to verdicts."""
         for ranges in cut:
             number, found = ranges[0].file.number, [next(answers) for _ in ranges]
@@ -190,17 +189,19 @@ def _begun(
     return begun
 
 
-def _read(executor: Executor, ranges: Sequence[FileRange], task: ReadTask) -> tuple[list[_Answer], list[WrittenFile]]:
-    answers: list[_Answer] = []
+def _read(
+    executor: Executor, ranges: Sequence[FileRange], task: ReadTask
+) -> tuple[list[_RangeAnswer], list[WrittenFile]]:
+    answers: list[_RangeAnswer] = []
     written: list[WrittenFile] = []
     for told in executor.run(task, executor.shares_of(ranges)):
-        answers += [_Answer(facts=facts_of(each["facts"]), lost=each["lost"]) for each in told["answers"]]
+        answers += [_RangeAnswer(facts=facts_of(each["facts"]), lost=each["lost"]) for each in told["answers"]]
         written += [WrittenFile(**file) for file in told["written"]]
     return answers, written
 
 
 @dataclass(slots=True, kw_only=True)
-class _Answer:
+class _RangeAnswer:
     """The answer about a range.
 
     Attributes:
@@ -253,16 +254,16 @@ class _ShareReader:
     take: Callable[[pa.Table], object]
     scratch: Path
     sends_all: bool
-    _joined: list[tuple[FileRange, _Answer, bytes]] = field(default_factory=list)
+    _joined: list[tuple[FileRange, _RangeAnswer, bytes]] = field(default_factory=list)
     _joined_bytes: int = 0
 
-    def read(self, ranges: Sequence[FileRange]) -> list[_Answer]:
+    def read(self, ranges: Sequence[FileRange]) -> list[_RangeAnswer]:
         """Return the answers, in the order of the ranges.
 
         Raises:
             OSError: a file cannot be read.
         """
-        answers = [_Answer() for _ in ranges]
+        answers = [_RangeAnswer() for _ in ranges]
         for each, answer in zip(ranges, answers, strict=True):
             try:
                 if self.expected.lines is None:
@@ -278,7 +279,7 @@ class _ShareReader:
         self._read_joined()
         return answers
 
-    def _read_lines(self, each: FileRange, answer: _Answer) -> None:
+    def _read_lines(self, each: FileRange, answer: _RangeAnswer) -> None:
         with opened(each.file) as data:
             if self._can_join(each, data):
                 self._joined.append((each, answer, data.read(0, data.size)))
@@ -292,7 +293,7 @@ class _ShareReader:
         is_plain = each.is_whole and each.file.suffix == PLAIN and has_cuts(self.expected)
         return is_plain and not self.expected.is_multiline and data.size <= _JOINED_FILE_BYTES
 
-    def _read_alone(self, each: FileRange, answer: _Answer, content: Readable) -> None:
+    def _read_alone(self, each: FileRange, answer: _RangeAnswer, content: Readable) -> None:
         reader = self._reader(is_quoted=each.is_quoted)
         for place, rows in reader.read(content, each.start, each.end):
             for first in range(0, rows.num_rows, _ROWS_AT_ONCE):
@@ -313,7 +314,7 @@ class _ShareReader:
             for each, answer, content in files:
                 self._read_alone(each, answer, Held(content))
 
-    def _are_parsed(self, files: Sequence[tuple[FileRange, _Answer, bytes]]) -> bool:
+    def _are_parsed(self, files: Sequence[tuple[FileRange, _RangeAnswer, bytes]]) -> bool:
         """Parse files at once; return False if this is not sure to give the rows of each."""
         readers = [self._reader() for _ in files]
         try:
@@ -341,12 +342,12 @@ class _ShareReader:
         """Open a file of a format without lines; an object is fetched, of a format with ranges only what is read."""
         if file.stored is not None and self.expected.reads.has_ranges:
             with tempfile.TemporaryFile(dir=self.scratch) as copy:
-                yield Copied(file.stored, copy)
+                yield FetchedOnce(file.stored, copy)
         else:
             with opened(fetched(file, self.scratch)) as data:
                 yield data
 
-    def _read_rows(self, each: FileRange, answer: _Answer) -> None:
+    def _read_rows(self, each: FileRange, answer: _RangeAnswer) -> None:
         facts, reads = answer.facts, self.expected.reads
         with self._opened(each.file) as data:
             for found in reads.rows_of(data, self.expected, each.start, each.end):

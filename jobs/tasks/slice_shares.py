@@ -48,7 +48,7 @@ _TOLD = {
 class Reads(Protocol):
     """The reader of a share (`jobs.operators.sources.contract.RowSlices`)."""
 
-    def read(self, piece: Any, reach: Any) -> Iterator[pa.RecordBatch]: ...
+    def read(self, piece: Any, access: Any) -> Iterator[pa.RecordBatch]: ...
 
 
 class Reached(Protocol):
@@ -126,7 +126,7 @@ class ShareTask:
     """
 
     reads: Reads
-    reach: Any
+    access: Any
     of_task: Reached | None
     schema: pa.Schema
     reading: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] | None
@@ -164,7 +164,7 @@ class ShareTask:
             raise failure(OperatorFailed, f"{type(error).__name__}: {error}") from error
 
     def _written(self, share: Share) -> Facts:
-        read = self.reads.read(share.piece, self.reach)
+        read = self.reads.read(share.piece, self.access)
         try:
             found = read if self.of_task is None else _read(read)
             found = found if self.reading is None else self.reading(found)

@@ -8,7 +8,7 @@ import typer
 
 from drainmark.jobs.errors import DrainmarkError
 from drainmark.orchestration.cli.terminal import completion, output
-from drainmark.orchestration.cli.terminal.options import AsJson, Home, Yes, workplace
+from drainmark.orchestration.cli.terminal.options import AsJson, Home, Yes, open_workplace
 
 
 def gc(
@@ -36,16 +36,16 @@ def gc(
     from drainmark.orchestration.verbs.garbage import collect_outside_regions, collect_region
     from drainmark.orchestration.workplace.declaration import find_region
 
-    place = workplace(home)
-    regions = [find_region(place, region)] if region is not None else place.known_regions()
+    workplace = open_workplace(home)
+    regions = [find_region(workplace, region)] if region is not None else workplace.known_regions()
     done: list[dict[str, Any]] = []
     failed: list[DrainmarkError] = []
     for name in regions:
         try:
-            done.append(collect_region(place, name, dry_run=dry_run, left_out=left_out))
+            done.append(collect_region(workplace, name, dry_run=dry_run, left_out=left_out))
         except DrainmarkError as error:  # the other regions are still collected
             failed.append(error)
-    outside = collect_outside_regions(place, dry_run=dry_run) if region is None else None
+    outside = collect_outside_regions(workplace, dry_run=dry_run) if region is None else None
     if outside is not None and outside["files"]:
         done.append(outside)
     if as_json:

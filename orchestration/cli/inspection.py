@@ -11,7 +11,7 @@ import typer
 from drainmark.jobs.errors import DrainmarkError, HomeNotFound, UnknownName, UsageError
 from drainmark.jobs.printable import shell_word
 from drainmark.orchestration.cli.terminal import completion, output
-from drainmark.orchestration.cli.terminal.options import AppName, AsJson, Home, RegionName, Yes, workplace
+from drainmark.orchestration.cli.terminal.options import AppName, AsJson, Home, RegionName, Yes, open_workplace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,9 +38,9 @@ def apps(
     from drainmark.jobs.graph.application import shipped_applications
     from drainmark.orchestration.workplace.declaration import own_applications
 
-    place = _place(home)
-    own = own_applications(place) if place is not None else ()
-    settings = place.settings if place is not None else None
+    workplace = _workplace_of(home)
+    own = own_applications(workplace) if workplace is not None else ()
+    settings = workplace.settings if workplace is not None else None
     found = [_application(settings, name) for name in (shipped_applications() if examples else own)]
     if as_json:
         output.emit(found)
@@ -55,10 +55,10 @@ def apps(
     output.table(("application", "regions", "error"), rows)
 
 
-def _place(home: Path | None) -> Workplace | None:
+def _workplace_of(home: Path | None) -> Workplace | None:
     """Return the project, None if there is none: the inspection of an application needs no home."""
     with suppress(HomeNotFound):
-        return workplace(home)
+        return open_workplace(home)
     return None
 
 
@@ -93,20 +93,19 @@ def graph(
 ) -> None:
     """Show an application: regions, stages, channels, ports, tables, vectorisation, and the promise of each sink."""
     from drainmark.jobs.regions import explain
-    from drainmark.orchestration.workplace.declaration import named_application
-    from drainmark.orchestration.workplace.statements import statement_text
+    from drainmark.orchestration.workplace.declaration import named_application, statement_text
     from drainmark.orchestration.workplace.workplace import open_in_time
 
     if form not in _FORMS:
         raise UsageError(f"--format {form!r} is not known", remedy="text, json or mermaid")
-    place = _place(home)
-    if place is not None:
-        reference = named_application(place, app)[0]
+    workplace = _workplace_of(home)
+    if workplace is not None:
+        reference = named_application(workplace, app)[0]
     elif app is not None:
         reference = app
     else:
         raise UsageError("no application is named, and here is no project", remedy="drainmark graph app.py")
-    plan = open_in_time(place.settings if place is not None else None, reference).plan
+    plan = open_in_time(workplace.settings if workplace is not None else None, reference).plan
 
     def statement(name: str) -> str:
         with suppress(UsageError):  # a run reports the missing statement
@@ -115,22 +114,22 @@ def graph(
 
     if analyse:
         with output.result_only(as_json):
-            _analyse(workplace(home), reference)
+            _analyse(open_workplace(home), reference)
     if as_json or form == "json":
         output.emit(explain.as_json(plan, statement))
     else:
         output.say(explain.as_mermaid(plan) if form == "mermaid" else explain.as_text(plan, statement))
 
 
-def _analyse(place: Workplace, reference: str) -> None:
+def _analyse(workplace: Workplace, reference: str) -> None:
     """Call an application's functions on empty frames, to find missing columns before a run."""
     from drainmark.orchestration.runs.region_runs import region_run
     from drainmark.orchestration.workplace.workplace import open_in_time
 
-    opened = open_in_time(place.settings, reference)
+    opened = open_in_time(workplace.settings, reference)
     for region in opened.plan.regions:
         output.waiting(f"analysing {region.name} …")
-        region_run(place, opened, region)
+        region_run(workplace, opened, region)
 
 
 def operators(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
@@ -183,16 +182,16 @@ def status(
     yes: Yes = False,
 ) -> None:
     """Show the state of every region."""
-    place = workplace(home)
-    found, failures = _looked(place, app, is_thorough=check or not as_json)
+    workplace = open_workplace(home)
+    found, failures = _looked(workplace, app, is_thorough=check or not as_json)
     if as_json:
         output.emit(found)
     else:
-        _show_status(found, place.home)
+        _show_status(found, workplace.home)
     for error in failures:
         output.complain(error, as_json=as_json)
     broken = [error for error in failures if app is not None or error.id != "ANALYSIS_TIMEOUT"]  # slow is not broken
-    if check and (broken or any(map(_is_alarming, found)) or _is_nowhere(place, found, as_json=as_json)):
+    if check and (broken or any(map(_is_alarming, found)) or _is_nowhere(workplace, found, as_json=as_json)):
         raise typer.Exit(3)
     if app is not None and failures:
         raise typer.Exit(failures[0].exit_code)
@@ -204,19 +203,19 @@ def _is_alarming(entry: Mapping[str, Any]) -> bool:
     return entry["state"] == "HALTED" or REPAIR in entry["remedies"]
 
 
-def _is_nowhere(place: Workplace, found: Sequence[Mapping[str, Any]], *, as_json: bool) -> bool:
+def _is_nowhere(workplace: Workplace, found: Sequence[Mapping[str, Any]], *, as_json: bool) -> bool:
     """Say whether there is nothing to check, and report it on standard error: a missing home may be misspelt."""
-    if place.home.is_dir() or any(entry["epoch"] for entry in found):
+    if workplace.home.is_dir() or any(entry["epoch"] for entry in found):
         return False
     error = HomeNotFound(
-        f"there is no home {place.home}: nothing was checked", remedy="correct it, or: drainmark run APP"
+        f"there is no home {workplace.home}: nothing was checked", remedy="correct it, or: drainmark run APP"
     )
     output.complain(error, as_json=as_json)
     return True
 
 
 def _looked(
-    place: Workplace, app: str | None, *, is_thorough: bool
+    workplace: Workplace, app: str | None, *, is_thorough: bool
 ) -> tuple[list[dict[str, Any]], Sequence[DrainmarkError]]:
     """Return the statuses, and the errors of applications that cannot be loaded.
 
@@ -233,19 +232,21 @@ def _looked(
     from drainmark.orchestration.workplace.declaration import configured_applications, known_from
 
     try:
-        found = statuses(place, app)
+        found = statuses(workplace, app)
     except UnknownName:
         raise
     except (ApplicationBroken, AnalysisTimeout, DeclarationError, UsageError) as error:
-        return known_statuses(place, app or ""), [error]
+        return known_statuses(workplace, app or ""), [error]
     if app is not None or not is_thorough:
         return found, []
-    new = [reference for reference in configured_applications(place.settings) if not known_from(place, reference)]
+    new = [
+        reference for reference in configured_applications(workplace.settings) if not known_from(workplace, reference)
+    ]
     if not new:  # the import below takes longer than all other work of this verb
         return found, []
-    from drainmark.orchestration.runs.application_loading import unopened
+    from drainmark.orchestration.runs.failures_before_claim import unopened
 
-    return found, [classified(error) for error in unopened(place, new, most_seconds=_PATIENCE_SECONDS).values()]
+    return found, [classified(error) for error in unopened(workplace, new, most_seconds=_PATIENCE_SECONDS).values()]
 
 
 def _show_status(found: Sequence[dict[str, Any]], home: Path) -> None:
@@ -315,10 +316,10 @@ def _causes(entry: dict[str, Any]) -> Iterator[str]:
         yield f"is halted: {reason}"
     if error.get("message") and error["message"] != reason:
         operator = f" in {error['operator']}" if error.get("operator") else ""
-        place = f" ({error['location']})" if error.get("location") else ""
+        workplace = f" ({error['location']})" if error.get("location") else ""
         file = f" at {output.short_file(error['trigger'], entry['folder'])}" if error.get("trigger") else ""
         remedy = f" → {error['remedy']}" if error.get("remedy") and not reason else ""
-        yield f"failed{operator}{place}{file}: {error['message']}{remedy}"
+        yield f"failed{operator}{workplace}{file}: {error['message']}{remedy}"
 
 
 def history(
@@ -334,13 +335,13 @@ def history(
     from drainmark.orchestration.views.status import history_entries
     from drainmark.orchestration.workplace.declaration import find_region, noted_folder
 
-    place = workplace(home)
-    name = find_region(place, region)
-    entries = history_entries(place, name, last=last, everything=everything)
+    workplace = open_workplace(home)
+    name = find_region(workplace, region)
+    entries = history_entries(workplace, name, last=last, everything=everything)
     if as_json:
         output.emit(entries)
         return
-    folder = noted_folder(place, name)
+    folder = noted_folder(workplace, name)
     columns: tuple[str, ...] = ("id", "epoch", "kind", "trigger", "group", "rows", "committed (UTC)", "")
     if not everything:
         columns = ("id", "trigger", "group", "rows", "committed (UTC)", "process s", "drain s", "checkpoint s", "")
@@ -377,8 +378,8 @@ def show(
     yes: Yes = False,
 ) -> None:
     """Print the rows of a sink, as they are or as they were at a consistent state."""
-    place = workplace(home)
-    reader = _reader(place, table)
+    workplace = open_workplace(home)
+    reader = _reader(workplace, table)
     _print_rows(reader.now(table) if at is None else reader.as_of(table, at), limit, as_json=as_json)
 
 
@@ -399,19 +400,19 @@ def changes(
     """Print what changed in a sink between two consistent states: the rows that came, left, or changed."""
     from drainmark.resources.checkpoints.table_changes import changes_of
 
-    place = workplace(home)
-    found = changes_of(_reader(place, table), table, after=after, through=through)
+    workplace = open_workplace(home)
+    found = changes_of(_reader(workplace, table), table, after=after, through=through)
     _print_rows(found, limit, as_json=as_json)
 
 
-def _reader(place: Workplace, table: str) -> RegionReader:
+def _reader(workplace: Workplace, table: str) -> RegionReader:
     """Return a reader of the region that writes a table."""
     from drainmark.resources.checkpoints.as_of import RegionReader, owner_of
 
     try:
-        return RegionReader(place.settings, owner_of(place.settings, table))
+        return RegionReader(workplace.settings, owner_of(workplace.settings, table))
     except UnknownName as error:
-        raise _not_written_yet(place, table) or error from None
+        raise _not_written_yet(workplace, table) or error from None
 
 
 def _print_rows(found: pa.Table, limit: int | None, *, as_json: bool) -> None:
@@ -427,13 +428,15 @@ def _print_rows(found: pa.Table, limit: int | None, *, as_json: bool) -> None:
         output.say(f"{len(rows)} of {count} rows: --limit {count} shows all")
 
 
-def _not_written_yet(place: Workplace, table: str) -> UnknownName | None:
+def _not_written_yet(workplace: Workplace, table: str) -> UnknownName | None:
     """Return an error if an application of the project declares the table and its region has not run, else None."""
     from drainmark.orchestration.workplace.declaration import own_applications
     from drainmark.orchestration.workplace.workplace import opened_in_time
     from drainmark.resources.checkpoints.as_of import is_called
 
-    for reference, opened in opened_in_time(place.settings, own_applications(place), most_seconds=_PATIENCE_SECONDS):
+    for reference, opened in opened_in_time(
+        workplace.settings, own_applications(workplace), most_seconds=_PATIENCE_SECONDS
+    ):
         for region in () if isinstance(opened, Exception) else opened.plan.regions:
             if any(is_called(found.name, table) for found in region.tables):
                 msg = f"table {table!r} is not there yet: {region.name}, which writes it, has not run"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from drainmark.jobs.errors import UsageError
-from drainmark.orchestration.cli.terminal.options import AsJson, Home, Reason, RegionName, Yes, workplace
-from drainmark.orchestration.cli.terminal.order_execution import carry_out, show
-from drainmark.orchestration.verbs.moment import moment
+from drainmark.orchestration.cli.terminal import output
+from drainmark.orchestration.cli.terminal.options import AsJson, Home, Reason, RegionName, Yes, open_workplace
+from drainmark.orchestration.dagster_assets.runless_events import has_instance, instance_at
+from drainmark.orchestration.verbs.orders import moment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from drainmark.orchestration.verbs.orders import Done, Order
+    from drainmark.orchestration.workplace.workplace import Workplace
 
 
 def reset(
@@ -38,7 +45,7 @@ def reset(
     from drainmark.orchestration.verbs.interventions import RewindTarget
     from drainmark.orchestration.workplace.declaration import find_region
 
-    place = workplace(home)
+    workplace = open_workplace(home)
     target = RewindTarget(
         to=to,
         to_file=to_file,
@@ -47,14 +54,14 @@ def reset(
         to_code=to_code,
         to_initial=to_initial,
     )
-    order = orders.reset(place, find_region(place, region), target, accept_loss=accept_loss, cascade=cascade)
+    order = orders.reset(workplace, find_region(workplace, region), target, accept_loss=accept_loss, cascade=cascade)
     if not yes:
         show(order, as_json=as_json)
         plans = (order.facts, *order.facts["chain"])
         flags = "--yes --accept-loss" if any(plan["gone"] or plan["changed"] for plan in plans) else "--yes"
         flags += " --cascade" if order.facts["chain"] else ""
         raise UsageError("nothing was changed: this is the plan", remedy=f"repeat it with {flags} to carry it out")
-    carry_out(place, order, as_json=as_json)
+    carry_out(workplace, order, as_json=as_json)
 
 
 def halt(*, region: RegionName, reason: Reason, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
@@ -62,8 +69,8 @@ def halt(*, region: RegionName, reason: Reason, home: Home = None, as_json: AsJs
     from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.workplace.declaration import find_region
 
-    place = workplace(home)
-    carry_out(place, orders.halt(place, find_region(place, region), reason), as_json=as_json)
+    workplace = open_workplace(home)
+    carry_out(workplace, orders.halt(workplace, find_region(workplace, region), reason), as_json=as_json)
 
 
 def resume(
@@ -81,9 +88,9 @@ def resume(
     from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.workplace.declaration import find_region
 
-    place = workplace(home)
-    order = orders.resume(place, find_region(place, region), reason, accept_loss=accept_loss)
-    carry_out(place, order, as_json=as_json)
+    workplace = open_workplace(home)
+    order = orders.resume(workplace, find_region(workplace, region), reason, accept_loss=accept_loss)
+    carry_out(workplace, order, as_json=as_json)
 
 
 def publish(*, region: RegionName, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
@@ -91,8 +98,8 @@ def publish(*, region: RegionName, home: Home = None, as_json: AsJson = False, y
     from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.workplace.declaration import find_region
 
-    place = workplace(home)
-    carry_out(place, orders.publish(place, find_region(place, region)), as_json=as_json)
+    workplace = open_workplace(home)
+    carry_out(workplace, orders.publish(workplace, find_region(workplace, region)), as_json=as_json)
 
 
 def skip(
@@ -108,8 +115,8 @@ def skip(
     from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.workplace.declaration import find_region
 
-    place = workplace(home)
-    carry_out(place, orders.skip(place, find_region(place, region), file, reason), as_json=as_json)
+    workplace = open_workplace(home)
+    carry_out(workplace, orders.skip(workplace, find_region(workplace, region), file, reason), as_json=as_json)
 
 
 def backfill(
@@ -134,7 +141,7 @@ def backfill(
     from drainmark.orchestration.verbs.backfill import Wanted
     from drainmark.orchestration.workplace.declaration import find_region
 
-    place = workplace(home)
+    workplace = open_workplace(home)
     wanted = Wanted(
         pattern=pattern,
         since=moment(since, "--since"),
@@ -142,8 +149,45 @@ def backfill(
         output=output_name,
         again=again,
     )
-    order = orders.backfill(place, find_region(place, region), wanted)
+    order = orders.backfill(workplace, find_region(workplace, region), wanted)
     if dry_run:
         show(order, as_json=as_json)
     else:
-        carry_out(place, order, as_json=as_json)
+        carry_out(workplace, order, as_json=as_json)
+
+
+def show(order: Order, *, as_json: bool) -> None:
+    """Print the plan of an order."""
+    _say(order.facts, order.plan, order.remarks, as_json=as_json)
+
+
+def carry_out(workplace: Workplace, order: Order, *, as_json: bool) -> None:
+    """Carry an order out, print the outcome, and report it to the Dagster instance of this home, if there is one."""
+    done = order.act()
+    _say(done.facts, done.lines, done.remarks, as_json=as_json)
+    if has_instance(workplace.settings.dagster_home):
+        try:
+            _leave(workplace, order, done)
+        except Exception as error:  # the order is done, and an error of the display must not fail the verb
+            output.note(f"Dagster was not told: {type(error).__name__}: {error}")
+
+
+def _leave(workplace: Workplace, order: Order, done: Done) -> None:
+    from drainmark.orchestration.dagster_assets.verb_events import show_verb, told_of
+    from drainmark.orchestration.workplace.declaration import load_region
+
+    with instance_at(workplace.settings.dagster_home) as instance:
+        log = instance.report_runless_asset_event
+        for region, told in told_of(order.region, order.verb, done.facts, done.lines):
+            code = load_region(workplace, region)
+            show_verb(workplace, region, code[1] if code is not None else None, told, instance=instance, log=log)
+
+
+def _say(facts: Mapping[str, Any], lines: Sequence[str], remarks: Sequence[str], *, as_json: bool) -> None:
+    if as_json:
+        output.emit(facts)
+        return
+    for line in lines:
+        output.say(line)
+    for remark in remarks:
+        output.note(remark)

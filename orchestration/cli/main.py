@@ -23,8 +23,8 @@ import typer
 from drainmark.jobs.errors import DrainmarkError, Interrupted, UsageError
 from drainmark.jobs.failpoints import ENVIRONMENT, arm_from_environment
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.examples import epilog
-from drainmark.resources.spark.utc import have_utc
+from drainmark.orchestration.cli.terminal.options import epilog
+from drainmark.resources.spark.session_settings import have_utc
 
 VERBS: Mapping[str, str] = {
     "init": "project",

@@ -8,7 +8,7 @@ import typer
 
 from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.terminal import completion, output
-from drainmark.orchestration.cli.terminal.options import AsJson, Home, RegionName, Yes, workplace
+from drainmark.orchestration.cli.terminal.options import AsJson, Home, RegionName, Yes, open_workplace
 
 
 def metrics(
@@ -30,12 +30,12 @@ def metrics(
     from drainmark.orchestration.views.metrics import as_text, region_metrics
     from drainmark.orchestration.workplace.declaration import find_region
 
-    place = workplace(home)
-    names = place.known_regions()
+    workplace = open_workplace(home)
+    names = workplace.known_regions()
     if region is not None:
         below = tuple(name for name in names if name.partition("/")[0] == region)
-        names = below or (find_region(place, region),)
-    found = {name: region_metrics(place, name) for name in names}
+        names = below or (find_region(workplace, region),)
+    found = {name: region_metrics(workplace, name) for name in names}
     if as_json:
         output.emit([to_json(name, entries) for name, entries in found.items()])
     elif not found:
@@ -75,9 +75,9 @@ def trace(
         raise UsageError("nothing to trace", remedy="--file F, --sequence N, or --table T --where COLUMN=VALUE")
     if (where or everything) and table is None:
         raise UsageError("--where and --all choose rows of a table", remedy="--table T --where COLUMN=VALUE")
-    place = workplace(home)
-    name = find_region(place, region)
-    tracer = Tracer.of(place, name, limit=limit)
+    workplace = open_workplace(home)
+    name = find_region(workplace, region)
+    tracer = Tracer.of(workplace, name, limit=limit)
     if table is not None:
         found = tracer.row(table, _conditions(where), everything=everything)
     else:
@@ -85,9 +85,9 @@ def trace(
     if as_json:
         output.emit(found)
     elif table is not None:
-        _show_rows(found, noted_folder(place, name))
+        _show_rows(found, noted_folder(workplace, name))
     else:
-        _show_file(found, noted_folder(place, name))
+        _show_file(found, noted_folder(workplace, name))
 
 
 def _conditions(given: list[str] | None) -> dict[str, str]:

@@ -8,7 +8,15 @@ import typer
 
 from drainmark.jobs.printable import shell_word
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.options import AppName, AsJson, Home, Settings, Yes, parameters, workplace
+from drainmark.orchestration.cli.terminal.options import (
+    AppName,
+    AsJson,
+    Home,
+    Settings,
+    Yes,
+    open_workplace,
+    parameters,
+)
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan_diff import RegionDifference, TableDifference
@@ -42,12 +50,12 @@ def plan(
     from drainmark.orchestration.workplace.declaration import name_of, named_application
     from drainmark.orchestration.workplace.workplace import open_in_time
 
-    place = workplace(home)
-    reference, start = named_application(place, app)
-    opened = open_in_time(place.settings, reference, params=parameters(settings))
+    workplace = open_workplace(home)
+    reference, start = named_application(workplace, app)
+    opened = open_in_time(workplace.settings, reference, params=parameters(settings))
     regions, names = opened.regions(start), drop or ()
     with output.result_only(as_json):
-        found = plan_upgrade(place, opened, regions, drop=names, tell=output.waiting)
+        found = plan_upgrade(workplace, opened, regions, drop=names, tell=output.waiting)
         is_done = bool(names) and yes and found.is_compatible
         if is_done:
             carry_out(found.drops)

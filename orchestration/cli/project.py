@@ -18,7 +18,7 @@ from drainmark.jobs.errors import UsageError
 from drainmark.jobs.printable import shell_word
 from drainmark.orchestration.cli.templates import TEMPLATES, Kind
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.options import AsJson, Home, Inputs, Yes, workplace
+from drainmark.orchestration.cli.terminal.options import AsJson, Home, Inputs, Yes, open_workplace
 
 if TYPE_CHECKING:
     from drainmark.orchestration.verbs.table_repair import RegionRepair
@@ -95,23 +95,23 @@ def dev(
     from drainmark.orchestration.workplace.declaration import served_applications
     from drainmark.orchestration.workplace.spark_choice import OWNER_VARIABLE, make_engine
 
-    place = workplace(home)
-    if not served_applications(place.settings, place):
+    workplace = open_workplace(home)
+    if not served_applications(workplace.settings, workplace):
         output.note('no application is named or has run: add applications = ["app.py"] to drainmark.toml')
-    dagster_home = place.settings.dagster_home
-    place.settings.make_home()
+    dagster_home = workplace.settings.dagster_home
+    workplace.settings.make_home()
     dagster_home.mkdir(parents=True, exist_ok=True)
-    own = place.settings.project_root / "dagster.yaml"
+    own = workplace.settings.project_root / "dagster.yaml"
     shutil.copyfile(own if own.is_file() else _SHIPPED / own.name, dagster_home / own.name)
     os.umask(os.umask(0) | 0o022)  # Dagster's sockets lie in /tmp: who may write to one may launch runs
     own_pid = {OWNER_VARIABLE: str(os.getpid())}  # `execve` keeps it: the resident Spark ends with Dagster
-    environment = {**os.environ, **own_pid, "DAGSTER_HOME": str(dagster_home), "DRAINMARK_HOME": str(place.home)}
+    environment = {**os.environ, **own_pid, "DAGSTER_HOME": str(dagster_home), "DRAINMARK_HOME": str(workplace.home)}
     pages = _serve_pages(port + 1, environment)
-    environment["DRAINMARK_PAGES_URL"] = place.settings.pages_url or pages
+    environment["DRAINMARK_PAGES_URL"] = workplace.settings.pages_url or pages
     page = _address(host, port)
-    environment["DRAINMARK_DAGSTER_URL"] = place.settings.dagster_url or page
+    environment["DRAINMARK_DAGSTER_URL"] = workplace.settings.dagster_url or page
     os.environ.update(own_pid)
-    make_engine(place.settings, is_service=True).prepare()
+    make_engine(workplace.settings, is_service=True).prepare()
     workspace = str(_SHIPPED / "workspace.yaml")
     dagster = ["-m", "drainmark.orchestration.dagster_page.dev"]
     command = [sys.executable, *dagster, "-w", workspace, "-h", host, "-p", str(port)]
@@ -163,24 +163,24 @@ def doctor(
     from drainmark.orchestration import doctor as surgery
     from drainmark.orchestration.verbs import table_repair
 
-    place = workplace(home)
-    wanted = table_repair.plan(place) if repair else []
+    workplace = open_workplace(home)
+    wanted = table_repair.plan(workplace) if repair else []
     if wanted and not yes:
         _show_repairs(wanted, as_json=as_json)
         raise UsageError("nothing was changed: this is the plan", remedy="repeat it with --yes to carry it out")
     repaired: dict[str, Any] = {}
 
     def rebuild(regions: Sequence[str] | None = None) -> None:
-        done = surgery.repair(place, applications=app or (), inputs=inputs or (), regions=regions)
+        done = surgery.repair(workplace, applications=app or (), inputs=inputs or (), regions=regions)
         repaired.update({each["region"]: each for each in done})
 
     if repair:
-        rebuild(None if inputs else surgery.lost_regions(place))
-    mended = [table_repair.mend(place, each.region, rebuild=partial(rebuild, [each.region])) for each in wanted]
+        rebuild(None if inputs else surgery.lost_regions(workplace))
+    mended = [table_repair.mend(workplace, each.region, rebuild=partial(rebuild, [each.region])) for each in wanted]
     if not as_json:
         _show_repairs(mended, as_json=False)
     with output.result_only(as_json):
-        examined = surgery.examine(place, with_engine=not quick, tell=output.waiting)
+        examined = surgery.examine(workplace, with_engine=not quick, tell=output.waiting)
     found = {**examined, "repaired": [*repaired.values()], "repairs": [each.to_json() for each in mended]}
     if as_json:
         output.emit(found)

@@ -12,7 +12,7 @@ import typer
 
 from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.options import AsJson, Home, RegionName, Yes, workplace
+from drainmark.orchestration.cli.terminal.options import AsJson, Home, RegionName, Yes, open_workplace
 
 
 def push(
@@ -30,8 +30,8 @@ def push(
     from drainmark.jobs.regions.formatting import counted
     from drainmark.orchestration.verbs.push import push_to, region_of, taker_of
 
-    place = workplace(home)
-    plan = region_of(place, region)
+    workplace = open_workplace(home)
+    plan = region_of(workplace, region)
     taker, _ = taker_of(plan, start)
     if file is None:
         rows = list(_rows(sys.stdin, "standard input"))
@@ -41,7 +41,7 @@ def push(
                 rows = list(_rows(lines, str(file)))
         except OSError as error:
             raise UsageError(f"{file} cannot be read: {error.strerror}") from error
-    segment = push_to(place, plan, rows, start=taker) if rows else None
+    segment = push_to(workplace, plan, rows, start=taker) if rows else None
     if as_json:
         output.emit({"region": plan.name, "rows": len(rows), "segment": segment})
     else:

@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
+from drainmark.orchestration.cli.interventions import carry_out
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.examples import epilog
-from drainmark.orchestration.cli.terminal.options import AsJson, Home, RegionName, Yes, workplace
-from drainmark.orchestration.cli.terminal.order_execution import carry_out
+from drainmark.orchestration.cli.terminal.options import AsJson, Home, RegionName, Yes, epilog, open_workplace
 
 app = typer.Typer(help="List and show what could not be read; read a fixed file again.", no_args_is_help=True)
 
@@ -22,16 +21,16 @@ def list_files(*, region: RegionName, home: Home = None, as_json: AsJson = False
     from drainmark.orchestration.verbs.quarantine import quarantined_files
     from drainmark.orchestration.workplace.declaration import find_region, noted_folder
 
-    place = workplace(home)
-    name = find_region(place, region)
-    found = quarantined_files(place, name)
+    workplace = open_workplace(home)
+    name = find_region(workplace, region)
+    found = quarantined_files(workplace, name)
     if as_json:
         output.emit(found)
         return
     if not found:
         output.say(f"{name}: nothing is quarantined")
         return
-    folder = noted_folder(place, name)
+    folder = noted_folder(workplace, name)
     columns = ("id", "file", "quarantined", "of", "reasons", "redriven as")
     rows = [
         (
@@ -61,8 +60,8 @@ def show(
     from drainmark.orchestration.verbs.quarantine import quarantined_rows
     from drainmark.orchestration.workplace.declaration import find_region
 
-    place = workplace(home)
-    found = quarantined_rows(place, find_region(place, region), file)
+    workplace = open_workplace(home)
+    found = quarantined_rows(workplace, find_region(workplace, region), file)
     shown = found[: limit or (len(found) if as_json else 50)]
     if as_json:
         output.emit(shown)
@@ -86,5 +85,5 @@ def redrive(
     from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.workplace.declaration import find_region
 
-    place = workplace(home)
-    carry_out(place, orders.redrive(place, find_region(place, region), file), as_json=as_json)
+    workplace = open_workplace(home)
+    carry_out(workplace, orders.redrive(workplace, find_region(workplace, region), file), as_json=as_json)

@@ -11,7 +11,7 @@ import typer
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.printable import shell_word
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.options import AsJson, Home, RegionName, Yes, workplace
+from drainmark.orchestration.cli.terminal.options import AsJson, Home, RegionName, Yes, open_workplace
 from drainmark.orchestration.views import SHOWN_STATES
 
 if TYPE_CHECKING:
@@ -35,15 +35,15 @@ def report(
     from drainmark.orchestration.pages.page import page
     from drainmark.orchestration.pages.page_file import page_path, report_of
     from drainmark.orchestration.workplace.declaration import find_region
-    from drainmark.resources.storage.whole_file import write_whole
+    from drainmark.resources.storage.folder import write_whole
 
-    place = workplace(home)
-    name = find_region(place, region)
-    found = report_of(place, name, place.store(name).checkpoint, _graph(place, name), last=last)
+    workplace = open_workplace(home)
+    name = find_region(workplace, region)
+    found = report_of(workplace, name, workplace.store(name).checkpoint, _graph(workplace, name), last=last)
     if as_json and file is None:
         output.emit(found)
         return
-    target = (file or page_path(place.home, name)).absolute()
+    target = (file or page_path(workplace.home, name)).absolute()
     if target.is_dir():
         raise UsageError(f"{target} is a folder", remedy=f"--output {shell_word(str(target / 'page.html'))}")
     try:
@@ -58,13 +58,13 @@ def report(
         output.say(str(target))
 
 
-def _graph(place: Workplace, region: str) -> dict[str, Any] | None:
+def _graph(workplace: Workplace, region: str) -> dict[str, Any] | None:
     """Return the graph of the code that ran last, else of the present code; None if neither is found."""
     from drainmark.jobs.regions.explain import region_json
     from drainmark.orchestration.pages.page_file import known_graph
     from drainmark.orchestration.workplace.declaration import load_region
 
-    if (graph := known_graph(place.home, region)) is not None:
+    if (graph := known_graph(workplace.home, region)) is not None:
         return graph
-    loaded = load_region(place, region)
+    loaded = load_region(workplace, region)
     return region_json(loaded[1]) if loaded is not None else None

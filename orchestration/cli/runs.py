@@ -23,8 +23,8 @@ from drainmark.orchestration.cli.terminal.options import (
     OneRegion,
     Settings,
     Yes,
+    open_workplace,
     parameters,
-    workplace,
 )
 
 if TYPE_CHECKING:
@@ -58,38 +58,38 @@ def run(
     yes: Yes = False,
 ) -> None:
     """Scan, then process until nothing is pending."""
-    from drainmark.jobs.regions.autonomous_parts import running_parts
     from drainmark.jobs.regions.formatting import trigger_noun
+    from drainmark.jobs.regions.plan import running_parts
     from drainmark.orchestration.runs.interruption import Interruption
     from drainmark.orchestration.runs.part_loop import run_parts
     from drainmark.orchestration.runs.run_loop import RunOptions, run_application
     from drainmark.orchestration.verbs.plan import drop_states
     from drainmark.orchestration.workplace.declaration import named_application
 
-    place = workplace(home)
-    reference, start = named_application(place, app)
-    opened = _opened(place, reference, parameters(settings), inputs or (), is_counted=not dry_run)
+    workplace = open_workplace(home)
+    reference, start = named_application(workplace, app)
+    opened = _opened(workplace, reference, parameters(settings), inputs or (), is_counted=not dry_run)
     has_parts = region is None and start is None and bool(running_parts(opened.plan))
     regions = _regions(opened, region, start) if opened.plan.regions or not has_parts else ()
     nouns = {plan.name: trigger_noun(plan) for plan in regions}
     with output.result_only(as_json):
         if dry_run:
-            result: Any = _rehearse(place, opened, regions)
+            result: Any = _rehearse(workplace, opened, regions)
         else:
-            drop_states(place, opened, regions, drop or ())
+            drop_states(workplace, opened, regions, drop or ())
             options = RunOptions(seconds=seconds, max_group=max_group, attempts=attempts)
             with (
                 Interruption() as interruption,
                 output.while_heard(interruption.event.set),
-                _progress(place.engine, nouns) as watch,
+                _progress(workplace.engine, nouns) as watch,
             ):
                 run_id = uuid.uuid4().hex
                 loops = run_application(
-                    place, opened, regions, options=options, watch=watch, run_id=run_id, interruption=interruption
+                    workplace, opened, regions, options=options, watch=watch, run_id=run_id, interruption=interruption
                 )
                 parts = (
                     run_parts(
-                        place,
+                        workplace,
                         opened,
                         run_id=run_id,
                         pause=interruption.pause_armed,
@@ -100,7 +100,7 @@ def run(
                     if has_parts
                     else []
                 )
-            _report_assets(place, opened, [report for loop in loops for report in loop.reports], run_id)
+            _report_assets(workplace, opened, [report for loop in loops for report in loop.reports], run_id)
             result = {**_summary(opened, regions, loops), "autonomous": [part.summary() for part in parts]}
     if as_json:
         output.emit(result)
@@ -111,25 +111,25 @@ def run(
 
 
 def _opened(
-    place: Workplace, app: str, params: Mapping[str, Any], inputs: Sequence[str], *, is_counted: bool
+    workplace: Workplace, app: str, params: Mapping[str, Any], inputs: Sequence[str], *, is_counted: bool
 ) -> Opened:
     """Open an application for a run; if it cannot be loaded, count an attempt for each of its known regions."""
     from drainmark.jobs.errors import UsageError
-    from drainmark.orchestration.runs.application_loading import count_unopened
+    from drainmark.orchestration.runs.failures_before_claim import count_unopened
     from drainmark.orchestration.workplace.schema_files import keep_schemas
     from drainmark.orchestration.workplace.workplace import open_in_time
 
     try:
-        opened = open_in_time(place.settings, app, params=params, inputs=inputs)
+        opened = open_in_time(workplace.settings, app, params=params, inputs=inputs)
     except UsageError:  # a fault of the command, not of the code
         raise
     except Exception as error:
         if not is_counted:
             raise
-        counted = count_unopened(place, app, error)
+        counted = count_unopened(workplace, app, error)
         raise counted from (error if counted is not error else error.__cause__)
     if is_counted:
-        keep_schemas(opened.schemas, place.has_states)
+        keep_schemas(opened.schemas, workplace.has_states)
     return opened
 
 
@@ -196,11 +196,11 @@ def _batch(watch: Watch, report: BatchReport) -> None:
 # --- dry run ------------------------------------------------------------------------------------------------------
 
 
-def _rehearse(place: Workplace, opened: Opened, regions: Sequence[RegionPlan]) -> dict[str, Any]:
+def _rehearse(workplace: Workplace, opened: Opened, regions: Sequence[RegionPlan]) -> dict[str, Any]:
     from drainmark.jobs.regions.explain import as_json, as_text
     from drainmark.orchestration.verbs.dry_run import rehearse
 
-    found = [rehearse(place, opened, region) for region in regions]
+    found = [rehearse(workplace, opened, region) for region in regions]
     plan = {"plan": as_json(opened.plan), "text": as_text(opened.plan)}
     return {"application": opened.plan.name, **plan, "regions": found}
 
@@ -300,7 +300,7 @@ def _seconds(report: GroupReport) -> float:
     return max(sum(parts), 1e-6)
 
 
-def _report_assets(place: Workplace, opened: Opened, reports: Sequence[GroupReport], run_id: str) -> None:
+def _report_assets(workplace: Workplace, opened: Opened, reports: Sequence[GroupReport], run_id: str) -> None:
     """Report groups to the Dagster instance of this home, if there is one, as events without a run of Dagster."""
     if not reports:
         return
@@ -311,7 +311,7 @@ def _report_assets(place: Workplace, opened: Opened, reports: Sequence[GroupRepo
         for region in opened.plan.regions:
             groups = [group for group in reports if group.region == region.name]
             if groups:
-                report(groups, region, place, run_id)
+                report(groups, region, workplace, run_id)
     except Exception as error:  # all is committed, and an error of the display must not fail the run
         output.note(f"Dagster was not told: {type(error).__name__}: {error} ({time.monotonic() - started:.1f} s)")
 
@@ -334,11 +334,11 @@ def scan(
     from drainmark.orchestration.workplace.schema_files import keep_schemas
     from drainmark.orchestration.workplace.workplace import open_in_time
 
-    place = workplace(home)
-    reference, start = named_application(place, app)
-    opened = open_in_time(place.settings, reference, inputs=inputs or ())
-    keep_schemas(opened.schemas, place.has_states)
-    found = [_scan(place, opened, plan) for plan in _regions(opened, region, start)]
+    workplace = open_workplace(home)
+    reference, start = named_application(workplace, app)
+    opened = open_in_time(workplace.settings, reference, inputs=inputs or ())
+    keep_schemas(opened.schemas, workplace.has_states)
+    found = [_scan(workplace, opened, plan) for plan in _regions(opened, region, start)]
     if as_json:
         output.emit(found)
         return
@@ -350,20 +350,20 @@ def scan(
             output.note(f"{entry['region']}: left out {refused['file']}: {refused['reason']}")
 
 
-def _scan(place: Workplace, opened: Opened, region: RegionPlan) -> dict[str, Any]:
+def _scan(workplace: Workplace, opened: Opened, region: RegionPlan) -> dict[str, Any]:
     from drainmark.orchestration.discovery.region_scan import scan_region
     from drainmark.orchestration.workplace.declaration import remember
-    from drainmark.orchestration.workplace.region_sources import place_of
+    from drainmark.orchestration.workplace.region_sources import shown_folder
 
-    found = scan_region(place, region)
-    remember(place, opened, region)
+    found = scan_region(workplace, region)
+    remember(workplace, opened, region)
     return {
         "region": region.name,
-        "folder": place_of(place, region),
+        "folder": shown_folder(workplace, region),
         "seen": found.seen,
         "new": found.new_count,
         "changed": len(found.changed),
         "unsettled": found.unsettled,
         "refused": [{"file": uri, "reason": reason} for uri, reason in found.refused],
-        "pending_triggers": place.registry.pending_count(region.name),
+        "pending_triggers": workplace.registry.pending_count(region.name),
     }

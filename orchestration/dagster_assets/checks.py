@@ -221,9 +221,9 @@ def _met(expectation: Expect, history: RegionHistory) -> Judgement:
 
 
 def _rewind_horizon(history: RegionHistory, horizon: int) -> Judgement:
-    reach = history.oldest_target(horizon)
-    oldest = history.state_at_least(reach)
-    if reach == INITIAL_ID or oldest is None:
+    access = history.oldest_target(horizon)
+    oldest = history.state_at_least(access)
+    if access == INITIAL_ID or oldest is None:
         return Judgement(
             name=REWIND_HORIZON,
             passed=True,

@@ -2,7 +2,7 @@
 
 A failed run that is retried is no alert; a failed run that leaves its region HALTED is. The sensor logs an error with
 reason and remedy, and fails the asset check `not_halted` of the region's checkpoint table, which Dagster shows in red
-and other tools can watch. For more, pass a function: `halted_sensor(place, regions, name="page", tell=...)`.
+and other tools can watch. For more, pass a function: `halted_sensor(workplace, regions, name="page", tell=...)`.
 A region that the command line halts has no failed run; the command of the setting `on_halt` runs for every halt.
 """
 

@@ -26,10 +26,9 @@ from drainmark.orchestration.dagster_jobs.desk import desk_jobs
 from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG, failure_of, note
 from drainmark.orchestration.dagster_jobs.run_monitor import counted_tag, tag_process, tags_of
 from drainmark.orchestration.dagster_jobs.sensors import one_run_sensor
-from drainmark.orchestration.runs.application_loading import origin_of
-from drainmark.orchestration.runs.failures_before_claim import count_failure
+from drainmark.orchestration.runs.failures_before_claim import count_failure, origin_of
 from drainmark.orchestration.runs.halt_hook import make_up
-from drainmark.orchestration.workplace.code_digest import code_digest
+from drainmark.orchestration.workplace.application_identity import code_digest
 from drainmark.orchestration.workplace.declaration import Declared, name_of, noted
 from drainmark.orchestration.workplace.workplace import Workplace, open_in_time
 

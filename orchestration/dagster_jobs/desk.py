@@ -29,12 +29,11 @@ from drainmark.orchestration.dagster_assets.metadata import DESK_TAG, OUTCOME_TA
 from drainmark.orchestration.dagster_assets.verb_events import show_verb, told_of
 from drainmark.orchestration.dagster_jobs.run_config import require_short
 from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG, failure_of, note
-from drainmark.orchestration.doctor.region_repair import repair
+from drainmark.orchestration.doctor.registry_repair import repair_order
 from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.orchestration.verbs.interventions import RewindTarget
-from drainmark.orchestration.verbs.moment import moment
-from drainmark.orchestration.verbs.orders import Order
+from drainmark.orchestration.verbs.orders import Order, moment
 from drainmark.orchestration.workplace.declaration import load_region
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.home_secret import home_key
@@ -171,32 +170,32 @@ VERBS = (
         name="skip",
         about="Skip a pending file that cannot be fixed.",
         config=Skip,
-        order=lambda place, region, config: orders.skip(place, region, config.file, config.reason),
+        order=lambda workplace, region, config: orders.skip(workplace, region, config.file, config.reason),
     ),
     Verb(
         name="halt",
         about="Halt the region until it is resumed; a run ends after its group.",
         config=Reason,
-        order=lambda place, region, config: orders.halt(place, region, config.reason),
+        order=lambda workplace, region, config: orders.halt(workplace, region, config.reason),
     ),
     Verb(name="backfill", about="Queue files that the scan would not take.", config=Backfill, order=_backfill),
     Verb(
         name="redrive",
         about="Queue a fixed file again that was quarantined whole.",
         config=Redrive,
-        order=lambda place, region, config: orders.redrive(place, region, config.file),
+        order=lambda workplace, region, config: orders.redrive(workplace, region, config.file),
     ),
     Verb(
         name="publish",
         about="Bring lagging tables up to the committed state.",
         config=Desk,
-        order=lambda place, region, config: orders.publish(place, region),
+        order=lambda workplace, region, config: orders.publish(workplace, region),
     ),
     Verb(
         name="repair",
         about="Rebuild lost rows of the registry, and undo changes that others made to tables.",
         config=Desk,
-        order=lambda place, region, config: repair(place, region),
+        order=lambda workplace, region, config: repair_order(workplace, region),
     ),
 )
 

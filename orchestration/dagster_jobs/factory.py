@@ -54,31 +54,33 @@ def build_definitions(settings: Settings, workplace: Workplace | None = None) ->
 
     An application that cannot be loaded or compiled gets a placeholder: see `broken_applications`.
     """
-    place = workplace or Workplace(settings, is_service=True)
+    workplace = workplace or Workplace(settings, is_service=True)
     applications: list[tuple[str, Opened]] = []
     parts: list[dg.Definitions] = []
     broken: list[tuple[str, Exception]] = []
-    opened_now = list(opened_in_time(settings, served_applications(settings, place)))
+    opened_now = list(opened_in_time(settings, served_applications(settings, workplace)))
     made = _tables_made(opened for _, opened in opened_now)
     for reference, opened in opened_now:
         try:
             if isinstance(opened, Exception):
                 raise opened
             require_distinct([*(known for _, known in applications), opened])
-            regions = [region_definitions(place, reference, opened, region, made) for region in opened.plan.regions]
-            parts += [part_definitions(place, reference, opened), *regions]
+            regions = [region_definitions(workplace, reference, opened, region, made) for region in opened.plan.regions]
+            parts += [part_definitions(workplace, reference, opened), *regions]
             applications.append((reference, opened))
         except Exception as error:  # any error of an author's file must not affect the others
             logger.warning("%s", error)
             broken.append((reference, error))
     found = {region.name: region for _, opened in applications for region in opened.plan.regions}
-    known = {reference: _known_from(place, reference) for reference, _ in broken}
+    known = {reference: _known_from(workplace, reference) for reference, _ in broken}
     stand_ins = [
-        broken_definitions(place, reference, error, regions=[name for name in known[reference] if name not in found])
+        broken_definitions(
+            workplace, reference, error, regions=[name for name in known[reference] if name not in found]
+        )
         for reference, error in broken
     ]
     alerted: dict[str, RegionPlan | None] = {name: None for names in known.values() for name in names}
-    alert = halted_sensor(place, {**alerted, **found})
+    alert = halted_sensor(workplace, {**alerted, **found})
     whole = dg.Definitions(executor=dg.in_process_executor, resources={SLOT: run_slot}, sensors=[alert])
     return dg.Definitions.merge(whole, *parts, *stand_ins)
 

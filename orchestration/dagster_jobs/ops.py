@@ -20,7 +20,7 @@ from drainmark.jobs.regions.formatting import counted, trigger_noun
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.messages import halted_error
 from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
-from drainmark.jobs.scan.found import ScanResult
+from drainmark.jobs.scan.findings import ScanResult
 from drainmark.orchestration.dagster_assets.assets import (
     HAND_OVER,
     PROCESS,
@@ -45,19 +45,18 @@ from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG, RegionR
 from drainmark.orchestration.dagster_jobs.run_slot import SLOT, RunSlot, slot_of
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.discovery.source_watch import watch_of
-from drainmark.orchestration.runs.application_loading import origin_of
-from drainmark.orchestration.runs.failures_before_claim import claim_and_halt, count_failure
+from drainmark.orchestration.runs.failures_before_claim import claim_and_halt, count_failure, origin_of
 from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering, linger_seconds
 from drainmark.orchestration.runs.interruption import ending_gracefully, watch_parent
 from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
 from drainmark.orchestration.runs.region_runs import end_predecessor
 from drainmark.orchestration.views.metrics import present_of
-from drainmark.orchestration.workplace.code_digest import code_digest
+from drainmark.orchestration.workplace.application_identity import code_digest
 from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.hand_off import Requests
 from drainmark.orchestration.workplace.schema_files import keep_schemas
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_in_time
-from drainmark.resources.spark.utc import have_utc
+from drainmark.resources.spark.session_settings import have_utc
 
 CLAIMED = "claimed"
 PROCESSED = "processed"

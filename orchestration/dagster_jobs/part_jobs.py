@@ -12,8 +12,7 @@ from typing import Any
 import dagster as dg
 
 from drainmark.jobs.printable import markdown_code, printable
-from drainmark.jobs.regions.autonomous_parts import running_parts
-from drainmark.jobs.regions.plan import AutonomousPlan
+from drainmark.jobs.regions.plan import AutonomousPlan, running_parts
 from drainmark.jobs.runtime.autonomous_run import BatchReport
 from drainmark.orchestration.dagster_assets.assets import dagster_name
 from drainmark.orchestration.dagster_jobs.run_config import require_short

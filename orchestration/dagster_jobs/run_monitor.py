@@ -23,8 +23,7 @@ from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG, PROCESS_TA
 from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG
 from drainmark.orchestration.runs.failures_before_claim import count_failure
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.registry.lease import Owner, describe, process_started
-from drainmark.resources.registry.owners import silent_seconds
+from drainmark.resources.registry.lease import Owner, describe, process_started, silent_seconds
 
 RETRY_STRATEGY_TAG = "dagster/retry_strategy"
 WILL_RETRY_TAG = "dagster/will_retry"

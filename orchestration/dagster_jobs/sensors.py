@@ -42,8 +42,8 @@ from drainmark.orchestration.discovery.source_watch import LOOK_SECONDS, FolderW
 from drainmark.orchestration.runs.failures_before_claim import claim_and_halt
 from drainmark.orchestration.runs.halt_hook import make_up
 from drainmark.orchestration.runs.idle_wait import linger_seconds
-from drainmark.orchestration.views.moment import Moment, moment_of
-from drainmark.orchestration.workplace.code_digest import code_digest
+from drainmark.orchestration.views.region_view import RegionView, moment_of
+from drainmark.orchestration.workplace.application_identity import code_digest
 from drainmark.orchestration.workplace.region_sources import has_folder, has_threads, source_folder, source_of
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -207,7 +207,7 @@ class RegionTicks:
     def code(self) -> str:
         return code_digest(self.origin, self.workplace.settings.project_root)
 
-    def _now(self, runs: RegionRuns) -> tuple[list[dg.DagsterRun], Moment]:
+    def _now(self, runs: RegionRuns) -> tuple[list[dg.DagsterRun], RegionView]:
         """Return the active runs, and then the region: a run that ends in between has handed it over by then.
 
         In the other order it would seem that its owner died, and an empty run would be started to recover the region.
@@ -216,7 +216,7 @@ class RegionTicks:
         return active, moment_of(self.workplace, self.workplace.registry, self.region.name)
 
     def _one_run(
-        self, moment: Moment, active: list[dg.DagsterRun], cursor: Cursor, runs: RegionRuns
+        self, moment: RegionView, active: list[dg.DagsterRun], cursor: Cursor, runs: RegionRuns
     ) -> list[dg.RunRequest] | str:
         history = moment.history
         if active:
@@ -233,7 +233,7 @@ class RegionTicks:
         return [self.request(key, {"scan": False})]
 
     def _one_run_a_trigger(
-        self, moment: Moment, active: list[dg.DagsterRun], cursor: Cursor, runs: RegionRuns
+        self, moment: RegionView, active: list[dg.DagsterRun], cursor: Cursor, runs: RegionRuns
     ) -> list[dg.RunRequest] | str:
         if active or not needs_recovery(moment.history):
             self._watch(runs)
@@ -301,7 +301,7 @@ class RegionTicks:
             with suppress(OSError, DrainmarkError):
                 self.workplace.engine.prepare()
 
-    def _owner(self, moment: Moment) -> str | None:
+    def _owner(self, moment: RegionView) -> str | None:
         """Return a skip reason that names the live owner of the region; None if there is none."""
         if (owner := moment.living) is None:
             return None

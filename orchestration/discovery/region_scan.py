@@ -20,7 +20,7 @@ from drainmark.jobs.protocol.history import target_before
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.triggers import PERIOD, NewTrigger, kind_of, slices_of
 from drainmark.jobs.runtime.input.slices import LIMIT, NUMBER, cut_all, cut_period, dropped_ticks, next_limit, positions
-from drainmark.jobs.scan.found import ScanResult
+from drainmark.jobs.scan.findings import ScanResult
 from drainmark.orchestration.workplace.application_identity import require_own_file
 from drainmark.orchestration.workplace.region_sources import has_folder, is_periodic, source_folder, source_of
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -119,7 +119,7 @@ def upcoming(workplace: Workplace, region: RegionPlan) -> Iterator[NewTrigger]:
 
 def _slices_behind(workplace: Workplace, region: RegionPlan, newest: KnownTrigger | None) -> Iterator[NewTrigger]:
     start = next(start for start in region.starts if isinstance(start, Source))
-    return cut_all(start, newest.identity if newest else None, workplace.reach(region.name), _SLICES_A_SCAN)
+    return cut_all(start, newest.identity if newest else None, workplace.access(region.name), _SLICES_A_SCAN)
 
 
 def _cut(workplace: Workplace, region: RegionPlan, newest: KnownTrigger | None) -> ScanResult:
@@ -130,9 +130,9 @@ def _cut(workplace: Workplace, region: RegionPlan, newest: KnownTrigger | None) 
         found.extend(slices)
     except Exception as error:
         stopped = error  # the slices before the error are complete, and are taken first
-    world.reach(FailPoint.SLICE_BEFORE)
+    world.pass_point(FailPoint.SLICE_BEFORE)
     workplace.registry.triggers.add(region.name, found, after=newest.order_index if newest else 0)
-    world.reach(FailPoint.SLICE_NOTED)
+    world.pass_point(FailPoint.SLICE_NOTED)
     if stopped is not None and not found:
         raise stopped
     return ScanResult(new=tuple(found), seen=len(found))
@@ -158,22 +158,22 @@ def _tick(
             _note_taken(workplace, region, start, taken)
             seen = _scan_folder(workplace, region, start, _queue(region, start), now=now)
             found = found.with_batch(replace(seen, new=(), beyond=0))
-    world.reach(FailPoint.SLICE_BEFORE)
+    world.pass_point(FailPoint.SLICE_BEFORE)
     limit, dropped = pace(workplace, region, history, taken)
     trigger = cut_period(
         starts,
         taken,
-        workplace.reach(region.name),
+        workplace.access(region.name),
         limit=limit,
         dropped=dropped,
         with_endless=tick in (Tick.NOW, Tick.DUE),
     )
     if trigger is None:
         return found
-    world.reach(FailPoint.SLICE_LISTED)
+    world.pass_point(FailPoint.SLICE_LISTED)
     if not registry.triggers.add(region.name, [trigger], after=newest.order_index if newest else 0):
         return found  # another process has cut a slice: files that this one would take are in the next
-    world.reach(FailPoint.SLICE_NOTED)
+    world.pass_point(FailPoint.SLICE_NOTED)
     for start in starts:
         if isinstance(start, DirectorySource):
             _note_taken(workplace, region, start, trigger.identity)
@@ -181,7 +181,7 @@ def _tick(
 
 
 def _queue(region: RegionPlan, start: Source) -> str:
-    from drainmark.jobs.operators.sources.files.folder_slices import queue_of
+    from drainmark.jobs.operators.sources.files.directory_source import queue_of
 
     return queue_of(region.name, start.name)
 

@@ -11,8 +11,8 @@ from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.triggers import BACK, NewTrigger, Trigger, TriggerStatus, file_key
+from drainmark.jobs.scan.findings import ScanResult
 from drainmark.jobs.scan.folder import identity_key
-from drainmark.jobs.scan.found import ScanResult
 
 if TYPE_CHECKING:
     from drainmark.resources.inputs.inputs import Inputs

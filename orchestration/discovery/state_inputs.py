@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drainmark.jobs.errors import InputChanged, InputMissing
-from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
-from drainmark.jobs.operators.sources.files.file_slices import FileSlices
-from drainmark.jobs.operators.sources.files.folder_slices import LIST, files_of, queue_of
+from drainmark.jobs.operators.sources.files.directory_source import LIST, DirectorySource, files_of, queue_of
+from drainmark.jobs.operators.sources.files.file_source import FileSlices
 from drainmark.jobs.operators.sources.slices import Slice
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.protocol.records.triggers import DIGESTS, FILE, RebuiltTrigger, TriggerStatus, kind_of, slices_of
-from drainmark.jobs.runtime.input.part_inputs import digest_of
+from drainmark.jobs.runtime.input.inbox import digest_of
 from drainmark.jobs.runtime.input.slice_inputs import joined_digest
 from drainmark.jobs.runtime.input.slices import NUMBER, slice_of
 from drainmark.orchestration.workplace.declaration import load_region
@@ -78,14 +77,14 @@ def lost_slices(workplace: Workplace, rows: Sequence[CheckpointRow]) -> tuple[li
     gone: list[str] = []
     changed: list[str] = []
     left = COMPARED_BYTES
-    reach = workplace.reach(sliced[0].region) if starts else None
+    access = workplace.access(sliced[0].region) if starts else None
     for row in sliced:
         for start in starts:
             piece = slice_of(row.trigger_identity or {}, start.name)
-            if piece is None or reach is None or not isinstance(start, SlicedSource):
+            if piece is None or access is None or not isinstance(start, SlicedSource):
                 continue
             try:
-                start.reads.check(piece, reach, start.name)
+                start.reads.check(piece, access, start.name)
                 if piece.size_bytes <= left:
                     left -= piece.size_bytes
                     _require_same_bytes(workplace, row, start, piece)
@@ -107,7 +106,7 @@ def _require_same_bytes(workplace: Workplace, row: CheckpointRow, start: SlicedS
         return
     with tempfile.TemporaryDirectory(prefix="drainmark-") as folder:
         found = []
-        for number, part in enumerate(start.reads.parts(piece, workplace.reach(row.region), start.name)):
+        for number, part in enumerate(start.reads.parts(piece, workplace.access(row.region), start.name)):
             path = Path(folder) / str(number)
             part.place(path)
             found.append(digest_of(path))
@@ -147,4 +146,4 @@ def _listed(workplace: Workplace, row: CheckpointRow) -> Iterator[tuple[str, Tri
     for source in slices_of(identity):
         piece = slice_of(identity, source)
         if piece is not None and LIST in piece.facts:
-            yield from ((source, file) for file in files_of(piece, workplace.reach(row.region)))
+            yield from ((source, file) for file in files_of(piece, workplace.access(row.region)))

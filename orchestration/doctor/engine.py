@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.errors.environment import ClusterRefused
-from drainmark.jobs.frames.row_types import arrow_schema
-from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.frames.tags import SEQUENCE_ID, arrow_schema
 from drainmark.jobs.tasks.parquet_files import frame_of_files, require_here, write_files
 from drainmark.orchestration.doctor.findings import Finding, broken, ok, warn
 

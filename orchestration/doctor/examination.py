@@ -13,7 +13,7 @@ from drainmark.orchestration.doctor.engine import engine
 from drainmark.orchestration.doctor.findings import Finding, Severity, broken, fail, ok
 from drainmark.orchestration.doctor.machine import daemons
 from drainmark.orchestration.doctor.regions import examine_region
-from drainmark.orchestration.runs.application_loading import unopened
+from drainmark.orchestration.runs.failures_before_claim import unopened
 from drainmark.orchestration.workplace.declaration import configured_applications
 from drainmark.orchestration.workplace.workplace import Workplace, drainmark_version, existing_registry
 

@@ -128,7 +128,7 @@ def _sources(workplace: Workplace, region: str, registry: Registry | None) -> Fi
     for start in found[1].starts if found is not None else ():
         # Drainmark itself stores pushed input, and a look at it would seal a segment.
         if isinstance(start, SlicedSource) and not isinstance(start.reads, ReplayableStart):
-            start.next_slice(before.get(start.name), workplace.reach(region), SliceLimit(source=start.name))
+            start.next_slice(before.get(start.name), workplace.access(region), SliceLimit(source=start.name))
             looked.append(start.name)
     return ok("sources", f"{region}: {', '.join(looked) or 'nothing outside'} can be read")
 

@@ -1,13 +1,14 @@
-"""`doctor --repair`: a new registry from the checkpoint tables."""
+"""`doctor --repair`: a new registry from the checkpoint tables; and the order to repair one region."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
-from drainmark.jobs.errors import Owned
+from drainmark.jobs.errors import Owned, UsageError
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import (
@@ -22,6 +23,8 @@ from drainmark.jobs.runtime.commit.claim_checks import read_facts, why_unsettled
 from drainmark.jobs.runtime.messages import scanned_identity
 from drainmark.jobs.world import Seam, crosses
 from drainmark.orchestration.discovery.state_inputs import rebuild_queues
+from drainmark.orchestration.verbs import table_repair
+from drainmark.orchestration.verbs.orders import Done, Order
 from drainmark.orchestration.workplace.declaration import load_region, remember
 from drainmark.orchestration.workplace.region_sources import has_folder, source_folder, source_of
 from drainmark.orchestration.workplace.workplace import Workplace, existing_registry, open_in_time
@@ -204,3 +207,35 @@ def _unseen(
     found = workplace.inputs.scan(folder, source.scan, seen, now=world.now())
     after = in_order[-1].order_index if in_order else 0
     return [placed(t, after + place) for place, t in enumerate(found.new, 1)], folder
+
+
+def repair_order(workplace: Workplace, region: str) -> Order:
+    """Return the order to rebuild a region's rows in the registry, if they are lost, and to repair its tables.
+
+    Raises:
+        UsageError: the region has no checkpoint table, so there is nothing to repair, and nothing to repair it from.
+        RegistryLost: the registry of all regions cannot be read.
+    """
+    if region not in workplace.own_regions():
+        raise UsageError(f"region {region!r} has never run: there is nothing to repair")
+    is_lost = bool(why_rebuild(workplace, region))
+    tables = table_repair.plan_region(workplace, region)
+    lines = [f"{region}: its rows in the registry are rebuilt from its checkpoint table"] if is_lost else []
+    lines += table_repair.repair_lines(tables) if tables.steps else []
+
+    def act() -> Done:
+        rebuilt = repair(workplace, regions=[region]) if is_lost else []
+        again = partial(repair, workplace, regions=[region])
+        mended = table_repair.mend(workplace, region, rebuild=again) if tables.steps else tables
+        counts = ", ".join(f"{n} {status}" for each in rebuilt for status, n in each["triggers"].items() if n)
+        said = [f"{region}: the registry is rebuilt: {counts or 'nothing'}"] if is_lost else []
+        said += table_repair.repair_lines(mended) if tables.steps else []
+        return Done(facts={**mended.to_json(), "registry": rebuilt}, lines=tuple(said) or _nothing(region))
+
+    facts: dict[str, Any] = {**tables.to_json(), "registry": "rebuilt" if is_lost else "kept"}
+    bound = {**facts, "epoch": workplace.history(region).epoch}
+    return Order(verb="repair", region=region, facts=facts, plan=tuple(lines) or _nothing(region), bound=bound, act=act)
+
+
+def _nothing(region: str) -> tuple[str, ...]:
+    return (f"{region}: nothing is to be repaired",)

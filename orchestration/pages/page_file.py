@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.records.newest_rows import NewestRows
 from drainmark.orchestration.pages.page import page
 from drainmark.orchestration.views import SHOWN_STATES
-from drainmark.orchestration.views.moment import moment_of
 from drainmark.orchestration.views.region_report import RegionFacts, region_report, rows_wanted
+from drainmark.orchestration.views.region_view import moment_of
 from drainmark.orchestration.views.status import status_at
 from drainmark.orchestration.workplace.declaration import noted_folder
 from drainmark.orchestration.workplace.workplace import looks
-from drainmark.resources.storage.whole_file import write_whole
+from drainmark.resources.checkpoints.newest_rows import NewestRows
+from drainmark.resources.storage.folder import write_whole
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan

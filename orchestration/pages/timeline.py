@@ -119,7 +119,7 @@ MARKS = {
 
 def timeline(groups: Sequence[Group], events: Sequence[Mapping[str, Any]]) -> str:
     """Return the picture as one `<svg>`, with a title for the whole and one for each column and mark."""
-    columns = _Columns(groups)
+    columns = _Axis(groups)
     parts, top = [], _TOP
     tall = _TOP + sum(panel.height + _GAP for panel in PANELS) - _GAP
     parts += [columns.band(number, tall) for number, group in enumerate(groups) if group["withdrawn"]]
@@ -139,7 +139,7 @@ def timeline(groups: Sequence[Group], events: Sequence[Mapping[str, Any]]) -> st
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
+class _Axis:
     """The horizontal positions of the groups."""
 
     groups: Sequence[Group]
@@ -195,7 +195,7 @@ def _told(group: Group) -> list[str]:
     return [line for line in lines if line]
 
 
-def _panel(panel: Panel, groups: Sequence[Group], columns: _Columns, top: float) -> list[str]:
+def _panel(panel: Panel, groups: Sequence[Group], columns: _Axis, top: float) -> list[str]:
     bottom = top + panel.height
     title = f'y="{top - 9}">{shown(panel.title)}</text>'
     parts = [f'<text class="title" x="{_LEFT}" {title}<text class="title again" x="{WIDTH - _RIGHT}" {title}']
@@ -263,7 +263,7 @@ def _line(down: float) -> str:
     return f'<path class="grid" d="M{_LEFT} {down:.1f}H{WIDTH - _RIGHT}"/>'
 
 
-def _axis(groups: Sequence[Group], columns: _Columns, bottom: float) -> list[str]:
+def _axis(groups: Sequence[Group], columns: _Axis, bottom: float) -> list[str]:
     """Return ids and times below the columns; the date only if it differs from the one before."""
     parts, free, date = [], 0.0, ""
     for number, group in enumerate(groups):
@@ -279,7 +279,7 @@ def _axis(groups: Sequence[Group], columns: _Columns, bottom: float) -> list[str
     return parts
 
 
-def _marks(events: Sequence[Mapping[str, Any]], columns: _Columns, bottom: float) -> list[str]:
+def _marks(events: Sequence[Mapping[str, Any]], columns: _Axis, bottom: float) -> list[str]:
     """Return the marks above the columns, lines of failures and halts, and arcs of rewinds."""
     at: dict[float, list[Mapping[str, Any]]] = {}
     for event in events:

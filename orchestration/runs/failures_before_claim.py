@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DrainmarkError, Fenced, ForeignTable, Halted, StoreUnavailable
@@ -21,13 +22,15 @@ from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.messages import classified, described, halted_error
 from drainmark.orchestration.runs.halt_hook import halt_for_input, make_up
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.application_identity import code_digest
+from drainmark.orchestration.workplace.declaration import Declared, known_from, noted
 from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import IMPORT_SECONDS, Workplace, opened_in_time
 from drainmark.resources.processes import process_started
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
-    from drainmark.orchestration.workplace.workplace import Workplace
 
 logger = logging.getLogger(__name__)
 
@@ -124,3 +127,41 @@ def _counted(owner: RegionOwner, error: DrainmarkError, allowed: int) -> Drainma
     owner.outside.registry.progress.record_error(owner.region, owner.epoch, blamed)
     owner.release(Outcome.FAILED, blamed)
     return error
+
+
+def unopened(
+    workplace: Workplace, references: Sequence[str], *, most_seconds: float = IMPORT_SECONDS
+) -> dict[str, Exception]:
+    """Open all applications within one time limit; return the errors of those that cannot be opened, by reference."""
+    opened = opened_in_time(workplace.settings, references, most_seconds=most_seconds)
+    return {reference: found for reference, found in opened if isinstance(found, Exception)}
+
+
+def origin_of(reference: str) -> str:
+    """Return the path of the file that a reference means, "" if only an import could tell."""
+    from importlib.util import find_spec
+
+    from drainmark.jobs.graph.application import shipped_applications
+
+    if reference.endswith(".py") or "/" in reference:
+        return str(Path(reference).absolute())
+    try:
+        spec = find_spec(f"drainmark.jobs.apps.{reference}" if reference in shipped_applications() else reference)
+    except (ImportError, ValueError):
+        return ""
+    return spec.origin or "" if spec is not None else ""
+
+
+def count_unopened(workplace: Workplace, reference: str, failure: Exception, *, run_id: str | None = None) -> Exception:
+    """Count a failed attempt for every known region of an application that cannot be opened.
+
+    Returns:
+        `Halted` if one of the regions is halted, else the failure.
+    """
+    code = code_digest(origin_of(reference), workplace.settings.project_root)
+    found = failure
+    for region in known_from(workplace, reference):
+        allowed = (noted(workplace, region) or Declared()).max_consecutive_reset_attempts
+        error = count_failure(workplace, region, failure, allowed=allowed, code=code, run_id=run_id)
+        found = error if isinstance(error, Halted) else found
+    return found

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import Interrupted, UsageError
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
-from drainmark.jobs.regions.autonomous_parts import as_plan, running_parts
-from drainmark.jobs.regions.plan import AutonomousPlan
+from drainmark.jobs.regions.plan import AutonomousPlan, as_plan, running_parts
 from drainmark.orchestration.discovery.feeds import Feeds
 from drainmark.orchestration.runs.region_runs import region_outside
 from drainmark.orchestration.workplace.workplace import Opened, Workplace

@@ -95,7 +95,7 @@ def _in_time(
 
 def _late(message: str, region: RegionPlan, frames: list[FrameType]) -> AnalysisTimeout:
     """Return an error with the author's line at which it hangs, and the operator of that function."""
-    from drainmark.jobs.graph.author_line import authors_line
+    from drainmark.jobs.graph.own_modules import authors_line
 
     running = {id(frame.f_code) for frame in frames}
     functions = ((operator, getattr(operator, "function", None)) for operator in region.operators)

@@ -51,11 +51,11 @@ def region_run(
     """
     from drainmark.jobs.runtime.analysis.blueprint import analyse
     from drainmark.jobs.runtime.analysis.supported_features import require_runnable
-    from drainmark.jobs.runtime.commit.row_author import Identity
+    from drainmark.jobs.runtime.commit.ledger import Identity
     from drainmark.jobs.runtime.one_stage_run import OneStageRun
     from drainmark.jobs.runtime.region_run import Limits, RegionRun
     from drainmark.jobs.runtime.stages.run import MultiStageRun
-    from drainmark.orchestration.workplace.code_digest import code_digest
+    from drainmark.orchestration.workplace.application_identity import code_digest
 
     require_runnable(opened.plan, region)
     settings = workplace.settings
@@ -135,8 +135,8 @@ def region_owner(
     It starts Spark only if rows must be published to, or withdrawn from, an adopted table.
     """
     from drainmark.jobs.graph.application import Application
+    from drainmark.jobs.runtime.commit.ledger import Identity
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
-    from drainmark.jobs.runtime.commit.row_author import Identity
 
     run_id, installed = run_id or world.token(), drainmark_version()
     identity = Identity(region=region, run_id=run_id, drainmark_version=installed, code=code)
@@ -156,7 +156,7 @@ def region_outside(workplace: Workplace, region: str, application: Application) 
     from drainmark.jobs.runtime.outside import Outside
     from drainmark.orchestration.discovery.feeds import Feeds
     from drainmark.orchestration.runs.halt_hook import teller
-    from drainmark.orchestration.workplace.statements import statement_text
+    from drainmark.orchestration.workplace.declaration import statement_text
     from drainmark.resources.delta.lookup_tables import LookupTables
     from drainmark.resources.registry.lease import LeaseHolder
 
@@ -164,7 +164,7 @@ def region_outside(workplace: Workplace, region: str, application: Application) 
         engine=workplace.engine,
         store=workplace.store(region),
         inputs=workplace.inputs,
-        reach=workplace.reach(region),
+        access=workplace.access(region),
         registry=workplace.registry,
         lease=LeaseHolder(workplace.registry, workplace.settings),
         clock=world.now,

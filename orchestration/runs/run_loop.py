@@ -17,7 +17,7 @@ from drainmark.orchestration.runs.idle_wait import REST_SECONDS
 from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
 from drainmark.orchestration.runs.region_runs import end_predecessor
-from drainmark.orchestration.workplace.code_digest import code_digest
+from drainmark.orchestration.workplace.application_identity import code_digest
 from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.region_sources import has_threads, settle_of
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
@@ -25,7 +25,7 @@ from drainmark.orchestration.workplace.workplace import Opened, Workplace
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
-    from drainmark.jobs.scan.found import ScanResult
+    from drainmark.jobs.scan.findings import ScanResult
 
 _SCAN_SECONDS = 1.0
 _SETTLE_PATIENCE_SECONDS = 60.0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.formats.format import format_of
-from drainmark.jobs.frames.row_types import arrow_schema
+from drainmark.jobs.frames.tags import arrow_schema
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from drainmark.jobs.runtime.group.group_report import GroupReport
     from drainmark.jobs.runtime.outside import Report
     from drainmark.jobs.runtime.region_run import RegionRun
-    from drainmark.jobs.scan.found import ScanResult
+    from drainmark.jobs.scan.findings import ScanResult
     from drainmark.resources.settings import Settings
 
 

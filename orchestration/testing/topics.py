@@ -100,7 +100,7 @@ class GivenRecords(KafkaSource):
 
     file: str = ""
 
-    def _topic(self, reach: Connections) -> FileTopic:
+    def _topic(self, access: Connections) -> FileTopic:
         return FileTopic(Path(self.file), min(self.partitions or (0,)))
 
 

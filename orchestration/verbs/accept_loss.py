@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.failpoints import SourcePoint
-from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
-from drainmark.jobs.operators.sources.files.folder_slices import queue_of
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource, queue_of
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.protocol.records.triggers import TriggerStatus, slices_of
 from drainmark.jobs.runtime.input.slices import cut_loss
@@ -76,7 +75,7 @@ def accept_loss(workplace: Workplace, region: str, reason: str, planned: NewTrig
         registry.triggers.mark(
             region, owner.epoch, replaced, TriggerStatus.SUPERSEDED, f"cut anew behind {trigger.uri}"
         )
-        world.reach(SourcePoint.LOSS_PASSED)
+        world.pass_point(SourcePoint.LOSS_PASSED)
         owner.halts.resume(f"{reason} (accepted as lost: {trigger.uri})")
         registry.progress.clear_halt_request(region, owner.epoch)
         registry.progress.clear_error(region, owner.epoch)
@@ -109,7 +108,7 @@ def _cut(workplace: Workplace, plan: RegionPlan, anew: Sequence[Mapping[str, Any
     newest = workplace.registry.triggers.newest(plan.name)
     starts = [start for start in plan.starts if isinstance(start, Source)]
     identity = newest.identity if newest is not None else None
-    trigger = cut_loss(starts, identity, workplace.reach(plan.name), waiting=anew)
+    trigger = cut_loss(starts, identity, workplace.access(plan.name), waiting=anew)
     if trigger is None:
         msg = f"nothing that region {plan.name!r} is to read next is lost"
         raise UsageError(msg, remedy=f"drainmark resume {plan.name}")
@@ -136,13 +135,13 @@ def _note(workplace: Workplace, region: str, trigger: NewTrigger, after: int) ->
     Raises:
         UsageError: a scan added a trigger in between.
     """
-    world.reach(SourcePoint.LOSS_BEFORE)
+    world.pass_point(SourcePoint.LOSS_BEFORE)
     workplace.registry.triggers.add(region, [trigger], after=after)
     last = workplace.registry.triggers.newest(region)
     if last is None or last.identity_key != trigger.identity_key:
         msg = f"a scan of {region!r} came in between, and nothing was changed"
         raise UsageError(msg, remedy="repeat the command")
-    world.reach(SourcePoint.LOSS_NOTED)
+    world.pass_point(SourcePoint.LOSS_NOTED)
 
 
 def _to_be_cut_anew(waiting: Sequence[Trigger]) -> list[Mapping[str, Any]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
 from drainmark.jobs.protocol.records.triggers import NewTrigger, Trigger, TriggerStatus
-from drainmark.jobs.scan.found import ScanResult
+from drainmark.jobs.scan.findings import ScanResult
 from drainmark.orchestration.discovery.region_scan import upcoming
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.workplace.region_sources import has_folder, is_periodic, source_folder, source_of

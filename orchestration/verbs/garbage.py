@@ -49,7 +49,7 @@ def collect_region(
     entries = forgotten(history, store, horizon=horizon, left=left) if store is not None else []
     if dry_run or fault is not None or not (found.files or found.spools or entries):
         return _told(region, found, entries, dry_run=dry_run, refused=fault)
-    from drainmark.jobs.runtime.commit.rewind_reach import own_tables
+    from drainmark.jobs.runtime.commit.rewind_contents import own_tables
     from drainmark.jobs.runtime.maintenance.garbage_collection import clear
 
     with owning(region_owner(workplace, region)) as owner:
@@ -68,7 +68,7 @@ def collect_outside_regions(workplace: Workplace, *, dry_run: bool = False) -> d
     from drainmark.jobs.protocol.history import RegionHistory
     from drainmark.jobs.runtime.maintenance.garbage_collection import Collected, clock_fault
     from drainmark.resources.delta.upkeep.garbage import outside_regions
-    from drainmark.resources.storage.urls import tables_folder
+    from drainmark.resources.storage.bucket_folder import tables_folder
 
     now, registry = world.now(), existing_registry(workplace)
     fault = clock_fault(RegionHistory(), here=now, registry=registry.clock() if registry is not None else now)
@@ -80,7 +80,7 @@ def collect_outside_regions(workplace: Workplace, *, dry_run: bool = False) -> d
 
 
 def _find(workplace: Workplace, region: str, history: RegionHistory, below_epoch: int) -> Collected:
-    from drainmark.jobs.runtime.commit.rewind_reach import own_tables
+    from drainmark.jobs.runtime.commit.rewind_contents import own_tables
     from drainmark.jobs.runtime.maintenance.garbage_collection import find_garbage
 
     tables = own_tables(workplace.store(region), history)

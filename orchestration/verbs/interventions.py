@@ -192,10 +192,10 @@ def _halt_after(history: RegionHistory, *, is_rewind: bool) -> Literal["stays", 
 def _rewinding(workplace: Workplace, history: RegionHistory, plan: ResetPlan, to: int) -> ResetPlan:
     """Return the plan of a reset, with its rewind added."""
     from drainmark.jobs.runtime.commit import rewind as table_rewind
-    from drainmark.jobs.runtime.commit.rewind_reach import reach_of
+    from drainmark.jobs.runtime.commit.rewind_contents import contents_of
 
     store = workplace.store(plan.region)
-    rewind = reach_of(store, history, to, plan.horizon)
+    rewind = contents_of(store, history, to, plan.horizon)
     above = history.triggers_above(to)
     lost = _lost_inputs(workplace, history, above)
     repairs = repairs_on_the_way(store, plan.region, history, to)

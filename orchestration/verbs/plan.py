@@ -18,8 +18,7 @@ from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.regions.plan_diff import RegionDifference, difference
 from drainmark.jobs.runtime.commit.claim_checks import other_forms, states_with_holes
 from drainmark.orchestration.runs.region_runs import region_run
-from drainmark.orchestration.workplace.application_identity import require_own_file
-from drainmark.orchestration.workplace.code_digest import code_digest
+from drainmark.orchestration.workplace.application_identity import code_digest, require_own_file
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, drainmark_version
 

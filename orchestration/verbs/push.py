@@ -43,7 +43,7 @@ def push_to(
     """Append rows to the buffer of a start of a compiled region; see `push`."""
     name, taker = taker_of(region, start)
     try:
-        return taker.kept(workplace.reach(region.name), name, taker.buffer).push(rows)
+        return taker.kept(workplace.access(region.name), name, taker.buffer).push(rows)
     except (TypeError, ValueError) as error:
         remedy = "rows are mappings by column, of JSON's values"
         raise UsageError(f"a row cannot be pushed: {error}", remedy=remedy) from error

@@ -19,8 +19,8 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.protocol.transitions import State
 from drainmark.jobs.state.runs import runs_of
-from drainmark.orchestration.views.moment import Moment, channels_of, moment_of, stages_of
-from drainmark.resources.storage.whole_file import write_whole
+from drainmark.orchestration.views.region_view import RegionView, channels_of, moment_of, stages_of
+from drainmark.resources.storage.folder import write_whole
 
 if TYPE_CHECKING:
     from drainmark.jobs.runtime.outside import Outside, Report
@@ -145,7 +145,7 @@ class Present:
         oldest_pending_at: time at which the next pending file was found, seconds since 1970 UTC; None without one.
     """
 
-    moment: Moment
+    moment: RegionView
     pending: int | None = None
     oldest_pending_at: float | None = None
 

@@ -16,9 +16,9 @@ from drainmark.jobs.protocol.claimed_code import Deploy
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, Outcome, RowKind
 from drainmark.jobs.protocol.records.manifest import RegionTable
-from drainmark.jobs.protocol.records.newest_rows import GroupSums, NewestRows
 from drainmark.orchestration.views import SHOWN_STATES
 from drainmark.orchestration.views.status import iso
+from drainmark.resources.checkpoints.newest_rows import GroupSums, NewestRows
 
 _STEPS = ("process", "drain", "checkpoint", "publish")
 _WITH_BARS = frozenset({RowKind.STATE, RowKind.SKIP, RowKind.PROGRESS})

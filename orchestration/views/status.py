@@ -20,8 +20,8 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import REGISTERED, WITHOUT_NAMES
 from drainmark.jobs.protocol.records.triggers import DROPPED, PERIOD, TriggerStatus
 from drainmark.jobs.protocol.transitions import State
-from drainmark.orchestration.views.moment import Moment, channels_of, moment_of, stages_of
 from drainmark.orchestration.views.reads import reads_of, remedies_of
+from drainmark.orchestration.views.region_view import RegionView, channels_of, moment_of, stages_of
 from drainmark.orchestration.workplace.declaration import (
     Declared,
     declared,
@@ -34,7 +34,7 @@ from drainmark.orchestration.workplace.workplace import Workplace, looks, open_i
 
 if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory
-    from drainmark.resources.registry.owners import Owner
+    from drainmark.resources.registry.lease import Owner
     from drainmark.resources.registry.queries import Looks, RegionInfo
 
 
@@ -66,7 +66,7 @@ def status_of(workplace: Workplace, region: str) -> dict[str, Any]:
     return status_at(workplace, registry, region, moment_of(workplace, registry, region))
 
 
-def status_at(workplace: Workplace, registry: Looks | None, region: str, moment: Moment) -> dict[str, Any]:
+def status_at(workplace: Workplace, registry: Looks | None, region: str, moment: RegionView) -> dict[str, Any]:
     """Return the status of one region at a moment that the caller has read; its code is not opened."""
     return _status(workplace, registry, region, noted(workplace, region, registry) or Declared(), moment)
 
@@ -91,7 +91,7 @@ def _regions(workplace: Workplace, registry: Looks | None, name: str | None) -> 
 
 
 def _status(
-    workplace: Workplace, registry: Looks | None, region: str, known: Declared, moment: Moment | None = None
+    workplace: Workplace, registry: Looks | None, region: str, known: Declared, moment: RegionView | None = None
 ) -> dict[str, Any]:
     moment = moment or moment_of(workplace, registry, region)
     history, info, owner, alive, state = moment.history, moment.info, moment.owner, moment.living, moment.state

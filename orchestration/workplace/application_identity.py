@@ -1,4 +1,6 @@
-"""The one file of a region: an application has the name of its file, so two files of one name would be one region.
+"""The one file of a region, and the digest of its project, which tells code that failed from code that was changed.
+
+An application has the name of its file, so two files of one name would be one region.
 
 The registry notes the file that a region was last run from. Another file is refused as long as that file exists: it
 would go on with the first one's state and tables, from input of its own.
@@ -6,14 +8,18 @@ would go on with the first one's state and tables, from input of its own.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.graph.application import file_of
+from drainmark.orchestration.workplace.schema_files import FOLDER, SUFFIX
+from drainmark.orchestration.workplace.workplace import drainmark_version
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
@@ -95,3 +101,50 @@ def _former(workplace: Workplace, region: RegionPlan) -> Path | None:
 
 def _below(file: Path, root: Path) -> Path:
     return file.relative_to(root) if file.is_relative_to(root) else file
+
+
+_SUFFIXES = (".py", ".sql", SUFFIX)
+_SETTINGS = "drainmark.toml"
+_PACKAGE = "__init__.py"
+_CODE_BESIDE = ("sql", FOLDER)
+
+
+def code_digest(origin: str, project_root: Path) -> str:
+    """Return a digest of an application's code: Python, SQL and schema files, settings, and the version of Drainmark.
+
+    Every claim of a run keeps it, so that only attempts of the same code are counted.
+
+    The files are those beside the application and in the root of the project, in packages below either, and in their
+    folders `sql` and `schemas`; no other folder is searched, since it may hold a million inputs.
+
+    Args:
+        origin: path of the application's file; "" gives "", for an application that no file declares.
+    """
+    if not origin:
+        return ""
+    digest = hashlib.sha256(drainmark_version().encode())
+    beside = Path(origin).resolve().parent
+    for root in dict.fromkeys((beside, project_root)):
+        for path in _files(root, is_all=False):
+            digest.update(f"\0{path.relative_to(root)}\0".encode(errors="surrogateescape"))
+            try:
+                digest.update(path.read_bytes())
+            except OSError:
+                digest.update(b"\0unreadable")
+    return digest.hexdigest()[:32]
+
+
+def _files(folder: Path, *, is_all: bool) -> Iterator[Path]:
+    """Yield the files of a folder and of code folders below it, in order; with `is_all`, of all folders below it."""
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.name.endswith(_SUFFIXES) or entry.name == _SETTINGS:
+            yield Path(entry.path)
+        elif entry.is_dir(follow_symlinks=False) and not entry.name.startswith((".", "__")):
+            is_code = entry.name in _CODE_BESIDE
+            if is_all or is_code or os.path.exists(os.path.join(entry.path, _PACKAGE)):
+                yield from _files(Path(entry.path), is_all=is_all or is_code)

@@ -1,4 +1,4 @@
-"""A region's declaration by its name: from the note of its last run, or else from its code.
+"""A region's declaration by its name: from the note of its last run, or else from its code; and texts of SQL operators.
 
 A run and a scan leave a note in the registry (a cursor named `NOTE`), so that `status`, `reset` and `backfill` know
 the parameters of an application in a file of the user. The note is lost with the registry; then the code takes its
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError, UnknownName, UsageError
 from drainmark.jobs.graph.annotations import MAX_CONSECUTIVE_RESET_ATTEMPTS, REWIND_HORIZON
+from drainmark.jobs.graph.application import Application
 from drainmark.orchestration.workplace.application_identity import NOTE, note_file
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, looks, open_in_time
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.resources.registry.queries import Looks
     from drainmark.resources.settings import Settings
-
 
 logger = logging.getLogger(__name__)
 
@@ -54,14 +54,14 @@ def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
         UsageError: the region belongs to another file; see `application_identity`.
     """
     from drainmark.jobs.graph.application import shipped_applications
-    from drainmark.orchestration.workplace.region_sources import place_of
+    from drainmark.orchestration.workplace.region_sources import shown_folder
 
     reference = opened.reference
     if opened.application.origin and reference not in shipped_applications():
         reference = str(Path(opened.application.origin).absolute()) if reference.endswith(".py") else reference
     note: dict[str, Any] = {
         "reference": reference,
-        "folder": place_of(workplace, region),
+        "folder": shown_folder(workplace, region),
         "max_consecutive_reset_attempts": region.parameters.max_consecutive_reset_attempts,
         "rewind_horizon": region.parameters.rewind_horizon,
     }
@@ -303,3 +303,23 @@ def require_code(workplace: Workplace, region: str) -> tuple[Opened, RegionPlan]
 def _unknown_code(region: str) -> UnknownName:
     msg = f"the application of region {region!r} cannot be found"
     return UnknownName(msg, remedy='add it to drainmark.toml: applications = ["app.py"], or run `drainmark scan APP`')
+
+
+def statement_text(application: Application, name: str, root: Path | None = None) -> str:
+    """Return the text of a statement.
+
+    Args:
+        root: of the project; without one only the folders around the application's file are searched.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    around = Path(application.origin).parents[:4] if application.origin else ()
+    candidates = [
+        folder / "sql" / application.name / f"{name}.sql" for folder in (*([root] if root is not None else []), *around)
+    ]
+    for path in candidates:
+        if path.is_file():
+            return path.read_text()
+    where = candidates[0] if candidates else f"sql/{application.name}/{name}.sql"
+    raise UsageError(f"there is no statement {name!r}", remedy=f"write it to {where}")

@@ -48,7 +48,7 @@ def has_threads(region: RegionPlan) -> bool:
     return any(start.has_thread for start in region.starts)
 
 
-def place_of(workplace: Workplace, region: RegionPlan) -> str:
+def shown_folder(workplace: Workplace, region: RegionPlan) -> str:
     """Return the origin of a region's input as a text for people: folders, or kinds and names of its starts."""
     return ", ".join(
         source_folder(workplace, start)

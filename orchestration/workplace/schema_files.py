@@ -220,7 +220,7 @@ def _opened(inputs: Inputs, files: Sequence[NewTrigger]) -> Iterator[tuple[Binar
 
 
 def _ddl(columns: Columns) -> str:
-    from drainmark.jobs.formats.values.text_columns import sql_of
+    from drainmark.jobs.formats.file_columns import sql_of
     from drainmark.jobs.frames.names import quoted_name
 
     named = (

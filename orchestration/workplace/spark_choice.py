@@ -1,8 +1,9 @@
-"""The choice of Spark for a process: its own, the home's resident one, or a foreign one."""
+"""The choice of Spark for a process: its own, the home's resident one, or a foreign one; and its access to buckets."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from drainmark.resources.settings import Settings
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 OWNER_VARIABLE = "DRAINMARK_SPARK_OWNER"
 """Pid of the process with which the resident Spark ends; `drainmark dev` sets it for all processes it starts."""
 
+MODULE = "hadoop-aws"
+_JARS = ("spark.jars.packages", "spark.jars")
+_PREFIX = "spark.hadoop.fs.s3a"
+_DEFAULT_CHAIN = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+_PROFILE = "org.apache.hadoop.fs.s3a.auth.ProfileAWSCredentialsProvider"
+
 
 def make_engine(settings: Settings, *, is_service: bool) -> SparkEngine:
     """Return the engine that the settings ask for; nothing is started or connected yet."""
@@ -30,8 +37,8 @@ def make_engine(settings: Settings, *, is_service: bool) -> SparkEngine:
 
 def stores_of(settings: Settings) -> tuple[list[Path], Folder | None]:
     """Return the folders that executors are to share with this process, and a folder of the tables' bucket, if any."""
+    from drainmark.resources.storage.bucket_folder import tables_folder
     from drainmark.resources.storage.folder import LocalFolder
-    from drainmark.resources.storage.urls import tables_folder
 
     tables = tables_folder(settings)
     if isinstance(tables, LocalFolder):
@@ -52,9 +59,31 @@ def resident_engine(settings: Settings, *, is_service: bool) -> ResidentEngine |
 
 
 def _conf(settings: Settings) -> dict[str, str]:
-    from drainmark.resources.storage.s3a import s3a_settings
-
     return {**s3a_settings(settings), **settings.spark_conf}
+
+
+def s3a_settings(settings: Settings) -> Mapping[str, str]:
+    """Return the settings that lead S3A to the store of boto3, for a session of Drainmark's; none without the jar.
+
+    S3A is for the tables and files that functions of authors read. No credentials pass through here: a session that
+    Drainmark starts finds its own, as boto3 does, from the environment, a profile or a role; a cluster or a Connect
+    server has those of its user.
+    """
+    asked_for = any(MODULE in settings.spark_conf.get(name, "") for name in _JARS)
+    if not asked_for or settings.master.startswith("sc://"):
+        return {}
+    from drainmark.resources.storage.object_store import object_store
+
+    store = object_store(settings)
+    found = {
+        f"{_PREFIX}.endpoint.region": store.connection.region_name,
+        f"{_PREFIX}.aws.credentials.provider": _PROFILE if settings.s3_profile else _DEFAULT_CHAIN,
+    }
+    if settings.s3_profile:
+        found["spark.hadoop.fs.s3a.auth.profile.name"] = settings.s3_profile
+    if settings.s3_endpoint_url:
+        found |= {f"{_PREFIX}.endpoint": settings.s3_endpoint_url, f"{_PREFIX}.path.style.access": "true"}
+    return found
 
 
 def _owner() -> int:

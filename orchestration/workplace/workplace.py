@@ -8,25 +8,26 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
-from drainmark.jobs.errors import RegistryLost, UnknownName
+from drainmark.jobs.errors import RegistryLost, UnknownName, UsageError
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.state.handlers.data_store import DataStore
 from drainmark.resources.registry.queries import Looks
 
 if TYPE_CHECKING:
     from drainmark.jobs.graph.application import Application
+    from drainmark.jobs.graph.operator import Operator
     from drainmark.jobs.graph.params import Params
     from drainmark.jobs.regions.plan import ApplicationPlan, RegionPlan
     from drainmark.orchestration.workplace.schema_files import SchemaFile
     from drainmark.resources.checkpoints.region_store import RegionTables
     from drainmark.resources.inputs.inputs import Inputs
-    from drainmark.resources.inputs.source_access import RegionReach
+    from drainmark.resources.inputs.source_access import RegionAccess
     from drainmark.resources.registry.registry import Registry
     from drainmark.resources.settings import Settings
     from drainmark.resources.spark.session import SparkEngine
@@ -71,7 +72,7 @@ class Workplace:
     def tables(self) -> Folder:
         """Return the folder of `checkpoints/`, `state/` and `lake/`."""
         if self._tables is None:
-            from drainmark.resources.storage.urls import tables_folder
+            from drainmark.resources.storage.bucket_folder import tables_folder
 
             self._tables = tables_folder(self.settings)
         return self._tables
@@ -143,10 +144,10 @@ class Workplace:
 
         return tuple(region for region in self.known_regions() if not is_copy(self.tables, region))
 
-    def reach(self, region: str) -> RegionReach:
-        from drainmark.resources.inputs.source_access import RegionReach
+    def access(self, region: str) -> RegionAccess:
+        from drainmark.resources.inputs.source_access import RegionAccess
 
-        return RegionReach(region, self.settings, self.tables, self.registry)
+        return RegionAccess(region, self.settings, self.tables, self.registry)
 
     def state_store(self) -> DataStore | None:
         """Return the store of handlers' chunks; None if they are rows of the states' tables."""
@@ -212,7 +213,6 @@ def open_application(
     """
     from drainmark.jobs.graph.params import bind_params
     from drainmark.jobs.regions.plan import compile_application
-    from drainmark.orchestration.workplace.overrides import overrides_of, with_inputs
     from drainmark.orchestration.workplace.schema_files import with_schemas
 
     application = _loaded(reference, settings) if isinstance(reference, str) else reference
@@ -258,8 +258,7 @@ def open_in_time(
         ApplicationBroken, DeclarationError, UnknownName, UsageError: see `open_application`.
     """
     from drainmark.jobs.errors.environment import AnalysisTimeout
-    from drainmark.jobs.graph.author_line import authors_line
-    from drainmark.jobs.graph.own_modules import give_up_load
+    from drainmark.jobs.graph.own_modules import authors_line, give_up_load
     from drainmark.jobs.runtime.timeout import Bounded, Grace
 
     def late(seconds: float) -> AnalysisTimeout:
@@ -330,3 +329,48 @@ def registry_as_it_is(settings: Settings) -> Looks | None:
         return None
     found = SqliteLooks(Path(settings.registry_url.removeprefix(SQLITE)))
     return found if found.is_of_today() else None
+
+
+def overrides_of(items: Sequence[str]) -> dict[str, str]:
+    """Return the path by name of the source; the name is "" for the only source."""
+    return dict(_override(item) for item in items)
+
+
+def _override(item: str) -> tuple[str, str]:
+    name, separator, path = item.partition("=")
+    return (name, path) if separator and name.isidentifier() else ("", item)
+
+
+def _absolute(path: str) -> str:
+    from drainmark.jobs.protocol.records.addresses import address_of, is_object
+
+    if is_object(path):
+        address_of(path)
+        return path
+    return str(Path(path).absolute())
+
+
+def with_inputs(application: Application, overrides: Mapping[str, str]) -> Application:
+    """Return the application with sources that read the given paths, which count from the working directory.
+
+    Raises:
+        UnknownName, UsageError: there is no such source, several are possible, or an address is not valid.
+    """
+    from drainmark.jobs.graph.application import nearest
+    from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
+
+    sources = [operator for operator in application.operators if isinstance(operator, DirectorySource)]
+    if "" in overrides and len(sources) != 1:
+        msg = f"application {application.name!r} has {len(sources)} sources: say which one"
+        raise UsageError(msg, remedy="--input NAME=PATH")
+    for name in overrides:
+        if name and name not in {source.name for source in sources}:
+            raise UnknownName(f"there is no source {name!r}", remedy=nearest(name, [s.name for s in sources]))
+    operators: list[Operator] = []
+    for operator in application.operators:
+        path = overrides.get(operator.name, overrides.get("")) if isinstance(operator, DirectorySource) else None
+        if path is not None and isinstance(operator, DirectorySource):
+            operators.append(replace(operator, scan=replace(operator.scan, path=_absolute(path))))
+        else:
+            operators.append(operator)
+    return replace(application, operators=tuple(operators))

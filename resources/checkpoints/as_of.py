@@ -1,21 +1,28 @@
-"""Sinks as they were at a consistent state: for `show` and `dm.read`, from Delta logs and Parquet, without Spark."""
+"""Sinks at a consistent state: for `show` and `dm.read`, from Delta logs and Parquet, without Spark; for `dm.view`, as
+a frame."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.errors import RewindRefused, UnknownName
+from drainmark.jobs.errors import RewindRefused, UnknownName, UsageError
+from drainmark.jobs.frames.names import quoted_name
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.graph.application import nearest
+from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of
-from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
+from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version, txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
+from drainmark.jobs.state.keyed_rows import RowsPerKey
 from drainmark.resources.delta import commits
-from drainmark.resources.storage.urls import tables_folder
+from drainmark.resources.storage.bucket_folder import tables_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
     from drainmark.resources.checkpoints.region_store import RegionTables
     from drainmark.resources.settings import Settings
@@ -331,3 +338,40 @@ def _image_files(store: RegionTables, history: RegionHistory, name: str, at: int
         msg = f"the state {at} of {name!r} is out of reach: its image is gone, and changes that it stands for"
         raise RewindRefused(msg, remedy=f"{first} or a later id" if first else "restore a backup", nearest=first)
     return image.files if image is not None else ()
+
+
+def view_of(session: SparkSession, settings: Settings, table: str) -> DataFrame:
+    """Return the frame for `dm.view`.
+
+    The version of the table is chosen before the region's facts are read, so these are never older than the table.
+    """
+    region = owner_of(settings, table)
+    reader = RegionReader(settings, region)
+    found = table_named(reader.history, table, region)
+    if found.external:
+        raise UsageError(f"{found.name!r} is no Delta table", remedy="read it with dm.read, or where it is")
+    folder = reader.store.table(found.name).folder
+    opened = commits.open_table(folder)
+    visible = session.read.format("delta").option("versionAsOf", opened.version()).load(folder.uri)
+    if found.role is not TableRole.UPSERT:
+        return visible
+    shown = split_txn_version(commits.txn_version(opened, region) or 0)[1]
+    rows = _changes(session, RegionReader(settings, region), found, shown)
+    if rows is None:
+        return visible
+    changed = RowsPerKey(found.keys).current(rows).select(*(quoted_name(name) for name in found.columns))
+    same = [visible[quoted_name(key)].eqNullSafe(changed[quoted_name(key)]) for key in found.keys]
+    return visible.join(changed, on=same, how="left_anti").unionByName(changed)
+
+
+def _changes(session: SparkSession, reader: RegionReader, table: RegionTable, after: int) -> DataFrame | None:
+    """Return the rows of a history with ids above `after`, published or not; None if no file has such rows."""
+    from pyspark.sql.types import StructType
+
+    history, name = reader.history, table.history or ""
+    committed = committed_files(reader.store, history, name)
+    wanted = [file for file in committed if (file.last_id or INITIAL_ID) > after]
+    if not wanted:
+        return None
+    schema = StructType.fromJson(json.loads(table_named(history, name, reader.store.region).schema_json))
+    return reader.store.table(name).files.frame(session, wanted, schema).where(F.col(SEQUENCE_ID) > after)

@@ -1,4 +1,4 @@
-"""Rows of a checkpoint table as columns of Parquet, and back.
+"""Rows of a checkpoint table as columns of Parquet, and back; rows of small files are kept.
 
 `jobs/protocol/records/checkpoint_row.py` defines their meaning.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import FormatTooNew
 from drainmark.jobs.printable import printable_json
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
+from drainmark.resources.storage.folder import Folder, traits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,3 +112,42 @@ def _row(values: dict[str, Any]) -> CheckpointRow:
         values[name] = None if values[name] is None else json.loads(values[name])
     moment = _EPOCH + dt.timedelta(microseconds=values[_TIME_COLUMN])
     return CheckpointRow(**{**values, "kind": RowKind(values["kind"]), _TIME_COLUMN: moment})
+
+
+SMALL_ROWS = 64
+"""Rows of a commit with at most so many rows are kept in memory, once read, until the commit is compacted."""
+
+_MOST_REGIONS = 256
+"""The number of regions, those read last, of which a process keeps small files: a compaction leaves few of one."""
+
+PlacedRows = tuple[tuple[int, CheckpointRow], ...]
+
+_kept: dict[str, dict[str, tuple[object, PlacedRows]]] = {}  # by folder, and by path
+
+
+def read_rows(folder: Folder, paths: Sequence[str], live: Collection[str]) -> Mapping[str, PlacedRows]:
+    """Return the rows of each file, with their positions; rows of small files are kept in memory.
+
+    A process looks at a region many times: a run before its claim, for it, and after it, a service at each tick. Nobody
+    changes a checkpoint file, but a disk may lose it and a backup may replace it: so a file counts as read only as long
+    as the same one lies at its path.
+
+    Args:
+        folder: of the checkpoint table.
+        live: all files of the table; what was kept of others, which a compaction replaced, is let go.
+
+    Raises:
+        FormatTooNew: a row was written by a newer Drainmark.
+        OSError: a file cannot be read.
+    """
+    known, before = traits(folder, paths), _kept.pop(folder.uri, {})
+    entries = {path: before.get(path) for path in known}
+    found = {path: entry[1] for path, entry in entries.items() if entry is not None and entry[0] == known[path]}
+    new = [path for path in paths if path not in found]
+    for path, table in zip(new, folder.read_each(new), strict=True):
+        found[path] = tuple(placed_rows(table, str(folder)))
+    small = {path: (known[path], rows) for path, rows in found.items() if path in known and len(rows) <= SMALL_ROWS}
+    _kept[folder.uri] = {path: entry for path, entry in before.items() if path in live} | small
+    for oldest in list(_kept)[:-_MOST_REGIONS]:
+        _kept.pop(oldest, None)
+    return found

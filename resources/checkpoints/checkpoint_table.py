@@ -19,7 +19,6 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import split_txn_version, txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.jobs.protocol.records.newest_rows import NewestRows
 from drainmark.resources.checkpoints.checkpoint_archive import (
     DIGEST_KEY,
     ROWS_PER_GROUP,
@@ -34,12 +33,14 @@ from drainmark.resources.checkpoints.checkpoint_files import CheckpointFiles
 from drainmark.resources.checkpoints.checkpoint_rows import (
     POSITION_BITS,
     POSITION_COLUMN,
+    SMALL_ROWS,
+    PlacedRows,
     arrow_schema,
     arrow_table,
+    read_rows,
     schema_json,
 )
-from drainmark.resources.checkpoints.newest_rows import newest_rows
-from drainmark.resources.checkpoints.read_rows import SMALL_ROWS, PlacedRows, read_rows
+from drainmark.resources.checkpoints.newest_rows import NewestRows, newest_rows
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act

@@ -20,9 +20,9 @@ from drainmark.jobs.errors import ObjectChanged, ObjectMissing, StoreUnavailable
 from drainmark.jobs.failpoints import StorePoint
 from drainmark.jobs.state.handlers.data_store import VALUE_LIMIT, DataStore, DataStoreEntry
 from drainmark.jobs.tasks.places import sync_folder
+from drainmark.resources.storage.bucket_folder import folder_of
 from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.storage.s3_connection import PARALLEL
-from drainmark.resources.storage.urls import folder_of
 
 if TYPE_CHECKING:
     from drainmark.resources.settings import Settings
@@ -99,7 +99,7 @@ class _Directory(DataStoreEntry):
         folder = self._folder()
         with _disk(f"write to {folder}"):
             for key, value in pairs.items():
-                world.reach(StorePoint.PAIR_BEFORE)
+                world.pass_point(StorePoint.PAIR_BEFORE)
                 part = folder / f"{world.token()}{_PART}"
                 _write_file(part, value)
                 part.replace(folder / _key_name(key))
@@ -200,7 +200,7 @@ class _Prefix(DataStoreEntry):
                 put.result()
 
     def _put(self, key: bytes, value: bytes) -> None:
-        world.reach(StorePoint.PAIR_BEFORE)
+        world.pass_point(StorePoint.PAIR_BEFORE)
         self._of.store.put(self._of.bucket, self._key(key), value)
 
     def get(self, key: bytes) -> bytes:

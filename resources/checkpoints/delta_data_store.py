@@ -61,7 +61,7 @@ class DeltaDataStore(DataStore):
         self._table.create(_SCHEMA)
         if name not in self._entries():
             self.write(name, [(None, b"")])
-        return _Rows(name, self, self._entries()[name][None][0])
+        return _ChunkRows(name, self, self._entries()[name][None][0])
 
     def exists(self, name: str) -> bool:
         return self._table.exists() and name in self._entries()
@@ -142,7 +142,7 @@ class DeltaDataStore(DataStore):
         self._table.upkeep.maintain()
 
 
-class _Rows(DataStoreEntry):
+class _ChunkRows(DataStoreEntry):
     def __init__(self, name: str, of: DeltaDataStore, made: int) -> None:
         self.name = name
         self.value_limit = of.value_limit
@@ -154,7 +154,7 @@ class _Rows(DataStoreEntry):
 
     def _write(self, pairs: Mapping[bytes, bytes]) -> None:
         self._pairs()
-        world.reach(StorePoint.PAIR_BEFORE)
+        world.pass_point(StorePoint.PAIR_BEFORE)
         self._of.write(self.name, pairs.items())
 
     def get(self, key: bytes) -> bytes:

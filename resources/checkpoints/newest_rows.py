@@ -6,17 +6,48 @@ are read as columns. Members of groups are only added up; a row that is shown be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.jobs.protocol.records.newest_rows import GroupSums, NewestRows
 from drainmark.resources.checkpoints.checkpoint_archive import LiveFile
 from drainmark.resources.checkpoints.checkpoint_rows import POSITION_COLUMN, arrow_schema, placed_rows
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSums:
+    """The sums over the states of one commit, as far as they were read.
+
+    Attributes:
+        first_id: smallest sequence id.
+        states: number of states.
+        rows_in, bytes_in: of their files.
+    """
+
+    first_id: int
+    states: int
+    rows_in: int
+    bytes_in: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestRows:
+    """The newest rows in commit order; their number does not grow with the table.
+
+    Attributes:
+        rows: rows that are no states, states that end a group, and states with quarantined rows, up to a number of
+            them; and the newest states, up to another number.
+        sums: by attempt, of every group that has a row here.
+    """
+
+    rows: tuple[CheckpointRow, ...] = ()
+    sums: Mapping[str, GroupSums] = field(default_factory=dict)
+
 
 _MOST_ROW_GROUPS = 24
 """The most row groups of compacted files to read: a hundred thousand rows, fifty groups of the largest size."""

@@ -1,31 +1,31 @@
-"""All tables of one region, by name: below DRAINMARK_HOME or the setting `tables_url`."""
+"""All tables of one region, by name: below DRAINMARK_HOME or the setting `tables_url`; and who works on their files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from drainmark.jobs.errors import ForeignTable, LayoutChanged, SchemaMismatch, UsageError
+from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
+from drainmark.jobs.tasks.executor import Executor, Here, OnSpark
 from drainmark.jobs.tasks.keyed_files import Chosen
-from drainmark.jobs.tasks.layout import NO_LAYOUT
+from drainmark.jobs.tasks.layout import NO_LAYOUT, layout_of, statistics_properties
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
 from drainmark.resources.checkpoints.foreign_commits import ForeignCommits
 from drainmark.resources.checkpoints.leftovers import Leftovers
-from drainmark.resources.checkpoints.task_choice import TaskChoice
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.commits import Published
 from drainmark.resources.delta.health.visible_rows import VisibleRows
 from drainmark.resources.delta.keyed_changes import KeyedChanges, named
-from drainmark.resources.delta.managed_table import ManagedTable
-from drainmark.resources.delta.overwritten_tables import OverwrittenTable
+from drainmark.resources.delta.managed_table import ManagedTable, OverwrittenTable
 from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
-from drainmark.resources.delta.visible_layout import layout_of, statistics_properties
 from drainmark.resources.sinks.external_sinks import External, Externals
-from drainmark.resources.spark.engine import Engine
+from drainmark.resources.spark.session import Engine
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
 _EVOLVE = (
@@ -232,3 +232,38 @@ class RegionTables:
 
 def _only_reads() -> Engine:
     raise UsageError("this process only reads tables: it has no Spark session to write to an adopted one")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChoice:
+    """The choice for one region.
+
+    On one machine, tasks use the same disk and cores as this process, take several times as long, and need Spark to be
+    started.
+
+    Attributes:
+        engine: gives the session; None for a process that only reads.
+        small_bytes: tasks do work on more bytes of files than this, if executors are elsewhere.
+    """
+
+    engine: Callable[[], Engine] | None
+    small_bytes: int
+
+    def is_small(self, size: int) -> bool:
+        return size <= self.small_bytes
+
+    def executor(self, size: int, folder: Path | None = None) -> Executor:
+        """Return who does work that needs few rows in memory at once.
+
+        Args:
+            size: bytes of the files that are read.
+            folder: folder of this machine for the output; tasks must reach it.
+        """
+        if self.engine is None or self.is_small(size) or self.engine().is_local:
+            return Here()
+        if folder is not None:
+            try:
+                self.engine().require_outputs([folder])
+            except ClusterRefused:
+                return Here()
+        return OnSpark(self.engine().session)

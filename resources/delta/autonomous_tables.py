@@ -22,8 +22,7 @@ from drainmark.resources.delta.keyed_merge import Changes, KeyedMerge, Rewriting
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Executors, Staging, verify
 from drainmark.resources.delta.turns import Turn
-from drainmark.resources.delta.upkeep.compaction import small_neighbours
-from drainmark.resources.delta.upkeep.upkeep import Upkeep
+from drainmark.resources.delta.upkeep.upkeep import Upkeep, small_neighbours
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from drainmark.jobs.errors.machine_faults import machine_fault
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.jobs.tasks.layout import partition_text
+from drainmark.jobs.tasks.layout import OF_IDS, partition_text
 from drainmark.jobs.world import Seam
 from drainmark.resources.delta.commit_log import LOG, LOG_ENTRY, SoleWriter, entry_path
 from drainmark.resources.delta.staging import (
@@ -44,7 +44,6 @@ from drainmark.resources.delta.staging import (
     verify,
 )
 from drainmark.resources.delta.turns import Turn
-from drainmark.resources.delta.visible_layout import OF_IDS
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
 if TYPE_CHECKING:
@@ -127,9 +126,10 @@ def commit(
         if act is None:
             _keep(writer, table)
             return Published(delta_version=version, done_before=cause is None)
-        world.reach(f"{verb}.before_commit")
+        world.pass_point(f"{verb}.before_commit")
         cause = _reply(
-            functools.partial(world.across, Seam.DELTA_COMMIT, act, folder), lambda: world.reach(f"{verb}.after_commit")
+            functools.partial(world.across, Seam.DELTA_COMMIT, act, folder),
+            lambda: world.pass_point(f"{verb}.after_commit"),
         )
         found = _read_back(folder, landed, table if writer is not None and cause is None else None)
         if found is not None:

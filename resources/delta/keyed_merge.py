@@ -19,9 +19,9 @@ from drainmark.jobs.tasks.file_shares import FileShare, RowFile, packed
 from drainmark.jobs.tasks.keyed_files import (
     Bounds,
     Chosen,
+    FileRewrite,
     FindTask,
     PartTask,
-    Replaced,
     ReplaceTask,
     SplitFile,
     SplitTask,
@@ -289,7 +289,7 @@ def _bytes(files: Sequence[StagedFile]) -> int:
     return sum(file.size for file in files)
 
 
-def _shares(files: Sequence[StagedFile], rows: pa.Table) -> list[Replaced]:
+def _shares(files: Sequence[StagedFile], rows: pa.Table) -> list[FileRewrite]:
     """Return files in shares of at most about `_SHARE_BYTES`; the rows are in the last, which has the smallest."""
     shares: list[list[StagedFile]] = []
     for file in sorted(files, key=lambda file: -file.size):
@@ -300,7 +300,7 @@ def _shares(files: Sequence[StagedFile], rows: pa.Table) -> list[Replaced]:
         shares.append([])
     last = len(shares) - 1
     return [
-        Replaced(files=tuple(map(named, some)), rows=rows if at == last else None) for at, some in enumerate(shares)
+        FileRewrite(files=tuple(map(named, some)), rows=rows if at == last else None) for at, some in enumerate(shares)
     ]
 
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import StoreUnavailable, UsageError
 from drainmark.jobs.errors.spark_faults import NOT_REACHED
 from drainmark.jobs.frames.arrow import frame_of
-from drainmark.jobs.frames.row_types import arrow_schema
+from drainmark.jobs.frames.tags import arrow_schema
 from drainmark.jobs.protocol.records.addresses import is_object
-from drainmark.jobs.tasks.file_shares import FileShare, Owner, RowFile, packed, rows_of
+from drainmark.jobs.tasks.file_shares import FileErrors, FileShare, RowFile, packed, rows_of
 from drainmark.jobs.tasks.parquet_files import frame_of_shares
 from drainmark.resources.delta.commits import open_table
+from drainmark.resources.storage.bucket_folder import folder_of
 from drainmark.resources.storage.folder import Folder
-from drainmark.resources.storage.urls import folder_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -160,7 +160,7 @@ class StoredTable:
 
 
 @dataclass(frozen=True, slots=True)
-class LookedUp(Owner):
+class LookedUp(FileErrors):
     """A table for lookups, as the owner of files: a fault in a file is a fault of the table, not of a trigger."""
 
     table: str

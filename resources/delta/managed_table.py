@@ -15,7 +15,7 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID, REWOUND_TO, txn_vers
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.tasks.executor import Here
-from drainmark.jobs.tasks.layout import Layout
+from drainmark.jobs.tasks.layout import OF_IDS, Layout
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act, Published
@@ -26,7 +26,6 @@ from drainmark.resources.delta.schema_evolution import added_columns, widen
 from drainmark.resources.delta.staging import Executors, Staging, verify
 from drainmark.resources.delta.table_files import TableFiles
 from drainmark.resources.delta.upkeep.upkeep import Upkeep
-from drainmark.resources.delta.visible_layout import OF_IDS
 from drainmark.resources.storage.folder import Folder, folder_at
 
 if TYPE_CHECKING:
@@ -274,3 +273,44 @@ class ManagedTable:
 def read_at(table: ManagedTable, to: int, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the rows of a table of rows as they were at the consistent state `to`."""
     return table.read(columns, up_to(to))
+
+
+class OverwrittenTable(ManagedTable):
+    """The visible table of an overwrite sink; its earlier rows are in its history."""
+
+    def overwrite(self, version: int, history: ManagedTable, newest: RowsOf, staging: Staging) -> Published:
+        """Replace all rows of the table by rows of a history, in one commit.
+
+        Args:
+            version: of the checkpoint row that is published.
+            newest: ids, and files of the history, visible or not, that have their rows; without files, no rows stay.
+            staging: where new files go.
+        """
+        return self._commit("publish", version, lambda table: self._swap(table, version, history, newest, staging))
+
+    def rewind_overwrite(
+        self, version: int, to: int, history: ManagedTable, newest: Callable[[], RowsOf], staging: Staging
+    ) -> Published:
+        """Replace the rows of an id after `to` by the rows of the last id up to `to`.
+
+        Args:
+            version: of the checkpoint row of the rewind.
+            to: the id that stays the last.
+            newest: returns the last id up to `to` and the files that have its rows; called only if later ids are
+                visible.
+            staging: where new files go.
+        """
+
+        def prepare(table: Any) -> Act:
+            live = commits.live_files(table, self.folder)
+            if all((file.last_id or 0) <= to for file in live):
+                return lambda: commits.transact(table, self.region, version)
+            return self._swap(table, version, history, newest(), staging)
+
+        return self._commit("rewind_table", version, prepare)
+
+    def _swap(self, table: Any, version: int, history: ManagedTable, newest: RowsOf, staging: Staging) -> Act:
+        leaving, (ids, files) = commits.live_files(table, self.folder), newest
+        parts = [[file] for file in files]
+        adds = staging.rewrite(parts, arrow_schema(table), of_ids(ids), source=history.folder)
+        return lambda: commits.transact(table, self.region, version, adds=adds, removes=leaving)

@@ -21,6 +21,7 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.keyed_rows import RowsPerKey
 from drainmark.jobs.tasks.column_statistics import ColumnStatistics
 from drainmark.jobs.tasks.executor import Executor, Here, Share, Task
+from drainmark.jobs.tasks.keyed_files import RewriteTask
 from drainmark.jobs.tasks.layout import NO_LAYOUT, Layout
 from drainmark.jobs.tasks.parquet_files import (
     WrittenFile,
@@ -31,7 +32,6 @@ from drainmark.jobs.tasks.parquet_files import (
     write_files,
     written_files,
 )
-from drainmark.jobs.tasks.rewritten_files import RewriteTask
 from drainmark.jobs.tasks.sorted_runs import RunWriter
 from drainmark.jobs.world import Seam
 from drainmark.resources.storage.folder import Folder, LocalFolder, folder_at

@@ -54,7 +54,7 @@ def _disposed(file: File, objects: ObjectStore, location: str, move_to: str | No
     if is_object(uri):
         known = _Object(objects=objects, uri=uri, identity=identity, number=number)
         return known.delete() if move_to is None else known.move(location, move_to)
-    path = _LocalFile(path=Path(path_of(uri)), identity=identity, number=number)
+    path = _ProcessedFile(path=Path(path_of(uri)), identity=identity, number=number)
     try:
         return path.delete() if move_to is None else path.move(Path(location), Path(move_to))
     except OSError as error:
@@ -64,7 +64,7 @@ def _disposed(file: File, objects: ObjectStore, location: str, move_to: str | No
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _LocalFile:
+class _ProcessedFile:
     path: Path
     identity: Mapping[str, Any]
     number: int
@@ -130,7 +130,7 @@ class _LocalFile:
         finally:
             part.unlink(missing_ok=True)
         sync_folder(target.parent)
-        world.reach(FilePoint.COPIED)
+        world.pass_point(FilePoint.COPIED)
         return self.delete()
 
 
@@ -159,7 +159,7 @@ class _Object:
             to_key = self._free(to_bucket, prefix + key.removeprefix(prefix_of(location)[1]), facts)
             if to_key is not None:
                 self.objects.copy(bucket, key, to_bucket, to_key, etag=facts.etag)
-                world.reach(FilePoint.COPIED)
+                world.pass_point(FilePoint.COPIED)
         except (ObjectMissing, ObjectChanged):
             return False
         return self.delete()

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import ObjectMissing
+from drainmark.jobs.errors import InputChanged, InputMissing, ObjectChanged, ObjectMissing, SpoolTooSmall
 from drainmark.jobs.errors.machine_faults import require_gone
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, is_object, prefix_of
@@ -31,15 +31,13 @@ from drainmark.jobs.scan.bucket_objects import (
     refusal_of,
     selects,
 )
+from drainmark.jobs.scan.findings import ScanResult, changed_files, missing_files
 from drainmark.jobs.scan.folder import IS_LINK, identity_key, identity_of, path_of
 from drainmark.jobs.scan.folder_listing import FolderListing
-from drainmark.jobs.scan.found import ScanResult
 from drainmark.jobs.scan.index import ScanLimits, ScanMemory
-from drainmark.jobs.scan.lost_files import changed_files, missing_files
 from drainmark.jobs.scan.scanner import Listing, Scanner, scan_once
 from drainmark.jobs.tasks.buckets import PAGE_KEYS, Bucket, ObjectFacts, StoredObject
 from drainmark.resources.inputs.disposal import dispose
-from drainmark.resources.inputs.spool import spool
 from drainmark.resources.storage.object_store import ObjectStore, object_store
 from drainmark.resources.storage.s3_connection import PARALLEL
 
@@ -102,7 +100,7 @@ class Inputs:
 
     def _listing(self, location: str, scan: DirectoryScan, memory: ScanMemory | None = None) -> Listing[Any]:
         if is_object(location):
-            return PrefixListing(location, scan, _Objects(self.objects, location, scan))
+            return PrefixListing(location, scan, _SourceObjects(self.objects, location, scan))
         return FolderListing(Path(location), scan, memory)
 
     def scan(self, location: str, scan: DirectoryScan, known: Mapping[str, str], *, now: float) -> ScanResult:
@@ -305,7 +303,7 @@ def inputs_of(settings: Settings) -> Inputs:
     )
 
 
-class _Objects:
+class _SourceObjects:
     """The objects of a bucket that a source's scan may take (`jobs.scan.bucket_listing.Objects`)."""
 
     def __init__(self, objects: ObjectStore, location: str, scan: DirectoryScan) -> None:
@@ -333,3 +331,48 @@ def _there(objects: ObjectStore, bucket: str, key: str) -> ObjectFacts | None:
 def _newest(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Return an identity without the version id, to compare it with the newest version."""
     return {name: value for name, value in identity.items() if name != VERSION}
+
+
+def spool(objects: ObjectStore, wanted: Sequence[tuple[Trigger, Path]], room: int) -> None:
+    """Copy objects to paths that do not exist yet, if they have not changed since the scan.
+
+    Args:
+        room: bytes that one object may have.
+
+    Raises:
+        InputMissing, InputChanged: objects are gone or were replaced; the error names their triggers.
+        SpoolTooSmall: one object alone is larger; groups of several objects are cut to fit beforehand.
+    """
+    _require_room([trigger for trigger, _ in wanted], room)
+    pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="fetch")
+    try:
+        found = list(pool.map(lambda each: _fetched(objects, *each), wanted))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    gone = [trigger for (trigger, _), told in zip(wanted, found, strict=True) if told is InputMissing]
+    if gone:
+        raise missing_files(gone, "the object is gone")
+    changed = [trigger for (trigger, _), told in zip(wanted, found, strict=True) if told is InputChanged]
+    if changed:
+        raise changed_files(changed)
+
+
+def _fetched(objects: ObjectStore, trigger: Trigger, path: Path) -> type[InputMissing | InputChanged] | None:
+    known = trigger.identity
+    try:
+        objects.fetch(
+            *address_of(trigger.uri), path, etag=known["etag"], size=known["size"], version=known.get(VERSION)
+        )
+    except ObjectMissing:
+        return InputMissing
+    except ObjectChanged:
+        return InputChanged
+    return None
+
+
+def _require_room(triggers: Sequence[Trigger], room: int) -> None:
+    largest = max(triggers, key=lambda trigger: trigger.size_bytes)
+    if largest.size_bytes > room:
+        msg = f"{largest.uri} has {largest.size_bytes} bytes, more than s3_spool_bytes = {room}"
+        remedy = f"set s3_spool_bytes to {largest.size_bytes} or more"
+        raise SpoolTooSmall(msg, remedy=remedy)

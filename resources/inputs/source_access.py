@@ -1,4 +1,4 @@
-"""Access of sources to the outside (`sources.contract.Reach`): files, tables, databases, topics, buffers, lists.
+"""Access of sources to the outside (`sources.contract.SourceAccess`): files, tables, databases, topics, buffers, lists.
 
 Addresses and credentials are in the settings; a source stores none of them.
 """
@@ -20,15 +20,15 @@ from drainmark.jobs.errors import (
     StoreUnavailable,
     UsageError,
 )
-from drainmark.jobs.operators.sources.files.folder_slices import queue_of
+from drainmark.jobs.operators.sources.files.directory_source import queue_of
 from drainmark.jobs.operators.sources.slices import ANEW, IdsRead
 from drainmark.jobs.protocol.chains import Upstream
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.ids import app_id
+from drainmark.resources.inputs.task_access import TaskAccess, engine_at, references, with_paths
 from drainmark.resources.inputs.task_answers import told_to_tasks
-from drainmark.resources.inputs.task_reach import TaskReach, engine_at, references, with_paths
+from drainmark.resources.storage.bucket_folder import folder_of
 from drainmark.resources.storage.folder import Folder
-from drainmark.resources.storage.urls import folder_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +46,7 @@ _READABLE = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint", "d
 
 
 @dataclass(frozen=True, slots=True)
-class RegionReach:
+class RegionAccess:
     """The access of one region's starts to the outside.
 
     Args:
@@ -136,12 +136,12 @@ class RegionReach:
         return KafkaTopic(topic, client_settings(self.settings, servers=servers, cluster=cluster))
 
     @contextmanager
-    def of_tasks(self, *, are_ours: bool) -> Iterator[TaskReach]:
+    def of_tasks(self, *, are_ours: bool) -> Iterator[TaskAccess]:
         if not are_ours:
-            yield TaskReach(region=self.region, clusters=references(self.settings.kafka_written))
+            yield TaskAccess(region=self.region, clusters=references(self.settings.kafka_written))
             return
         with told_to_tasks(self._told) as address:
-            yield TaskReach(region=self.region, address=address)
+            yield TaskAccess(region=self.region, address=address)
 
     def _told(self, kind: str, name: str) -> Any:
         """Return the answer to workers of this machine and user: a database's URL, or a cluster's settings."""

@@ -43,7 +43,7 @@ def told_to_tasks(answer: Callable[[str, str], Any]) -> Iterator[str]:
         answer: returns a JSON-able value for a kind and a name; a UsageError is sent to the task.
     """
 
-    class Answer(socketserver.StreamRequestHandler):
+    class RequestHandler(socketserver.StreamRequestHandler):
         timeout = _ANSWER_SECONDS  # a task that sends nothing does not hold up the run
 
         def handle(self) -> None:
@@ -58,7 +58,7 @@ def told_to_tasks(answer: Callable[[str, str], Any]) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
         address = os.path.join(folder, "run")
         with _shortened(address) as path:
-            server = _Answers(path, Answer)
+            server = _Answers(path, RequestHandler)
         with server:
             threading.Thread(target=server.serve_forever, args=(0.05,), name="tell-tasks", daemon=True).start()
             try:

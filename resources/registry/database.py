@@ -12,7 +12,7 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.world import Seam
 from drainmark.resources.registry.engines import answering
-from drainmark.resources.registry.statements import statement
+from drainmark.resources.registry.queries import statement
 
 
 class Database:

@@ -8,7 +8,7 @@ from typing import Any
 
 from drainmark.jobs.errors import Fenced
 from drainmark.resources.registry.database import Database
-from drainmark.resources.registry.statements import statement
+from drainmark.resources.registry.queries import statement
 
 
 class RegionProgress:

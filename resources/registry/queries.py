@@ -1,4 +1,7 @@
-"""Queries to look at a registry, and access to an SQLite file without SQLAlchemy.
+"""The statements of the registry, queries to look at it, and access to an SQLite file without SQLAlchemy.
+
+A statement is a file `sql/TABLE/NAME.sql`, the same for both databases. If SQLite and PostgreSQL cannot share one, each
+has its file: `NAME.sqlite.sql`, `NAME.postgresql.sql`.
 
 Importing SQLAlchemy takes longer than all queries of `status`, so a registry in a file is read with Python's own
 `sqlite3`. Nothing here writes.
@@ -14,14 +17,38 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import StoreUnavailable
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
-from drainmark.resources.registry.statements import text_of
+
+if TYPE_CHECKING:
+    from sqlalchemy import TextClause
+
+FOLDER = Path(__file__).parents[2] / "sql"
+
+
+@cache
+def text_of(name: str) -> str:
+    """Return the text of `sql/NAME.sql`, without importing SQLAlchemy, which would take too long for `status`."""
+    return (FOLDER / f"{name}.sql").read_text(encoding="utf-8")
+
+
+@cache
+def statement(name: str, *lists: str) -> TextClause:
+    """Return `sql/NAME.sql` for SQLAlchemy.
+
+    Args:
+        lists: the parameters that are lists of values.
+    """
+    from sqlalchemy import bindparam, text
+
+    return text(text_of(name)).bindparams(*(bindparam(parameter, expanding=True) for parameter in lists))
+
 
 REVISIONS = ("0001", "0002")
 """Every revision in sql/migrations, oldest first: known without importing alembic."""

@@ -18,8 +18,7 @@ from drainmark.jobs.protocol.records.triggers import RebuiltTrigger
 from drainmark.resources.registry.database import Database
 from drainmark.resources.registry.engines import engine_of
 from drainmark.resources.registry.progress import RegionProgress
-from drainmark.resources.registry.queries import REVISIONS, Looks
-from drainmark.resources.registry.statements import FOLDER, statement
+from drainmark.resources.registry.queries import FOLDER, REVISIONS, Looks, statement
 from drainmark.resources.registry.triggers import Triggers, insert
 
 __all__ = ["MIGRATIONS", "REVISIONS", "VERSION_TABLE", "Registry"]

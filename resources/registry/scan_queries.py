@@ -15,7 +15,7 @@ from sqlalchemy import Row
 
 from drainmark.jobs.protocol.records.triggers import TriggerStatus, file_key
 from drainmark.jobs.scan.index import ScanNote, in_batches
-from drainmark.resources.registry.statements import statement
+from drainmark.resources.registry.queries import statement
 
 if TYPE_CHECKING:
     from drainmark.resources.registry.registry import Registry

@@ -21,8 +21,7 @@ from drainmark.jobs.protocol.records.triggers import (
     placed,
 )
 from drainmark.resources.registry.database import Database
-from drainmark.resources.registry.queries import trigger_of
-from drainmark.resources.registry.statements import statement
+from drainmark.resources.registry.queries import statement, trigger_of
 
 _ROWS_AT_ONCE = 5000
 

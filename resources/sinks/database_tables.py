@@ -1,4 +1,4 @@
-"""A table of a database as a sink: one transaction changes the rows and the version of the table.
+"""A table of a database as a sink, and what is read from it: one transaction changes the rows and the table's version.
 
 `drainmark_applied`, in the same database, has one row for each sink. Every transaction locks that row and compares
 versions before it changes the table. A version at or above its own means that the commit is done already, or that a
@@ -17,25 +17,78 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, Interrupted, TableRefused
 from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.protocol.breach import Breach
-from drainmark.jobs.protocol.records.ids import split_txn_version
+from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.state.keyed_parts import parts_of
+from drainmark.resources.delta.adopted.constraints import Breach
 from drainmark.resources.delta.commits import Published
 from drainmark.resources.delta.keyed_changes import restoring, schema_of
 from drainmark.resources.delta.merge import require_unique
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks import database_writes
 from drainmark.resources.sinks.applied_version import AppliedVersion, create_applied
-from drainmark.resources.sinks.database_reader import DatabaseReader
+from drainmark.resources.sinks.database_columns import Unfit, may_be_unfit, up_to_unfit
 from drainmark.resources.sinks.database_target import DatabaseTarget
-from drainmark.resources.sinks.database_values import Unfit, may_be_unfit, up_to_unfit
-from drainmark.resources.sinks.seen_version import SeenVersion
+from drainmark.resources.sinks.version_note import SeenVersion
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from drainmark.resources.delta.managed_table import ManagedTable
+
+_IDS = 500  # fewer than a statement may have parameters
+
+
+class DatabaseReader:
+    """The region's rows in one table; rows of others, without an id, are left out."""
+
+    def __init__(self, target: DatabaseTarget) -> None:
+        self._target = target
+
+    def row_count(self) -> int:
+        """Return the number of rows of the region."""
+        return int(self._target.scalar(sa.func.count(self._target.id)) or 0)
+
+    def rows_above(self, to: int) -> int:
+        """Return the number of rows with ids above `to` (exclusive)."""
+        return int(self._target.scalar(sa.func.count(self._target.id).filter(self._target.id > to)) or 0)
+
+    def newest_id(self) -> int:
+        """Return the largest `_sequence_id`, 0 without one."""
+        return int(self._target.scalar(sa.func.max(self._target.id)) or INITIAL_ID)
+
+    def counts(self) -> dict[int, int | None]:
+        """Return the number of rows by id; {} if there is no table."""
+        with self._target.reading() as connection:
+            if not self._target.is_there(connection):
+                return {}
+            counted = sa.select(self._target.id, sa.func.count()).where(self._target.id.is_not(None))
+            return {int(number): int(rows) for number, rows in connection.execute(counted.group_by(self._target.id))}
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        where: pa.compute.Expression | None = None,
+        *,
+        upto: int | None = None,
+    ) -> pa.Table:
+        """Return the region's rows for which `where` holds, in no order.
+
+        Args:
+            columns: all by default.
+            where: a condition on any of the columns; it is applied after the rows left the database.
+            upto: the last id (inclusive) whose rows the database returns.
+        """
+        rows = self._target.rows([self._target.id.is_not(None) if upto is None else self._target.id <= upto], where)
+        return rows if columns is None else rows.select(list(columns))
+
+    def read_ids(self, ids: Collection[int]) -> pa.Table:
+        """Return the rows of some ids, in no order; the database returns no other rows."""
+        ordered = sorted(ids)
+        return self._target.rows(
+            [self._target.id.in_(ordered[first : first + _IDS]) for first in range(0, len(ordered), _IDS)]
+        )
+
 
 Act = Callable[[sa.Connection], None]
 
@@ -270,7 +323,7 @@ class DatabaseTable(DatabaseReader):
         done = Published(delta_version=split_txn_version(version)[1], done_before=True)
         if self._applied.is_reached(version):
             return done
-        world.reach(f"{verb}.before_commit")
+        world.pass_point(f"{verb}.before_commit")
         try:
             with self._target.writing() as connection:
                 found = self._applied.locked(connection)
@@ -280,7 +333,7 @@ class DatabaseTable(DatabaseReader):
                 act(connection)
                 self._applied.note(connection, version)
             self._seen.note(version)
-            world.reach(f"{verb}.after_commit")
+            world.pass_point(f"{verb}.after_commit")
         except (DrainmarkError, InjectedFailure) as error:  # the outcome is unknown until it is read back
             if isinstance(error, Interrupted) or not self._applied.is_reached(version):
                 raise

@@ -83,7 +83,7 @@ def merge(
         connection.execute(sa.text(f"ANALYZE {_GIVEN}"))
     else:  # without an index, SQLite would read all given rows for each row of the table
         sa.Index(f"{_GIVEN}_keys", *(given.c[key] for key in keys)).create(connection)
-    same = _Same(given, keys, with_nulls, connection.dialect.name == "sqlite")
+    same = _SameKey(given, keys, with_nulls, connection.dialect.name == "sqlite")
     if leaving is not None:
         connection.execute(table.delete().where(leaving, ~same.is_given(table)))
     _update(connection, table, same)
@@ -94,7 +94,7 @@ def merge(
 
 
 @dataclass(frozen=True, slots=True)
-class _Same:
+class _SameKey:
     """The condition that a row has the key of a given row.
 
     An index serves `=`, but not `IS NOT DISTINCT FROM`, so only key columns with nulls use the latter.
@@ -118,7 +118,7 @@ class _Same:
         return sa.select(sa.literal(1)).select_from(self.given).where(self.as_in(table)).correlate(table).exists()
 
 
-def _update(connection: sa.Connection, table: sa.Table, same: _Same) -> None:
+def _update(connection: sa.Connection, table: sa.Table, same: _SameKey) -> None:
     """Give existing rows their new values.
 
     A database may check that a value is unique after each row. If an update breaks a constraint, the rows are deleted
@@ -142,7 +142,7 @@ def _update(connection: sa.Connection, table: sa.Table, same: _Same) -> None:
 
 
 def _put_in_again(
-    connection: sa.Connection, table: sa.Table, same: _Same, values: Mapping[str, sa.Column[Any]]
+    connection: sa.Connection, table: sa.Table, same: _SameKey, values: Mapping[str, sa.Column[Any]]
 ) -> None:
     described = sa.inspect(connection).get_columns(table.name, schema=table.schema)
     every = [sa.quoted_name(column["name"], quote=True) for column in described if not column.get("computed")]

@@ -14,7 +14,7 @@ from drainmark.jobs.protocol.records.manifest import RegionTable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from drainmark.jobs.protocol.breach import Breach
+    from drainmark.resources.delta.adopted.constraints import Breach
     from drainmark.resources.delta.commits import Published
     from drainmark.resources.delta.managed_table import ManagedTable
     from drainmark.resources.settings import Settings

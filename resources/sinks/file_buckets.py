@@ -30,8 +30,8 @@ _KEPT_NOTES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class BucketPlace:
-    """A prefix of a bucket as the place of a sink's files.
+class BucketTarget:
+    """A prefix of a bucket as the target of a sink.
 
     Attributes:
         id_in: returns the id in the name of a file, None if the name is not one of the sink's.
@@ -145,7 +145,7 @@ class BucketWriting:
         staged: folder below the prefix to which tasks write.
     """
 
-    at: BucketPlace
+    at: BucketTarget
     epoch: int
     staged: str
     _brought: list[str] = field(default_factory=list)

@@ -33,8 +33,8 @@ _EPOCHS = "epochs"
 _APPLIED = "applied.json"
 
 
-class FolderPlace:
-    """A folder as the place of a sink's files."""
+class FolderTarget:
+    """A folder as the target of a sink."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -14,23 +14,71 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, Fenced, ForeignTable, Interrupted
 from drainmark.jobs.failpoints import InjectedFailure
-from drainmark.jobs.protocol.breach import Breach
-from drainmark.jobs.protocol.records.ids import split_txn_version
+from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.tasks.executor import Executor
 from drainmark.jobs.tasks.judged_rows import unheld
 from drainmark.jobs.tasks.places import Place
+from drainmark.resources.delta.adopted.constraints import Breach
 from drainmark.resources.delta.commits import Published
 from drainmark.resources.settings import Settings
-from drainmark.resources.sinks.file_folders import FolderPlace
+from drainmark.resources.sinks.file_folders import FolderTarget
 from drainmark.resources.sinks.file_formats import require_format
-from drainmark.resources.sinks.file_reader import FileReader
-from drainmark.resources.sinks.seen_version import SeenVersion
 from drainmark.resources.sinks.sink_files import SinkFiles, Writing
-from drainmark.resources.sinks.version_note import VersionNote
+from drainmark.resources.sinks.version_note import SeenVersion, VersionNote
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+class FileReader:
+    """The files of one sink."""
+
+    def __init__(self, files: SinkFiles) -> None:
+        self._files = files
+        self._target = files.target
+
+    def row_count(self) -> int | None:
+        """Return None: the rows are not counted."""
+        return None
+
+    def rows_above(self, to: int) -> int:
+        """Return the number of rows in the files of ids above `to` (exclusive); it reads one file at a time."""
+        return sum(self._files.rows([number]).num_rows for number in self._files.ids() if number > to)
+
+    def newest_id(self) -> int:
+        """Return the largest id that has a file, 0 without one."""
+        return max(self._files.ids(), default=INITIAL_ID)
+
+    def counts(self) -> dict[int, int | None]:
+        """Return None by id for each id that has a file: its rows are not counted.
+
+        A file that a rewind noted as withdrawn, and could not delete before it was killed, does not count.
+        """
+        is_withdrawn = self._target.withdrawn()
+        return {number: None for number in self._files.ids() if not is_withdrawn(self._files.name(number))}
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        where: pa.compute.Expression | None = None,
+        *,
+        upto: int | None = None,
+    ) -> pa.Table:
+        """Return the rows for which `where` holds, sorted by id; the names of the files have the ids.
+
+        Args:
+            columns: all by default.
+            where: a condition on any of the columns.
+            upto: the last id (inclusive) whose file is read.
+        """
+        rows = self._files.rows(number for number in self._files.ids() if upto is None or number <= upto)
+        rows = rows if where is None else rows.filter(where)
+        return rows if columns is None else rows.select(list(columns))
+
+    def read_ids(self, ids: Collection[int]) -> pa.Table:
+        """Return the rows of some ids, sorted by id; it reads no other files."""
+        return self._files.rows(set(ids).intersection(self._files.ids()))
 
 
 class FileTable(FileReader):
@@ -59,60 +107,60 @@ class FileTable(FileReader):
     ) -> None:
         self._seen = SeenVersion(table.name, seen)
         super().__init__(SinkFiles(settings, table))
-        self._note = VersionNote(self._place, region, table.operator, identity)
+        self._note = VersionNote(self._target, region, table.operator, identity)
         self._epoch = epoch
 
     @property
     def folder(self) -> Path | None:
         """Return the folder that holds the files; None if they are in a bucket."""
-        return self._place.folder if isinstance(self._place, FolderPlace) else None
+        return self._target.folder if isinstance(self._target, FolderTarget) else None
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Say whether the place has a note of a version: a sink has made it."""
-        return self._place.note() is not None
+        """Say whether the target has a note of a version: a sink has made it."""
+        return self._target.note() is not None
 
     def txn_version(self) -> int | None:
-        """Return the version that the place has reached, None before the first."""
-        note = self._place.note()
+        """Return the version that the target has reached, None before the first."""
+        note = self._target.note()
         self._seen.note(int(note["version"]) if note else 0)
         return int(note["version"]) or None if note else None
 
     def delta_version(self) -> int:
-        """Return the sequence id that the place has reached: folders have no version numbers of their own."""
+        """Return the sequence id that the target has reached: folders have no version numbers of their own."""
         return split_txn_version(self.txn_version() or 0)[1]
 
     def newest_epoch(self) -> int:
-        """Return the newest epoch of an owner that wrote, or began to write, to the place; 0 before the first."""
-        return max(split_txn_version(self.txn_version() or 0)[0], self._place.newest_epoch())
+        """Return the newest epoch of an owner that wrote, or began to write, to the target; 0 before the first."""
+        return max(split_txn_version(self.txn_version() or 0)[0], self._target.newest_epoch())
 
     # --- before anything is committed ------------------------------------------------------------------------------
 
     def examine(self, schema_json: str) -> None:
-        """Check that the format can hold these columns, and that the place is no other sink's; changes nothing.
+        """Check that the format can hold these columns, and that the target is no other sink's; changes nothing.
 
         Raises:
             SchemaMismatch, ForeignTable: it does not; the message names the obstacle.
         """
         require_format(self._files.content(), self._files.format)
-        note = self._place.note()
+        note = self._target.note()
         if note is not None:
             self._note.require_mine(note)
         elif found := sorted(self._files.ids()):
             name = self._files.name(found[0])
-            msg = f"{self._place.uri} holds files that are named as the sink's are, e.g. {name}, and are not its own"
+            msg = f"{self._target.uri} holds files that are named as the sink's are, e.g. {name}, and are not its own"
             raise ForeignTable(msg, remedy="choose another path or name, or move them away")
 
     def create(self, schema_json: str) -> None:
-        """Create the place and the note of its version, unless they exist.
+        """Create the target and the note of its version, unless they exist.
 
         Raises:
             SchemaMismatch, ForeignTable: as `examine`.
         """
         self.examine(schema_json)
         if not self.exists():
-            self._place.begin(self._note.text_of(0))
+            self._target.begin(self._note.text_of(0))
             self._note.require_mine(self._note.read())
 
     def breach(self, rows: Iterable[pa.Table], *, replaced: Collection[int] = ()) -> Breach | None:
@@ -136,7 +184,7 @@ class FileTable(FileReader):
             replaced: empty: `replacement.require_replaceable` explains why.
 
         Raises:
-            Fenced: a later owner writes to the place.
+            Fenced: a later owner writes to the target.
             StoreUnavailable: the disk is full or read-only, or the store does not answer.
         """
 
@@ -159,7 +207,7 @@ class FileTable(FileReader):
             executor: who writes.
 
         Raises:
-            AccountingError: a written file is not in the place, or rows are missing.
+            AccountingError: a written file is not in the target, or rows are missing.
         """
         return self._commit(
             "publish", version, lambda writing: self._files.export(writing, ids, source, files, executor)
@@ -199,7 +247,7 @@ class FileTable(FileReader):
         """Write the files of some ids, and move those of others to `_drainmark/aside/`, where no reader looks.
 
         Args:
-            version: above that of the place.
+            version: above that of the target.
             rows: returns the rows of some ids.
             written: ids whose files are written.
             leaving: ids whose files are moved.
@@ -215,13 +263,13 @@ class FileTable(FileReader):
         return self._commit("repair", version, act)
 
     def _commit(self, verb: str, version: int, act: Callable[[Writing], None]) -> Published:
-        """Run `act` and then write the note of `version`, unless the place has reached it already."""
+        """Run `act` and then write the note of `version`, unless the target has reached it already."""
         done = Published(delta_version=split_txn_version(version)[1], done_before=True)
         if self._note.is_reached(version):
             return done
         try:
-            with self._place.writing(self._epoch) as writing:
-                world.reach(f"{verb}.before_commit")
+            with self._target.writing(self._epoch) as writing:
+                world.pass_point(f"{verb}.before_commit")
                 found = self._note.version()
                 if found >= version:
                     return done
@@ -229,7 +277,7 @@ class FileTable(FileReader):
                 act(writing)
                 writing.finish(self._note.text_of(version))
                 self._seen.note(version)
-                world.reach(f"{verb}.after_commit")
+                world.pass_point(f"{verb}.after_commit")
         except (DrainmarkError, InjectedFailure) as error:  # the outcome is unknown until it is read back
             if isinstance(error, Interrupted | Fenced) or not self._note.is_reached(version):
                 raise

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.addresses import address_of, is_object
-from drainmark.jobs.protocol.records.file_names import id_of, name_of
+from drainmark.jobs.protocol.records.ids import id_of, name_of
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.tasks.executor import Executor
 from drainmark.jobs.tasks.exported_files import ExportTask, shares_of_ids
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Writing(Protocol):
-    """The steps by which an owner changes a place. After a later owner came, each raises `Fenced` or has no effect."""
+    """The steps by which an owner changes a target. After a later owner came, each raises `Fenced` or has no effect."""
 
     def staging(self) -> Place:
         """Return the place to which tasks write unpublished files; it is deleted when the owner has finished."""
@@ -48,7 +48,7 @@ class Writing(Protocol):
         """Write the note that all steps are done."""
 
 
-class FilePlace(Protocol):
+class FileTarget(Protocol):
     """The folder or prefix that holds the files of a sink."""
 
     @property
@@ -65,7 +65,7 @@ class FilePlace(Protocol):
         """Return the note of the highest version, None before the first."""
 
     def begin(self, note: dict[str, Any]) -> None:
-        """Create the place with its first note, unless it has a note."""
+        """Create the target with its first note, unless it has a note."""
 
     def withdrawn(self) -> Callable[[str], bool]:
         """Return a function that says whether a file of this name is going to be deleted."""
@@ -78,7 +78,7 @@ class FilePlace(Protocol):
 
 
 class SinkFiles:
-    """The files of one sink in their place, one for each id; it keeps nothing open between calls.
+    """The files of one sink in their target, one for each id; it keeps nothing open between calls.
 
     Args:
         settings: have the root of paths and the access to buckets.
@@ -92,7 +92,7 @@ class SinkFiles:
         ending = "" if options["layout"] == "folder" else f".{ENDINGS[self.format]}"
         self._template = f"{options['name']}{ending}"
         self._inside = f"data.{ENDINGS[self.format]}" if options["layout"] == "folder" else None
-        self.place = place_of(settings, options["path"], lambda name: id_of(self._template, name))
+        self.target = target_of(settings, options["path"], lambda name: id_of(self._template, name))
 
     def name(self, number: int) -> str:
         """Return the name of the file of an id, or of the folder that holds it."""
@@ -100,7 +100,7 @@ class SinkFiles:
 
     def ids(self) -> Iterator[int]:
         """Yield the ids that have files, in no order."""
-        return (number for name in self.place.names() if (number := id_of(self._template, name)) is not None)
+        return (number for name in self.target.names() if (number := id_of(self._template, name)) is not None)
 
     def schema(self) -> pa.Schema:
         """Return the columns of the rows, with `_sequence_id`."""
@@ -122,7 +122,7 @@ class SinkFiles:
         parts = [schema.empty_table()]
         for number in sorted(numbers):
             name = self.name(number)
-            data = self.place.get(f"{name}/{self._inside}" if self._inside else name)
+            data = self.target.get(f"{name}/{self._inside}" if self._inside else name)
             rows = rows_of(data, self.format, self.content())
             parts.append(rows.append_column(SEQUENCE_ID, pa.repeat(pa.scalar(number, pa.int64()), len(rows))))
         return pa.concat_tables([part.select(schema.names) for part in parts])
@@ -153,7 +153,7 @@ class SinkFiles:
             files: of the history, in the order of their rows.
 
         Raises:
-            AccountingError: a written file is not in the place, or rows are missing.
+            AccountingError: a written file is not in the target, or rows are missing.
             OSError, StoreUnavailable: a file could not be written.
         """
         staging, every_id = writing.staging(), bool(self._described.options.get("every_id"))
@@ -169,26 +169,26 @@ class SinkFiles:
             folder="files",
         )
         written = written_files(executor.run(task, shares_of_ids(ids, files)))
-        require_here(staging.stamp, self.place.uri, written)
+        require_here(staging.stamp, self.target.uri, written)
         expected, found = (sum(file.rows for file in each) for each in (files, written))
         if expected != found:
-            msg = f"{expected} rows were to go to {self.place.uri}, and files with {found} were written"
+            msg = f"{expected} rows were to go to {self.target.uri}, and files with {found} were written"
             raise AccountingError(msg, remedy="look whether others write to its tables", rows=found, expected=expected)
         for file in sorted(written, key=lambda file: file.first_id or 0):
             writing.bring(file.name, self.name(file.first_id or 0), self._inside)
 
 
-def place_of(settings: Settings, path: str, id_in: Callable[[str], int | None]) -> FilePlace:
-    """Return the place of a declared path: a prefix of a bucket, or a folder; below `files_root` if it is set."""
-    from drainmark.resources.sinks.file_folders import FolderPlace
+def target_of(settings: Settings, path: str, id_in: Callable[[str], int | None]) -> FileTarget:
+    """Return the target of a declared path: a prefix of a bucket, or a folder; below `files_root` if it is set."""
+    from drainmark.resources.sinks.file_folders import FolderTarget
 
     if settings.files_root:
         root = Path(settings.files_root.replace("{home}", str(settings.home)))
-        return FolderPlace(root / path.replace("{home}", "").replace("://", "/").lstrip("/"))
+        return FolderTarget(root / path.replace("{home}", "").replace("://", "/").lstrip("/"))
     if is_object(path):
-        from drainmark.resources.sinks.file_buckets import BucketPlace
+        from drainmark.resources.sinks.file_buckets import BucketTarget
         from drainmark.resources.storage.object_store import object_store
 
         bucket, prefix = address_of(path)
-        return BucketPlace(object_store(settings), bucket, prefix.rstrip("/"), id_in)
-    return FolderPlace(settings.project_root / path.replace("{home}", str(settings.home)))
+        return BucketTarget(object_store(settings), bucket, prefix.rstrip("/"), id_in)
+    return FolderTarget(settings.project_root / path.replace("{home}", str(settings.home)))

@@ -12,22 +12,41 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from drainmark.jobs.errors import JavaMissing, SparkLost
 from drainmark.jobs.errors.spark_faults import lost_engine, telling_line
 from drainmark.resources.settings import is_local
-from drainmark.resources.spark.session_settings import CORRECTNESS, SessionSettings, write_properties
+from drainmark.resources.spark.session_settings import CORRECTNESS, UTC, SessionSettings, write_properties
 from drainmark.resources.spark.unnamed_user import java_program
-from drainmark.resources.spark.utc import UTC
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from drainmark.resources.spark.executor_reach import Executors
     from drainmark.resources.storage.folder import Folder
+
+
+class Engine(Protocol):
+    """A Spark session with jobs that can be tagged, cancelled, and put into pools that share the cores fairly."""
+
+    @property
+    def master(self) -> str: ...
+    @property
+    def is_local(self) -> bool: ...
+    @property
+    def shares_disk(self) -> bool: ...
+    @property
+    def is_ours(self) -> bool: ...
+    @property
+    def session(self) -> SparkSession: ...
+    def tagged(self, tag: str) -> AbstractContextManager[None]: ...
+    def pooled(self, pool: str) -> AbstractContextManager[None]: ...
+    def cancel(self, tag: str) -> None: ...
+    def require_outputs(self, folders: Sequence[Path]) -> None: ...
+    def require_inputs(self, folders: Sequence[Path]) -> None: ...
 
 
 class SparkEngine:

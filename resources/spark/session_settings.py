@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from drainmark.resources.settings import is_local
 from drainmark.resources.spark.unnamed_user import java_options, user_homes
-from drainmark.resources.spark.utc import UTC
+
+UTC: Mapping[str, str] = {"TZ": "UTC"}
+"""For the environment of a Python process that Drainmark starts: its clock, whatever the zone of the machine.
+
+pyspark turns a timestamp into a `datetime` of the local zone, and back: in a zone with summer time two instants of the
+repeated hour have the same local time, and `mktime` guesses which one is meant.
+"""
+
+
+def have_utc() -> None:
+    """Give this process the clock; only for a process that Drainmark started: others have code of their own in it."""
+    os.environ.update(UTC)
+    time.tzset()
+
 
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 DELTA_JARS = ("io.delta_delta-spark_4.2_2.13-4.4.0.jar", "io.delta_delta-storage-4.4.0.jar")

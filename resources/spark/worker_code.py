@@ -20,9 +20,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from drainmark.jobs.graph.code_digests import UserFunction
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.graph.own_modules import own_modules, texts_of
-from drainmark.jobs.graph.user_code import UserFunction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

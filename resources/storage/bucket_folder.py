@@ -1,4 +1,4 @@
-"""Tables in a bucket: files by the common client, commits by `deltalake` with put-if-absent.
+"""Tables in a bucket: files by the common client, commits by `deltalake` with put-if-absent; folders of settings.
 
 This process writes small files by one conditional put and reads files as a whole; tasks of Spark read and write the
 bucket themselves.
@@ -6,20 +6,65 @@ bucket themselves.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing
-from drainmark.jobs.protocol.records.addresses import S3
+from drainmark.jobs.protocol.records.addresses import S3, address_of, is_object
 from drainmark.jobs.tasks.places import BucketPlace
-from drainmark.resources.storage.bucket_prefix import BucketPrefix
-from drainmark.resources.storage.folder import FileEntry, Folder, nothing
+from drainmark.resources.storage.folder import FileEntry, Folder, LocalFolder, nothing
 from drainmark.resources.storage.object_errors import failure
-from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.storage.object_store import ObjectStore, object_store
+from drainmark.resources.storage.s3_connection import PARALLEL
 from drainmark.resources.storage.store_probe import Habit, habits, require_one_winner
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from drainmark.resources.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPrefix:
+    """The objects of a bucket with keys that begin with the same prefix.
+
+    Attributes:
+        store: the client.
+        bucket: its name.
+        prefix: of the keys, without a slash at its ends; may be empty.
+    """
+
+    store: ObjectStore
+    bucket: str
+    prefix: str
+
+    def key(self, path: str) -> str:
+        """Return the key of a path."""
+        return f"{self.prefix}/{path}".strip("/")
+
+    def below(self, path: str) -> str:
+        """Return the prefix of the keys below a folder; empty for a whole bucket."""
+        key = self.key(path)
+        return f"{key}/" if key else ""
+
+    def content(self, path: str) -> bytes:
+        """Return the content of an object."""
+        return self.store.get(self.bucket, self.key(path))
+
+    def contents(self, paths: Sequence[str]) -> Iterator[bytes]:
+        """Yield objects in order, and fetch a few ahead: this hides the bucket's latency, and memory stays bounded."""
+        with ThreadPoolExecutor(PARALLEL, thread_name_prefix="s3") as pool:
+            ahead: deque[Future[bytes]] = deque()
+            for path in paths:
+                ahead.append(pool.submit(self.content, path))
+                if len(ahead) == PARALLEL:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+
 
 _STAGED = "_staged"  # of a table: `gc` deletes what a process that was killed left there
 
@@ -170,3 +215,20 @@ def _reader(content: bytes) -> pa.BufferReader:
     buffer = pa.allocate_buffer(len(content))
     memoryview(buffer).cast("B")[:] = content
     return pa.BufferReader(buffer)
+
+
+def tables_folder(settings: Settings) -> Folder:
+    """Return the folder that holds `checkpoints/`, `state/` and `lake/`: the setting `tables_url`, else home."""
+    return folder_of(settings.tables_url, settings) if settings.tables_url else LocalFolder(settings.home)
+
+
+def folder_of(url: str, settings: Settings) -> Folder:
+    """Return the folder of an address in a bucket, or of a path relative to the project's root.
+
+    Raises:
+        UsageError: it is no address of a bucket.
+    """
+    if not is_object(url):
+        return LocalFolder(settings.project_root / url)
+    bucket, prefix = address_of(url)
+    return BucketFolder(object_store(settings), bucket, prefix.strip("/"))

@@ -25,7 +25,6 @@ from drainmark.jobs.world import Seam, crosses
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
 PART = ".part"
 """The ending of names of files that are being written; a file that a crash left is never read."""
 
@@ -216,7 +215,7 @@ class LocalFolder(Folder):
         part = target.with_name(f".{world.token()}{PART}")
         try:
             _write(part, data)
-            world.reach(FilePoint.WRITTEN)
+            world.pass_point(FilePoint.WRITTEN)
             _link(part, target)
         finally:
             _unlink(part)
@@ -376,3 +375,18 @@ def nothing(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Table:
     """Return an empty table, as a reader of no files does."""
     empty = schema.empty_table()
     return empty.select(list(columns)) if columns is not None else empty
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file with a text atomically, so that no process reads half of it; create its folder if needed.
+
+    Raises:
+        OSError: the file was not changed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hidden = path.with_name(f".{world.token()}")
+    try:
+        hidden.write_text(text, encoding="utf-8")
+        os.replace(hidden, path)
+    finally:
+        hidden.unlink(missing_ok=True)

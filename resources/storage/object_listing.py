@@ -35,7 +35,7 @@ def listed(where: str, prefix: str, ask: Asking, *, start_after: str = "") -> It
         StoreUnavailable: a request failed after all tries, or its answer is no listing.
     """
     place = {"StartAfter": start_after} if start_after else {}
-    in_order, folders_in_order = _Order(where, prefix, start_after), _Order(where, prefix, "")
+    in_order, folders_in_order = _KeyOrder(where, prefix, start_after), _KeyOrder(where, prefix, "")
     before, is_first = Page(()), True
     while True:
         page = ask(place, is_first)
@@ -87,7 +87,7 @@ def _next_place(where: str, before: Mapping[str, str], places: Iterable[dict[str
     raise StoreRefused(msg, remedy=remedy)
 
 
-class _Order:
+class _KeyOrder:
     """A check that the keys of a listing rise from page to page, and inside each page.
 
     Keys that the server may have altered are left out, since their places are those of the true keys.

@@ -15,7 +15,7 @@ LOOKS = ("apps", "graph", "operators", "plan", "status", "history", "show", "cha
          "quarantine list", "quarantine show", "doctor")  # fmt: skip
 """Verbs that change nothing, except `doctor --repair`: the tests below parse their commands, and that is all."""
 MENTIONS = {
-    ("jobs/operators/unsupported.py", "halt"): "a declaration is refused: there is no region yet",
+    ("jobs/operators/unsupported_operators.py", "halt"): "a declaration is refused: there is no region yet",
     ("orchestration/cli/inspection.py", "init"): "there is no project yet",
     ("orchestration/dagster_assets/checks.py", "resume"): "describes a check; its result names the region",
     ("resources/delta/commits.py", "reset"): "a reader of one table knows no region",
@@ -67,7 +67,7 @@ CASES: dict[str, dict[str, str]] = {
     "resources/sinks/applied_version.py": {
         "reset --to-initial": "test_a_database_that_lost_the_row_of_a_table_is_filled_anew",
     },
-    "resources/sinks/seen_version.py": {
+    "resources/sinks/version_note.py": {
         "doctor --repair": "test_a_failover_in_the_middle_of_a_run_is_found_before_the_next_group_hides_it",
         "doctor --repair --yes": "test_a_repair_changes_nothing_if_another_owner_wrote_since_it_was_planned",
     },
@@ -148,7 +148,7 @@ UNFOLLOWED: dict[str, dict[str, str]] = {
     },
 }
 """Module -> command that no test follows as printed -> the reason."""
-_EXAMPLES = ("jobs/apps", *(f"orchestration/cli/{name}" for name in ("demo", "templates", "terminal/examples")))
+_EXAMPLES = ("jobs/apps", *(f"orchestration/cli/{name}" for name in ("demo", "templates", "terminal/options")))
 
 
 def told(path: Path) -> Iterator[str]:

@@ -18,7 +18,7 @@ ELSEWHERE = (
     "jobs/runtime/autonomous/", "jobs/runtime/group/", "jobs/runtime/hosting/", "jobs/runtime/stages/",
     "jobs/state/handlers/permits.py",  # threads of authors
     "jobs/scan/bucket_listing.py", "resources/checkpoints/data_stores.py", "resources/inputs/inputs.py",
-    "resources/inputs/spool.py", "resources/storage/bucket_prefix.py", "resources/storage/store_probe.py",  # buckets
+    "resources/storage/bucket_folder.py", "resources/storage/store_probe.py",  # buckets
     "resources/inputs/task_answers.py",  # Spark's workers ask it
 )  # fmt: skip
 """Where threads are started that the simulator never meets; their clocks are the world's all the same."""

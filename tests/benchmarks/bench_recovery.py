@@ -43,7 +43,7 @@ from bench_input import Expected, WrongResult, write_files
 from bench_results import Figures, spread
 from rich.console import Console
 
-from drainmark.orchestration.testing.crash.connect_server import ChildServer
+from drainmark.orchestration.testing.crash.killing import ChildServer
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

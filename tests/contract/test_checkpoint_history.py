@@ -15,10 +15,10 @@ from places import ON_A_DISK
 from drainmark.jobs.errors import Fenced, FormatTooNew
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
-from drainmark.jobs.protocol.records.newest_rows import GroupSums
 from drainmark.resources.checkpoints import checkpoint_archive, checkpoint_table, newest_rows
 from drainmark.resources.checkpoints.checkpoint_archive import LiveFile
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
+from drainmark.resources.checkpoints.newest_rows import GroupSums
 from drainmark.resources.delta import commits
 from drainmark.resources.storage.folder import Folder
 

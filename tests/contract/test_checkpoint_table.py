@@ -18,7 +18,7 @@ from pyarrow import ArrowInvalid
 from drainmark.jobs.errors import CommitOutcomeUnknown, Fenced, ForeignTable, FormatTooNew, SplitBrain
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
 from drainmark.jobs.world import Seam, World, entered
-from drainmark.resources.checkpoints import read_rows
+from drainmark.resources.checkpoints import checkpoint_rows
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import open_table
@@ -165,7 +165,7 @@ def test_a_process_lets_go_of_the_rows_of_commits_that_were_compacted(table: Che
         table.history()
     assert table.compact(files_at_least=4)
     table.history()
-    assert set(read_rows._kept[root.uri]) <= commits.live_paths(open_table(root))
+    assert set(checkpoint_rows._kept[root.uri]) <= commits.live_paths(open_table(root))
 
 
 def test_users_of_delta_can_query_it(table: CheckpointTable) -> None:

@@ -22,7 +22,7 @@ from drainmark.jobs.formats.byte_records import BAD, RAW
 from drainmark.jobs.operators.sources.cell_values import CellReader, refusal
 from drainmark.jobs.operators.sources.slices import SliceLimit
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.inputs.source_access import RegionReach
+from drainmark.resources.inputs.source_access import RegionAccess
 from drainmark.resources.settings import Settings
 
 PAGE = (ROOT / "docs" / "how-to" / "databases.md").read_text()
@@ -45,23 +45,23 @@ def code(cell: str) -> str:
 
 
 @contextmanager
-def reaching(url: str, tmp_path: Path) -> Iterator[RegionReach]:
+def reaching(url: str, tmp_path: Path) -> Iterator[RegionAccess]:
     place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, databases={"here": url}))
-    yield place.reach("app/s")
+    yield place.access("app/s")
     place.registry.close()
 
 
-def cells(reach: RegionReach, *columns: tuple[str, str], query: str = QUERY, rows: int = 100) -> list[dict[str, Any]]:
+def cells(access: RegionAccess, *columns: tuple[str, str], query: str = QUERY, rows: int = 100) -> list[dict[str, Any]]:
     source = dm.DatabaseSource("here", query, schema="-", rows=rows)
-    piece = source.next_slice(None, reach, SliceLimit(source="s"))
+    piece = source.next_slice(None, access, SliceLimit(source="s"))
     assert piece is not None
     reader = CellReader(tuple((name, KINDS[kind]) for name, kind in columns))
-    return [row for batch in reader(source.read(piece, reach)) for row in batch.to_pylist()]
+    return [row for batch in reader(source.read(piece, access)) for row in batch.to_pylist()]
 
 
 def read(url: str, tmp_path: Path, *columns: tuple[str, str], **more: Any) -> list[dict[str, Any]]:
-    with reaching(url, tmp_path) as reach:
-        return cells(reach, *columns, **more)
+    with reaching(url, tmp_path) as access:
+        return cells(access, *columns, **more)
 
 
 @pytest.fixture(scope="module")
@@ -117,13 +117,13 @@ def fault(row: dict[str, Any], wanted: str) -> str | None:
 def test_postgresql_gives_what_the_page_says(postgres: tuple[str, Any], tmp_path: Path) -> None:
     url, engine = postgres
     found, tried = {}, 0
-    with reaching(url, tmp_path) as reach:
+    with reaching(url, tmp_path) as access:
         for types, column, value, wanted in lines("PostgreSQL"):
             for kind in types_of(types):
                 if kind in ("hstore", "citext") and not is_there(engine, kind):
                     continue
                 fill(engine, kind, code(value))
-                (row,) = cells(reach, ("id", "bigint"), ("v", code(column)))
+                (row,) = cells(access, ("id", "bigint"), ("v", code(column)))
                 tried += 1
                 if (other := fault(row, wanted)) is not None:
                     found[kind, column, value] = other
@@ -135,10 +135,10 @@ def test_postgresql_gives_what_the_page_says(postgres: tuple[str, Any], tmp_path
 def test_sqlite_gives_what_the_page_says(tmp_path: Path) -> None:
     found = {}
     engine = sa.create_engine(f"sqlite:///{tmp_path / 'x.db'}", isolation_level="AUTOCOMMIT")
-    with reaching(f"sqlite:///{tmp_path / 'x.db'}", tmp_path) as reach:
+    with reaching(f"sqlite:///{tmp_path / 'x.db'}", tmp_path) as access:
         for value, column, wanted in lines("SQLite"):
             fill(engine, "", code(value))
-            (row,) = cells(reach, ("id", "bigint"), ("v", code(column)))
+            (row,) = cells(access, ("id", "bigint"), ("v", code(column)))
             if (other := fault(row, wanted)) is not None:
                 found[value, column] = other
     engine.dispose()
@@ -223,12 +223,12 @@ def test_a_cursor_of_another_type_is_refused_with_its_name_and_the_remedy_works(
     fill(engine, kind, value)
     query = "select id, v from cells where v > :after and v <= :upto order by v"
     source = partial(dm.DatabaseSource, "here", cursor="v", schema="-", start=start)
-    with reaching(url, tmp_path) as reach:
+    with reaching(url, tmp_path) as access:
         with pytest.raises(StoreRefused, match="cursor 'v'"):
-            source(query=query).next_slice(None, reach, SliceLimit(source="s"))
+            source(query=query).next_slice(None, access, SliceLimit(source="s"))
         if kind == "timestamp":
             with engine.connect() as connection:
                 connection.exec_driver_sql("insert into cells values (8, '2026-01-01')")
-        piece = source(query=finite).next_slice(None, reach, SliceLimit(source="s"))
+        piece = source(query=finite).next_slice(None, access, SliceLimit(source="s"))
         assert piece is not None
         assert piece.facts["rows"] == 1

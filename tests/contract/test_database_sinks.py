@@ -734,11 +734,11 @@ class _Fault(RuntimeError):
 
 
 def failing_at(step: str, error: Exception) -> Callable[[str], None]:
-    def reach(point: str) -> None:
+    def pass_point(point: str) -> None:
         if point == step:
             raise error
 
-    return reach
+    return pass_point
 
 
 @pytest.mark.seed("H10")

@@ -19,8 +19,7 @@ from stopped_publishers import Publisher, stopped_everywhere
 
 from drainmark.jobs.errors import Fenced, ForeignTable, SchemaMismatch, SplitBrain, StoreUnavailable
 from drainmark.jobs.failpoints import InjectedFailure
-from drainmark.jobs.protocol.records.file_names import id_of, name_of, name_problem
-from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.protocol.records.ids import id_of, name_of, name_problem, txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.world import Seam, World, entered
 from drainmark.resources.settings import Settings

@@ -506,7 +506,7 @@ def test_who_is_overtaken_reads_only_what_is_new(
         [(name, 1.0, 3, 3) for name in mine],
     ]
 
-    def reach(point: str) -> None:
+    def pass_point(point: str) -> None:
         if point == "send.before_commit":
             found.append(len(list((tmp_path / "t").glob("*.parquet"))))
             if len(found) == 1:
@@ -514,7 +514,7 @@ def test_who_is_overtaken_reads_only_what_is_new(
 
     outside.append(rows_of(*groups[0]), SCHEMA_JSON)
     files = outside.staged(engine.session.createDataFrame(rows_of(*groups[2])).coalesce(1))
-    with passing(reach):
+    with passing(pass_point):
         outside.upsert_files(files, keys, SCHEMA_JSON)
     assert found == written
     expected = {row[0]: row for group in groups for row in group}

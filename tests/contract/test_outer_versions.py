@@ -33,7 +33,7 @@ from drainmark.jobs.protocol.records.ids import app_id, txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.runtime.commit.publish import outer_sinks
 from drainmark.orchestration import doctor
-from drainmark.orchestration.doctor import region_repair
+from drainmark.orchestration.doctor.registry_repair import repair_order
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions, table_repair
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
@@ -487,7 +487,7 @@ def test_the_desk_of_dagster_repairs_by_the_same_plan(make: Callable[[str], Besi
     fed = make("sqlite")
     fed.take("a", "b")
     fed.lose()
-    order = region_repair.repair(fed.workplace, fed.region)
+    order = repair_order(fed.workplace, fed.region)
     assert any("is written again from its history: 2 ids: 1, 2" in line for line in order.plan)
     order.act()
     assert_goes_on(fed)

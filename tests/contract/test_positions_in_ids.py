@@ -84,7 +84,7 @@ def test_rows_that_come_while_a_slice_is_cut_by_ids_are_in_the_next_one(
     two.run()
     take(one, "b")
     compacted(one)
-    before = two.reach.newest_version("first")
+    before = two.access.newest_version("first")
     take(one, "c")
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr("drainmark.resources.inputs.source_access.RegionReach.newest_version", lambda *_: before)
@@ -103,8 +103,8 @@ def test_a_reader_that_may_not_see_the_other_regions_checkpoints_goes_by_version
         take(one, name)
         two.run()
     monkeypatch.setattr("drainmark.resources.checkpoints.checkpoint_table.CheckpointTable.exists", refused)
-    reach = two.reach
-    upstream = reach.upstream("first")
+    access = two.access
+    upstream = access.upstream("first")
     assert upstream is not None
     assert upstream.facts() is None
 

@@ -15,8 +15,7 @@ from sqlalchemy import text
 
 from drainmark.jobs.errors import StoreUnavailable
 from drainmark.jobs.protocol.records.triggers import NewTrigger
-from drainmark.resources.registry.lease import Lease
-from drainmark.resources.registry.owners import describe
+from drainmark.resources.registry.lease import Lease, describe
 from drainmark.resources.registry.queries import REVISIONS, SqliteLooks
 from drainmark.resources.registry.registry import Registry
 

@@ -14,9 +14,9 @@ from sqlalchemy import Connection, TextClause, text
 
 from drainmark.jobs.protocol.records.triggers import NewTrigger, TriggerStatus
 from drainmark.jobs.scan.index import ScanNote
+from drainmark.resources.registry.queries import statement, text_of
 from drainmark.resources.registry.registry import Registry
 from drainmark.resources.registry.scan_queries import RegistryScans
-from drainmark.resources.registry.statements import statement, text_of
 
 REGION = "app/start"
 VALUES: dict[str, Any] = {

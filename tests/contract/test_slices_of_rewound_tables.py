@@ -212,18 +212,18 @@ def test_states_of_an_earlier_version_are_asked_what_they_read(
 def test_versions_that_left_the_log_since_the_last_slice_are_not_asked_for(up: HandFed, down: Reader) -> None:
     take(up, "a")
     down.run()
-    log = down.reach.table("kept").uri
+    log = down.access.table("kept").uri
     for _ in range(3):
         rewound(up, 1)  # versions without rows, as those of a compaction
-    newest = int(down.reach.newest_version("kept")[0])
+    newest = int(down.access.newest_version("kept")[0])
     piece = Slice(start={"version": newest}, end={"version": newest + 1, "table": table_id(down)}, size_bytes=1)
     take(up, "b")
     DeltaTable(log).create_checkpoint()
     for version in range(newest):
         Path(log, "_delta_log", f"{version:020d}.json").unlink()
-    (rows,) = down.sources[0].reads.read(piece, down.reach)
+    (rows,) = down.sources[0].reads.read(piece, down.access)
     assert rows["value"].to_pylist() == ["b"]
 
 
 def table_id(down: Reader) -> str:
-    return str(down.reach.newest_version("kept")[1])
+    return str(down.access.newest_version("kept")[1])

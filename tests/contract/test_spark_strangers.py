@@ -10,7 +10,7 @@ import psutil
 import pytest
 import strangers
 
-from drainmark.orchestration.testing.crash.connect_server import ChildServer
+from drainmark.orchestration.testing.crash.killing import ChildServer
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark]

@@ -31,7 +31,7 @@ from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 from drainmark.jobs.tasks.file_shares import constant_of
 from drainmark.jobs.tasks.places import BucketPlace
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.inputs.source_access import RegionReach
+from drainmark.resources.inputs.source_access import RegionAccess
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks.databases import url_of
 from drainmark.resources.storage.object_store import ObjectStore
@@ -44,27 +44,29 @@ QUERY = "select id, name from people where id > :after and id <= :upto order by 
 
 
 @pytest.fixture
-def reach(tmp_path: Path) -> Iterator[RegionReach]:
+def access(tmp_path: Path) -> Iterator[RegionAccess]:
     settings = Settings(
         home=tmp_path / "home", project_root=tmp_path,
         databases={"here": f"sqlite:///{tmp_path / 'people.db'}"},
         registry_url=f"sqlite:///{tmp_path / 'registry.db'}",
     )  # fmt: skip
     place = Workplace(settings)
-    yield place.reach("app/s")
+    yield place.access("app/s")
     place.registry.close()
 
 
-def slices(source: RowSlices, reach: RegionReach, after: Position | None = None, cut: SliceLimit = ONE) -> list[Slice]:
+def slices(
+    source: RowSlices, access: RegionAccess, after: Position | None = None, cut: SliceLimit = ONE
+) -> list[Slice]:
     found: list[Slice] = []
-    while (piece := source.next_slice(after, reach, cut)) is not None:
+    while (piece := source.next_slice(after, access, cut)) is not None:
         found.append(piece)
         after = json.loads(json.dumps(piece.end))  # as the registry gives it back
     return found
 
 
-def values(source: RowSlices, reach: RegionReach, piece: Slice, column: str) -> list[Any]:
-    found = [value for batch in source.read(piece, reach) for value in batch.column(column).to_pylist()]
+def values(source: RowSlices, access: RegionAccess, piece: Slice, column: str) -> list[Any]:
+    found = [value for batch in source.read(piece, access) for value in batch.column(column).to_pylist()]
     is_number = isinstance(source, dm.DatabaseSource) and column in ("id", "n")  # its cells are texts
     return [float(value) for value in found] if is_number else found
 
@@ -72,8 +74,8 @@ def values(source: RowSlices, reach: RegionReach, piece: Slice, column: str) -> 
 # --- versions -----------------------------------------------------------------------------------------------------
 
 
-def table_of(reach: RegionReach, *parts: list[int], **options: Any) -> Path:
-    path = reach.settings.home / "lake" / "orders"
+def table_of(access: RegionAccess, *parts: list[int], **options: Any) -> Path:
+    path = access.settings.home / "lake" / "orders"
     for numbers in parts:
         write_deltalake(str(path), pa.table({"n": numbers, "p": ["x" if n % 2 else "y" for n in numbers]}),
                         mode="append", **options)  # fmt: skip
@@ -81,51 +83,51 @@ def table_of(reach: RegionReach, *parts: list[int], **options: Any) -> Path:
 
 
 @pytest.mark.parametrize("partitions", [None, ["p"]])
-def test_each_version_is_what_it_added(reach: RegionReach, partitions: list[str] | None) -> None:
-    path = table_of(reach, [1, 2], [3], partition_by=partitions)
+def test_each_version_is_what_it_added(access: RegionAccess, partitions: list[str] | None) -> None:
+    path = table_of(access, [1, 2], [3], partition_by=partitions)
     source = dm.TableSource("orders")
-    found = slices(source, reach)
+    found = slices(source, access)
     assert [piece.end["version"] for piece in found] == [0, 1]
-    assert [sorted(values(source, reach, piece, "n")) for piece in found] == [[1, 2], [3]]
-    assert sorted(values(source, reach, found[0], "p")) == ["x", "y"]
-    assert source.label(found[1], "s", reach) == "delta:orders#1"
+    assert [sorted(values(source, access, piece, "n")) for piece in found] == [[1, 2], [3]]
+    assert sorted(values(source, access, found[0], "p")) == ["x", "y"]
+    assert source.label(found[1], "s", access) == "delta:orders#1"
     DeltaTable(str(path)).optimize.compact()
-    assert slices(source, reach, found[1].end) == [], "compaction adds no rows"
-    table_of(reach, [4], partition_by=partitions)
-    (later,) = slices(source, reach, found[1].end)
-    assert (later.end["version"], values(source, reach, later, "n")) == (3, [4])
-    assert sorted(values(source, reach, found[0], "n")) == [1, 2], "a version is read again from its own files"
+    assert slices(source, access, found[1].end) == [], "compaction adds no rows"
+    table_of(access, [4], partition_by=partitions)
+    (later,) = slices(source, access, found[1].end)
+    assert (later.end["version"], values(source, access, later, "n")) == (3, [4])
+    assert sorted(values(source, access, found[0], "n")) == [1, 2], "a version is read again from its own files"
 
 
 @pytest.mark.parametrize("sees", [True, False])
-def test_workers_read_the_files_of_a_table_that_they_see(reach: RegionReach, sees: bool) -> None:
+def test_workers_read_the_files_of_a_table_that_they_see(access: RegionAccess, sees: bool) -> None:
     """Shares of any size have the rows of the slice, in their order."""
-    path = table_of(reach, list(range(20)), [20], [21, 22], partition_by=["p"])
+    path = table_of(access, list(range(20)), [20], [21, 22], partition_by=["p"])
     source, asked = dm.TableSource("orders"), []
 
     def see(folder: Path) -> bool:
         asked.append(folder)
         return sees
 
-    (whole,) = slices(source, reach, cut=TICK)
+    (whole,) = slices(source, access, cut=TICK)
     workers = SimpleNamespace(is_ours=False, see=see)
     for size in (1, 2000, 10**6):
-        shares = source.shares(whole, reach, share_bytes=size, workers=workers)
+        shares = source.shares(whole, access, share_bytes=size, workers=workers)
         if not sees:
             assert shares is None
             continue
-        found = [n for share in shares or () for n in values(source, reach, share, "n")]
-        assert found == values(source, reach, whole, "n")
+        found = [n for share in shares or () for n in values(source, access, share, "n")]
+        assert found == values(source, access, whole, "n")
         assert len(shares or ()) >= (5 if size < 2000 else 1)
     assert set(asked) == {path}
 
 
 @pytest.mark.usefixtures("s3_credentials")
-def test_workers_read_the_files_of_a_table_in_a_bucket_by_themselves(reach: RegionReach, s3_server: str) -> None:
+def test_workers_read_the_files_of_a_table_in_a_bucket_by_themselves(access: RegionAccess, s3_server: str) -> None:
     bucket = f"s3://{uuid.uuid4().hex[:12]}"
     store = ObjectStore(s3_server)
     store.connection.client.create_bucket(Bucket=bucket.removeprefix("s3://"))
-    there = replace(reach, settings=reach.settings.model_copy(update={"s3_endpoint_url": s3_server}))
+    there = replace(access, settings=access.settings.model_copy(update={"s3_endpoint_url": s3_server}))
     folder = there.table(f"{bucket}/stock")
     for numbers in ([3, 1], [2]):
         write_deltalake(folder.uri, pa.table({"n": numbers}), mode="append", storage_options=folder.storage_options())
@@ -157,15 +159,15 @@ def away(share: Slice) -> Slice:
     return replace(share, share=replace(share.share, place=place))
 
 
-def test_a_sink_of_another_region_is_read_without_its_tags(reach: RegionReach) -> None:
+def test_a_sink_of_another_region_is_read_without_its_tags(access: RegionAccess) -> None:
     rows = pa.table({"n": [1, 2], "source_file": ["a", "b"], "_sequence_id": [7, 8]})
-    write_deltalake(str(reach.settings.home / "lake" / "orders"), rows)
+    write_deltalake(str(access.settings.home / "lake" / "orders"), rows)
     source = dm.TableSource("orders")
-    (whole,) = slices(source, reach)
-    assert source.columns(reach).names == ["n"]
-    assert [batch.schema.names for batch in source.read(whole, reach)] == [["n", ORIGIN]]
-    assert [origin["id"] for origin in values(source, reach, whole, ORIGIN)] == [7, 8]
-    assert values(source, reach, whole, "n") == [1, 2]
+    (whole,) = slices(source, access)
+    assert source.columns(access).names == ["n"]
+    assert [batch.schema.names for batch in source.read(whole, access)] == [["n", ORIGIN]]
+    assert [origin["id"] for origin in values(source, access, whole, ORIGIN)] == [7, 8]
+    assert values(source, access, whole, "n") == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -181,12 +183,12 @@ def test_a_sink_of_another_region_is_read_without_its_tags(reach: RegionReach) -
     ],
     ids=lambda values: str(values.type),
 )
-def test_the_value_of_a_partition_is_what_it_was(reach: RegionReach, values_of_p: pa.Array) -> None:
-    path, numbers = reach.settings.home / "lake" / "orders", pa.array(range(len(values_of_p)))
+def test_the_value_of_a_partition_is_what_it_was(access: RegionAccess, values_of_p: pa.Array) -> None:
+    path, numbers = access.settings.home / "lake" / "orders", pa.array(range(len(values_of_p)))
     write_deltalake(str(path), pa.table({"p": values_of_p, "n": numbers}), partition_by=["p"])
     source = dm.TableSource("orders")
-    (whole,) = slices(source, reach)
-    found = dict(zip(values(source, reach, whole, "n"), values(source, reach, whole, "p"), strict=True))
+    (whole,) = slices(source, access)
+    found = dict(zip(values(source, access, whole, "n"), values(source, access, whole, "p"), strict=True))
     assert [found[number] for number in sorted(found)] == values_of_p.to_pylist()
 
 
@@ -198,172 +200,172 @@ def test_a_time_without_a_zone_in_the_log_is_one_of_utc() -> None:
         assert constant_of(text, kind).as_py() == moment
 
 
-def test_a_tick_takes_all_versions_and_a_bounded_one_as_many_as_fit(reach: RegionReach) -> None:
-    table_of(reach, [1], [2], [3])
+def test_a_tick_takes_all_versions_and_a_bounded_one_as_many_as_fit(access: RegionAccess) -> None:
+    table_of(access, [1], [2], [3])
     source = dm.TableSource("orders", starting_version=1)
-    (everything,) = slices(source, reach, cut=TICK)
-    assert sorted(values(source, reach, everything, "n")) == [2, 3]
-    bounded = slices(source, reach, cut=SliceLimit(source="s", is_periodic=True, max_bytes=1))
+    (everything,) = slices(source, access, cut=TICK)
+    assert sorted(values(source, access, everything, "n")) == [2, 3]
+    bounded = slices(source, access, cut=SliceLimit(source="s", is_periodic=True, max_bytes=1))
     assert [piece.end["version"] for piece in bounded] == [1, 2]
 
 
 @pytest.mark.parametrize("reason", ["age", "number"])
 @pytest.mark.parametrize("cut", [ONE, TICK], ids=["one", "tick"])
 def test_versions_without_rows_are_remembered_before_the_log_forgets_them(
-    reach: RegionReach, monkeypatch: pytest.MonkeyPatch, cut: SliceLimit, reason: str
+    access: RegionAccess, monkeypatch: pytest.MonkeyPatch, cut: SliceLimit, reason: str
 ) -> None:
-    path = table_of(reach, [1])
+    path = table_of(access, [1])
     source = dm.TableSource("orders")
-    (first,) = slices(source, reach, cut=cut)
+    (first,) = slices(source, access, cut=cut)
     for days in range(1, 4):
         properties = {"delta.deletedFileRetentionDuration": f"interval {days} days"}
         DeltaTable(str(path)).alter.set_table_properties(properties)
-    assert slices(source, reach, first.end, cut) == [], "no trigger for each of them"
+    assert slices(source, access, first.end, cut) == [], "no trigger for each of them"
     if reason == "number":
         monkeypatch.setattr(table_source, "_REMEMBERED_VERSIONS", 3)
     else:
         later = time.time() + 3601
         monkeypatch.setattr(table_source.time, "time", lambda: later)
-    (empty,) = slices(source, reach, first.end, cut)
-    assert (empty.end["version"], empty.size_bytes, values(source, reach, empty, "n")) == (3, 0, [])
+    (empty,) = slices(source, access, first.end, cut)
+    assert (empty.end["version"], empty.size_bytes, values(source, access, empty, "n")) == (3, 0, [])
     DeltaTable(str(path)).create_checkpoint()
     for version in range(3):
         (path / "_delta_log" / f"{version:020d}.json").unlink()
-    table_of(reach, [2])
-    (more,) = slices(source, reach, empty.end, cut)
-    assert values(source, reach, more, "n") == [2]
-    source.check(empty, reach, "s")
-    assert values(source, reach, empty, "n") == [], "a replay needs nothing of it"
+    table_of(access, [2])
+    (more,) = slices(source, access, empty.end, cut)
+    assert values(source, access, more, "n") == [2]
+    source.check(empty, access, "s")
+    assert values(source, access, empty, "n") == [], "a replay needs nothing of it"
 
 
-def test_a_version_that_rewrites_rows_halts_or_is_passed_over(reach: RegionReach) -> None:
-    path = table_of(reach, [1, 2])
+def test_a_version_that_rewrites_rows_halts_or_is_passed_over(access: RegionAccess) -> None:
+    path = table_of(access, [1, 2])
     DeltaTable(str(path)).delete("n = 1")
-    table_of(reach, [5])
-    first = dm.TableSource("orders").next_slice(None, reach, TICK)
+    table_of(access, [5])
+    first = dm.TableSource("orders").next_slice(None, access, TICK)
     assert first is not None
     assert first.end["version"] == 0, "what comes before is taken first"
     with pytest.raises(InputChanged) as caught:
-        dm.TableSource("orders").next_slice(first.end, reach, TICK)
+        dm.TableSource("orders").next_slice(first.end, access, TICK)
     assert "version 1" in caught.value.message
     assert 'on_change="ignore"' in (caught.value.remedy or "")
     lenient = dm.TableSource("orders", on_change="ignore")
-    found = slices(lenient, reach)
+    found = slices(lenient, access)
     assert [piece.end["version"] for piece in found] == [0, 2]
-    assert values(lenient, reach, found[1], "n") == [5]
+    assert values(lenient, access, found[1], "n") == [5]
 
 
-def test_what_was_vacuumed_or_never_was_is_named(reach: RegionReach) -> None:
+def test_what_was_vacuumed_or_never_was_is_named(access: RegionAccess) -> None:
     source = dm.TableSource("orders")
     with pytest.raises(UsageError):
-        source.next_slice(None, reach, ONE)
-    path = table_of(reach, [1], [2])
-    first, second = slices(source, reach)
+        source.next_slice(None, access, ONE)
+    path = table_of(access, [1], [2])
+    first, second = slices(source, access)
     for file in path.glob("*.parquet"):
         file.unlink()
     with pytest.raises(InputMissing):
-        list(source.read(first, reach))
+        list(source.read(first, access))
     (path / "_delta_log" / f"{1:020d}.json").unlink()
     with pytest.raises(InputMissing) as caught:
-        list(source.read(second, reach))
+        list(source.read(second, access))
     assert "version 1" in caught.value.message
 
 
-def test_another_table_under_the_same_name_is_found(reach: RegionReach) -> None:
-    path = table_of(reach, [1])
+def test_another_table_under_the_same_name_is_found(access: RegionAccess) -> None:
+    path = table_of(access, [1])
     source = dm.TableSource("orders")
-    (first,) = slices(source, reach)
+    (first,) = slices(source, access)
     shutil.rmtree(path)
-    table_of(reach, [1], [2])
+    table_of(access, [1], [2])
     with pytest.raises(InputChanged):
-        slices(source, reach, first.end)
+        slices(source, access, first.end)
     with pytest.raises(InputChanged, match="another table now"):
-        list(source.read(first, reach))
+        list(source.read(first, access))
     with pytest.raises(InputChanged, match="another table now"):
-        source.shares(first, reach, share_bytes=10, workers=SimpleNamespace(is_ours=False, see=lambda path: True))
+        source.shares(first, access, share_bytes=10, workers=SimpleNamespace(is_ours=False, see=lambda path: True))
 
 
-def test_a_worker_that_does_not_find_what_the_run_saw_is_no_loss(reach: RegionReach) -> None:
-    path = table_of(reach, [1])
+def test_a_worker_that_does_not_find_what_the_run_saw_is_no_loss(access: RegionAccess) -> None:
+    path = table_of(access, [1])
     source = dm.TableSource("orders")
-    (whole,) = slices(source, reach)
+    (whole,) = slices(source, access)
     workers = SimpleNamespace(is_ours=False, see=lambda folder: True)
-    (share,) = source.shares(whole, reach, share_bytes=10**6, workers=workers) or ()
+    (share,) = source.shares(whole, access, share_bytes=10**6, workers=workers) or ()
     for file in path.glob("*.parquet"):
         file.unlink()
     with pytest.raises(ClusterRefused, match=r"a worker does not find .* of orders"):
         list(source.read(share, NOWHERE))
     with pytest.raises(InputMissing, match=r"its file .* is gone"):
-        source.shares(whole, reach, share_bytes=10**6, workers=workers)
+        source.shares(whole, access, share_bytes=10**6, workers=workers)
 
 
 # --- queries ------------------------------------------------------------------------------------------------------
 
 
-def people(reach: RegionReach, *ids: int) -> None:
-    with sqlite3.connect(reach.settings.project_root / "people.db") as connection:
+def people(access: RegionAccess, *ids: int) -> None:
+    with sqlite3.connect(access.settings.project_root / "people.db") as connection:
         connection.execute("create table if not exists people (id integer, name text)")
         connection.executemany("insert into people values (?, ?)", [(n, f"p{n}") for n in ids])
 
 
-def test_ranges_of_the_cursor_lie_one_behind_the_other(reach: RegionReach) -> None:
+def test_ranges_of_the_cursor_lie_one_behind_the_other(access: RegionAccess) -> None:
     source = dm.DatabaseSource("here", QUERY, schema="id bigint, name string", rows=2)
-    people(reach)
-    assert slices(source, reach) == []
-    people(reach, 1, 2, 3, 5, 5, 5, 6)
-    found = slices(source, reach)
+    people(access)
+    assert slices(source, access) == []
+    people(access, 1, 2, 3, 5, 5, 5, 6)
+    found = slices(source, access)
     assert [piece.end["upto"] for piece in found] == [2, 5, 6]
     assert [piece.facts["rows"] for piece in found] == [2, 4, 1], "rows of one cursor value stay together"
-    assert [values(source, reach, piece, "id") for piece in found] == [[1, 2], [3, 5, 5, 5], [6]]
-    assert source.label(found[1], "s", reach) == "query:s#2..5"
-    (whole,) = slices(source, reach, cut=TICK)
+    assert [values(source, access, piece, "id") for piece in found] == [[1, 2], [3, 5, 5, 5], [6]]
+    assert source.label(found[1], "s", access) == "query:s#2..5"
+    (whole,) = slices(source, access, cut=TICK)
     assert whole.end["upto"] == 6
 
 
 @pytest.mark.parametrize("path", ["people.db", "{home}/../people.db", "{absolute}/people.db"])
 def test_sources_and_sinks_find_the_same_file_wherever_a_process_works(
-    reach: RegionReach, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+    access: RegionAccess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """A relative path counts from the project's root for both; neither makes a file elsewhere."""
-    reach.settings.home.mkdir(exist_ok=True)
-    people(reach, 1, 2)
+    access.settings.home.mkdir(exist_ok=True)
+    people(access, 1, 2)
     url = f"sqlite:///{path.replace('{absolute}', str(tmp_path))}"
-    settings = reach.settings.model_copy(update={"databases": {"here": url}})
+    settings = access.settings.model_copy(update={"databases": {"here": url}})
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     source = dm.DatabaseSource("here", QUERY, schema="id bigint, name string")
-    (piece,) = slices(source, replace(reach, settings=settings))
+    (piece,) = slices(source, replace(access, settings=settings))
     assert piece.facts["rows"] == 2
     assert Path(url_of(settings, "here").database or "").samefile(tmp_path / "people.db")
     assert not list(elsewhere.iterdir())
 
 
-def test_a_range_that_has_other_rows_when_it_is_read_is_remarked(reach: RegionReach) -> None:
+def test_a_range_that_has_other_rows_when_it_is_read_is_remarked(access: RegionAccess) -> None:
     source = dm.DatabaseSource("here", QUERY, schema="id bigint, name string")
-    people(reach, 1, 3)
-    (piece,) = slices(source, reach)
-    people(reach, 2)
-    assert values(source, reach, piece, "id") == [1, 2, 3]
+    people(access, 1, 3)
+    (piece,) = slices(source, access)
+    people(access, 2)
+    assert values(source, access, piece, "id") == [1, 2, 3]
     assert source.remark(piece, 2) is None
     assert source.remark(piece, 3) == "2 rows were found, and 3 when they were read"
 
 
-def test_times_and_texts_are_cursors_too(reach: RegionReach) -> None:
-    with sqlite3.connect(reach.settings.project_root / "people.db") as connection:
+def test_times_and_texts_are_cursors_too(access: RegionAccess) -> None:
+    with sqlite3.connect(access.settings.project_root / "people.db") as connection:
         connection.execute("create table seen (at text, name text)")
         moments = [("2026-01-01 10:00:00", "a"), ("2026-01-02 10:00:00.5", "b"), ("2026-01-03 00:00:00", "c")]
         connection.executemany("insert into seen values (?, ?)", moments)
     query = "select at, name from seen where at > :after and at <= :upto order by at"
     for start in ("", "2026-01-01 12:00:00"):
         source = dm.DatabaseSource("here", query, cursor="at", schema="at string, name string", rows=1, start=start)
-        names = [values(source, reach, piece, "name") for piece in slices(source, reach)]
+        names = [values(source, access, piece, "name") for piece in slices(source, access)]
         assert names == [["a"], ["b"], ["c"]][1 if start else 0 :]
 
 
-def moments(reach: RegionReach, *seconds: float) -> Any:
+def moments(access: RegionAccess, *seconds: float) -> Any:
     """Write times as SQLAlchemy does, to the microsecond; return the engine of the database."""
-    engine = reach.database("here")
+    engine = access.database("here")
     table = sa.Table("moments", sa.MetaData(), sa.Column("at", sa.DateTime), sa.Column("n", sa.Double))
     with engine.begin() as connection:
         table.create(connection, checkfirst=True)
@@ -379,60 +381,60 @@ def timed(**further: Any) -> dm.DatabaseSource:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 100])
-def test_whole_seconds_of_a_text_are_got_past(reach: RegionReach, rows: int) -> None:
+def test_whole_seconds_of_a_text_are_got_past(access: RegionAccess, rows: int) -> None:
     """SQLite has no times: the text of a time with ".000000" comes after that without, so a time is bound unchanged."""
     source = timed(rows=rows)
-    moments(reach, 0, 1, 1.5, 2)
-    found = slices(source, reach)
-    assert [n for piece in found for n in values(source, reach, piece, "n")] == [0, 1, 1.5, 2]
+    moments(access, 0, 1, 1.5, 2)
+    found = slices(source, access)
+    assert [n for piece in found for n in values(source, access, piece, "n")] == [0, 1, 1.5, 2]
     assert all(piece.facts["rows"] for piece in found)
-    moments(reach, 2.25, 3)
-    later = slices(source, reach, json.loads(json.dumps(found[-1].end)))
-    assert [n for piece in later for n in values(source, reach, piece, "n")] == [2.25, 3]
+    moments(access, 2.25, 3)
+    later = slices(source, access, json.loads(json.dumps(found[-1].end)))
+    assert [n for piece in later for n in values(source, access, piece, "n")] == [2.25, 3]
     former = {"upto": "2026-01-01 00:00:02"}  # as earlier versions wrote it: no slice had the row at this bound yet
-    assert [n for piece in slices(source, reach, former) for n in values(source, reach, piece, "n")] == [2, 2.25, 3]
+    assert [n for piece in slices(source, access, former) for n in values(source, access, piece, "n")] == [2, 2.25, 3]
 
 
-def test_a_cursor_that_is_given_otherwise_than_compared_halts(reach: RegionReach) -> None:
+def test_a_cursor_that_is_given_otherwise_than_compared_halts(access: RegionAccess) -> None:
     query = "select n, name from halves where n > :after and n <= :upto order by n"
     source = dm.DatabaseSource("here", query, cursor="n", schema="n double, name string")
-    with sqlite3.connect(reach.settings.project_root / "people.db") as connection:
+    with sqlite3.connect(access.settings.project_root / "people.db") as connection:
         connection.execute("create table halves (n real, name text)")
         connection.execute("insert into halves values (1.0, 'a')")
-    (first,) = slices(source, reach)
-    with sqlite3.connect(reach.settings.project_root / "people.db") as connection:
+    (first,) = slices(source, access)
+    with sqlite3.connect(access.settings.project_root / "people.db") as connection:
         connection.execute("insert into halves values (1.5, 'b')")
     with pytest.raises(InputChanged) as caught:
-        source.next_slice(first.end, reach, ONE)
+        source.next_slice(first.end, access, ONE)
     assert caught.value.remedy
 
 
-def test_a_cursor_that_is_a_text_and_compared_with_a_number_halts(reach: RegionReach) -> None:
+def test_a_cursor_that_is_a_text_and_compared_with_a_number_halts(access: RegionAccess) -> None:
     """For SQLite, each text is above each number: no row is below an upper bound, and the source would look idle."""
     source = dm.DatabaseSource("here", QUERY.replace("people", "texts"), schema="id bigint, name string")
-    with sqlite3.connect(reach.settings.project_root / "people.db") as connection:
+    with sqlite3.connect(access.settings.project_root / "people.db") as connection:
         connection.execute("create table texts (id, name text)")
         connection.execute("insert into texts values ('5', 'a')")
     with pytest.raises(InputChanged, match="compares id otherwise"):
-        source.next_slice(None, reach, ONE)
+        source.next_slice(None, access, ONE)
 
 
-def test_a_query_that_has_no_plain_upper_bound_is_asked_up_to_the_last_number(reach: RegionReach) -> None:
+def test_a_query_that_has_no_plain_upper_bound_is_asked_up_to_the_last_number(access: RegionAccess) -> None:
     query = "select id, name from people where id > :after and not id > :upto order by id"
-    people(reach, 1, 2, 3)
-    found = slices(dm.DatabaseSource("here", query, schema="id bigint, name string", rows=2), reach)
+    people(access, 1, 2, 3)
+    found = slices(dm.DatabaseSource("here", query, schema="id bigint, name string", rows=2), access)
     assert [piece.end["upto"] for piece in found] == [2, 3]
 
 
-def test_no_address_is_in_the_code_the_fingerprint_or_a_message(reach: RegionReach) -> None:
+def test_no_address_is_in_the_code_the_fingerprint_or_a_message(access: RegionAccess) -> None:
     rules = {rule for rule, _, _ in dm.DatabaseSource("sqlite:///x", QUERY, schema="id int").problems("periodic")}
     assert rules == {"DATABASE_URL"}
     source = dm.DatabaseSource("there", QUERY, schema="id bigint")
-    assert str(reach.settings.project_root) not in json.dumps(source.fingerprint())
+    assert str(access.settings.project_root) not in json.dumps(source.fingerprint())
     with pytest.raises(UsageError) as caught:
-        source.next_slice(None, reach, ONE)
+        source.next_slice(None, access, ONE)
     assert "there" in caught.value.message
-    assert "people.db" not in f"{caught.value} {reach.settings!r}"
+    assert "people.db" not in f"{caught.value} {access.settings!r}"
 
 
 @pytest.mark.parametrize(
@@ -456,8 +458,8 @@ def test_a_time_as_start_is_a_time_again_after_the_registry() -> None:
     assert source._value({"upto": "2026-01-02 10:00:00.500000"}) == dt.datetime.fromisoformat("2026-01-02 10:00:00.5")
 
 
-def test_a_database_that_refuses_the_query_is_named(reach: RegionReach) -> None:
+def test_a_database_that_refuses_the_query_is_named(access: RegionAccess) -> None:
     source = dm.DatabaseSource("here", query=QUERY, schema="id bigint, name string")
     with pytest.raises(StoreUnavailable, match=r"'here'.*people") as raised:
-        source.next_slice(None, reach, ONE)
+        source.next_slice(None, access, ONE)
     assert "registry" not in str(raised.value)

@@ -13,11 +13,11 @@ import pytest
 
 from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.failpoints import FilePoint
-from drainmark.jobs.operators.sources.files.folder_slices import LIST, files_of
+from drainmark.jobs.operators.sources.files.directory_source import LIST, files_of
 from drainmark.jobs.operators.sources.slices import Slice
 from drainmark.resources.delta.upkeep.garbage import garbage_of
 from drainmark.resources.delta.upkeep.log_retention import REMOVED, removed_since
-from drainmark.resources.inputs.source_access import RegionReach
+from drainmark.resources.inputs.source_access import RegionAccess
 from drainmark.resources.storage.folder import PART, LocalFolder
 
 ROOT = Path(__file__).parents[2]
@@ -26,21 +26,21 @@ import resource, sys
 from pathlib import Path
 from drainmark.jobs import failpoints
 from drainmark.resources.storage.folder import LocalFolder
-from drainmark.resources.inputs.source_access import RegionReach
+from drainmark.resources.inputs.source_access import RegionAccess
 
-reach = RegionReach("app/start", None, LocalFolder(Path(sys.argv[1])), None)
+access = RegionAccess("app/start", None, LocalFolder(Path(sys.argv[1])), None)
 if sys.argv[2] == "full":
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
 else:
     failpoints.arm(sys.argv[2])
-reach.keep_list("left", 3, sys.stdin.read())
+access.keep_list("left", 3, sys.stdin.read())
 """
 
 
 @pytest.fixture
-def reach(tmp_path: Path) -> RegionReach:
+def access(tmp_path: Path) -> RegionAccess:
     nothing: Any = None
-    return RegionReach("app/start", nothing, LocalFolder(tmp_path), nothing)
+    return RegionAccess("app/start", nothing, LocalFolder(tmp_path), nothing)
 
 
 def lines(number: int) -> str:
@@ -57,7 +57,7 @@ def parts(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("end", [f"{FilePoint.WRITTEN.value}:kill", "full"])
-def test_a_list_whose_writer_died_is_written_again(reach: RegionReach, tmp_path: Path, end: str) -> None:
+def test_a_list_whose_writer_died_is_written_again(access: RegionAccess, tmp_path: Path, end: str) -> None:
     """A name that exists is taken for a whole list: half a list would skip files for ever."""
     died = subprocess.run(
         [sys.executable, "-c", KEEPING, str(tmp_path), end], cwd=ROOT, input=lines(20), text=True,
@@ -65,22 +65,22 @@ def test_a_list_whose_writer_died_is_written_again(reach: RegionReach, tmp_path:
     )  # fmt: skip
     assert died.returncode == 1 if end == "full" else died.returncode == -9, died.stderr
     assert len(parts(tmp_path)) == (end != "full")
-    name = reach.keep_list("left", 3, lines(20))
-    assert len(files_of(listing(name, 20), reach)) == 20
+    name = access.keep_list("left", 3, lines(20))
+    assert len(files_of(listing(name, 20), access)) == 20
 
 
-def test_a_list_that_was_cut_off_is_missed(reach: RegionReach, tmp_path: Path) -> None:
-    name = reach.keep_list("left", 3, lines(3))
+def test_a_list_that_was_cut_off_is_missed(access: RegionAccess, tmp_path: Path) -> None:
+    name = access.keep_list("left", 3, lines(3))
     kept = tmp_path / "slices" / name
     whole = kept.read_bytes()
     for torn in (b"", whole[:50], whole[: whole.rindex(b"\n")]):
         kept.write_bytes(torn)
         with pytest.raises(InputMissing):
-            files_of(listing(name, 3), reach)
-    assert reach.keep_list("left", 3, lines(3)) == name, "one that a crash of an earlier version cut off is mended"
-    assert len(files_of(listing(name, 3), reach)) == 3
+            files_of(listing(name, 3), access)
+    assert access.keep_list("left", 3, lines(3)) == name, "one that a crash of an earlier version cut off is mended"
+    assert len(files_of(listing(name, 3), access)) == 3
     with pytest.raises(InputMissing):
-        files_of(listing(name, 4), reach)
+        files_of(listing(name, 4), access)
 
 
 def test_what_is_there_is_not_written_over_and_nothing_is_left(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from drainmark.jobs.apps import log_watch
 from drainmark.jobs.errors import DeclarationError
 from drainmark.jobs.errors.environment import AnalysisTimeout
 from drainmark.jobs.failpoints import InjectedFailure, arm
-from drainmark.jobs.regions.autonomous_parts import running_parts
+from drainmark.jobs.regions.plan import running_parts
 from drainmark.jobs.state import keyed_state
 from drainmark.jobs.testing.syslog import generate_syslog
 from drainmark.orchestration.cli.main import invoke

@@ -28,8 +28,7 @@ from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
 from drainmark.orchestration.dagster_jobs.run_monitor import tags_of
 from drainmark.orchestration.doctor import repair
-from drainmark.orchestration.runs.application_loading import count_unopened, unopened
-from drainmark.orchestration.runs.failures_before_claim import count_failure, on_its_way
+from drainmark.orchestration.runs.failures_before_claim import count_failure, count_unopened, on_its_way, unopened
 from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.run_loop import RegionLoop, RunOptions, Watch
 from drainmark.orchestration.verbs import interventions

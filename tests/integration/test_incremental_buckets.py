@@ -15,7 +15,7 @@ from fault_proxy import fault_proxy
 from drainmark.jobs.errors import InputChanged, StoreUnavailable
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
-from drainmark.jobs.scan.found import ScanResult
+from drainmark.jobs.scan.findings import ScanResult
 from drainmark.jobs.scan.index import ScanLimits, ScanNote
 from drainmark.jobs.tasks.bucket_clients import Patience
 from drainmark.orchestration.discovery.scan_recording import record_scan

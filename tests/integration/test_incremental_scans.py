@@ -15,8 +15,8 @@ import pytest
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
+from drainmark.jobs.scan.findings import ScanResult
 from drainmark.jobs.scan.folder_listing import FolderListing
-from drainmark.jobs.scan.found import ScanResult
 from drainmark.jobs.scan.index import ScanLimits, ScanNote
 from drainmark.jobs.scan.scanner import Scanner
 from drainmark.orchestration.discovery.scan_recording import record_scan

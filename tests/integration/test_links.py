@@ -209,19 +209,19 @@ class Here:
 
 
 def test_a_followed_file_is_no_link_unless_its_source_says_so(inbox: Path) -> None:
-    reach: Any = Here(inbox)
+    access: Any = Here(inbox)
     source = dm.FileSource(path="2.txt")
     with pytest.raises(InputChanged) as refused:
-        source.next_slice(None, reach, SliceLimit(source="lines"))
+        source.next_slice(None, access, SliceLimit(source="lines"))
     assert refused.value.facts["trigger"] == str(inbox / "2.txt")
     assert (
-        dm.FileSource(path="2.txt", follow_links=True).next_slice(None, reach, SliceLimit(source="lines")) is not None
+        dm.FileSource(path="2.txt", follow_links=True).next_slice(None, access, SliceLimit(source="lines")) is not None
     )
     rotated = dm.FileSource(path="1.txt", rotated="1.txt.*", rotate_wait=0)
     (inbox / "1.txt.1").symlink_to(inbox / "2.txt")
-    piece = rotated.next_slice(None, reach, SliceLimit(source="lines"))
+    piece = rotated.next_slice(None, access, SliceLimit(source="lines"))
     assert piece is not None
     assert piece.end["offset"] == len("mine\n")
     os.mkfifo(inbox / "pipe")
     with pytest.raises(InputChanged):
-        dm.FileSource(path="pipe").next_slice(None, reach, SliceLimit(source="lines"))
+        dm.FileSource(path="pipe").next_slice(None, access, SliceLimit(source="lines"))

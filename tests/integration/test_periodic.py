@@ -16,7 +16,7 @@ import pytest
 import drainmark as dm
 from drainmark.jobs.errors import Halted, InputChanged, RegistryLost, RewindRefused, UsageError
 from drainmark.jobs.graph.application import Application, application, build_application
-from drainmark.jobs.operators.sources.files.folder_slices import queue_of
+from drainmark.jobs.operators.sources.files.directory_source import queue_of
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.input.inbox import GroupInbox
 from drainmark.orchestration.discovery import state_inputs
@@ -432,9 +432,9 @@ def test_an_endless_beacon_gives_one_state_a_run(run_app: RunApp) -> None:
 
 def test_a_list_that_was_kept_is_kept_once(workplace: Workplace) -> None:
     """A crash between the list and its trigger leaves an unnamed list; the next cut writes the same list again."""
-    reach = workplace.reach("app/start")
+    access = workplace.access("app/start")
     text = json.dumps({"uri": "a"})
-    name = reach.keep_list("left", 3, text)
-    assert reach.keep_list("left", 3, text) == name
-    assert reach.keep_list("left", 3, text + " ") != name
-    assert reach.kept_list(name) == text
+    name = access.keep_list("left", 3, text)
+    assert access.keep_list("left", 3, text) == name
+    assert access.keep_list("left", 3, text + " ") != name
+    assert access.kept_list(name) == text

@@ -51,7 +51,7 @@ def give(result: Result, *numbers: int) -> Result:
 
 
 def segments(result: Result) -> list[str]:
-    folder = result.workplace.reach(result.region.name).buffer("rows")
+    folder = result.workplace.access(result.region.name).buffer("rows")
     return sorted(path.name[:20] for path in folder.glob("segment-*"))
 
 

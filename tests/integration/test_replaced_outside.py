@@ -23,7 +23,7 @@ from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader
 from drainmark.resources.settings import Settings
-from drainmark.resources.sinks.database_reader import DatabaseReader
+from drainmark.resources.sinks.database_tables import DatabaseReader
 
 Rows = list[tuple[int, str]]
 

@@ -14,7 +14,7 @@ from staged_app import FILES, REGION, staged
 from drainmark.jobs.errors import DrainmarkError
 from drainmark.jobs.failpoints import ChannelPoint, FailPoint, InjectedFailure, arm
 from drainmark.jobs.protocol.records.manifest import TableRole
-from drainmark.jobs.runtime.commit.rewind_reach import own_tables
+from drainmark.jobs.runtime.commit.rewind_contents import own_tables
 from drainmark.jobs.runtime.maintenance.compaction import maintain_region
 from drainmark.jobs.runtime.maintenance.garbage_collection import clear
 from drainmark.jobs.state import keyed_state

@@ -250,7 +250,7 @@ def test_a_reset_ends_the_waiting_and_nothing_is_lost_or_twice_there(run_app: Ru
     assert at.await_(handler.tell(blocking)) is True
     at.scans.clear()
     handler.tell(lambda context: handler.submit(context, 2))  # a cut by its own number of rows
-    buffer = result.workplace.reach(result.region.name).buffer("ticks")
+    buffer = result.workplace.access(result.region.name).buffer("ticks")
     eventually((buffer / "state-000000000002").exists)
     handler.tell(handler.submit)
     asked = handler.tell(blocking)
@@ -453,7 +453,7 @@ def test_what_is_committed_is_purged_when_the_region_is_checkpointed_and_the_num
     result = run_app(counting(purge="checkpointed"))
     at = stay(result)
     handler = at.handler
-    buffer = result.workplace.reach(result.region.name).buffer("ticks")
+    buffer = result.workplace.access(result.region.name).buffer("ticks")
     for cut in (1, 2):
         handler.tell(handler.submit)
         assert at.await_(handler.tell(blocking)) is True

@@ -54,16 +54,16 @@ def test_a_type_that_is_never_read_is_refused_with_the_one_to_declare(
     engine: SparkEngine, source: str, form: str, kind: str
 ) -> None:
     assert engine.session, "types are parsed by a session"
-    reach: Any = None  # nothing outside is asked
+    access: Any = None  # nothing outside is asked
     operator = operator_of(SOURCES[source](form, f"id bigint, odd {kind}"))
     with pytest.raises(UsageError, match="'odd'") as refused:
-        row_type(operator, "", reach)
+        row_type(operator, "", access)
     assert refused.value.operator == "rows"
     assert refused.value.location is not None
     found = re.search(r"declare (?:the column as )?(a string|the number.*|\S.*)$", refused.value.remedy or "")
     assert found is not None
     wanted = {"a string": "string", "the number that the file has": "int"}.get(found[1], found[1])
-    row_type(operator_of(SOURCES[source](form, f"id bigint, odd {wanted}")), "", reach)
+    row_type(operator_of(SOURCES[source](form, f"id bigint, odd {wanted}")), "", access)
 
 
 def test_a_run_is_refused_before_a_file_is_read(run_app: Callable[..., Result]) -> None:

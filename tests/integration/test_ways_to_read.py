@@ -405,9 +405,9 @@ def test_the_slices_of_a_file_that_grows_have_its_rows(
     (tmp_path / "growing").write_text(header + "".join(bodies))
     schema = None if case.form == "text" else case.ddl
     source = dm.FileSource(path="growing", format=case.form, schema=schema, options=case.options, slice_bytes=20)
-    rows, bad, after, reach = [], 0, None, Here(tmp_path)
-    while (piece := source.next_slice(after, reach, SliceLimit(source="rows"))) is not None:
-        (part,) = source.parts(piece, reach, "rows")
+    rows, bad, after, access = [], 0, None, Here(tmp_path)
+    while (piece := source.next_slice(after, access, SliceLimit(source="rows"))) is not None:
+        (part,) = source.parts(piece, access, "rows")
         file = written(b"")
         part.place(Path(file.path))
         ((read, numbers),) = found_by(read_here([file], case.expected()), [file.number])

@@ -67,8 +67,8 @@ def told_by(join: Join, files: Files) -> Told:
             told.emitted[max(of_left, of_right)].append({**shown(left, join.keys), **shown(right, join.keys)})
             met["l"].add(a)
             met["r"].add(b)
-    for side, other, reach in (("l", "r", join.high), ("r", "l", -join.low)):
-        leaves = [leaves_at(number, row, join.keys, reach, marks[other]) for number, row in fit[side]]
+    for side, other, access in (("l", "r", join.high), ("r", "l", -join.low)):
+        leaves = [leaves_at(number, row, join.keys, access, marks[other]) for number, row in fit[side]]
         told.kept[side] = sum(at is None for at in leaves)
         is_outer = join.how in ("full", {"l": "left", "r": "right"}[side])
         for index, at in enumerate(leaves):
@@ -103,12 +103,12 @@ def same_keys(left: Row, right: Row, keys: Sequence[str]) -> bool:
     )
 
 
-def leaves_at(number: int, row: Row, keys: Sequence[str], reach: dt.timedelta, marks: list[Any]) -> int | None:
+def leaves_at(number: int, row: Row, keys: Sequence[str], access: dt.timedelta, marks: list[Any]) -> int | None:
     """Return the file after which no partner can come; None if one still can. `marks[i]` is the mark before file i."""
     if any(row[key] is None for key in keys):
         return number
     for later in range(number, len(marks) - 1):
-        if marks[later + 1] is not None and marks[later + 1] > row["at"] + reach:
+        if marks[later + 1] is not None and marks[later + 1] > row["at"] + access:
             return later
     return None
 

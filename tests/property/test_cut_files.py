@@ -222,7 +222,7 @@ def by_tasks(path: Path, expected: Expected, cuts: set[int]) -> Read:
         ranges = [replace(each, is_quoted=is_quoted) for each, is_quoted in zip(ranges, begins, strict=True)]
     place = LocalPlace(str(path.with_name("rows")), is_kept=False)
     told = Here().run(ReadTask(expected, place), [(each,) for each in ranges])
-    found = [read_files._Answer(facts=line_ranges.facts_of(each["answers"][0]["facts"])) for each in told]
+    found = [read_files._RangeAnswer(facts=line_ranges.facts_of(each["answers"][0]["facts"])) for each in told]
     for each, answer in zip(ranges, found, strict=True):
         if answer.facts.is_sample:
             (more,) = ReadTask(expected, None, sends_all=True).work((each,))

@@ -36,16 +36,24 @@ from drainmark.jobs.tasks.executor import Executor, Facts, Here, OnSpark
 from drainmark.jobs.tasks.exported_files import ExportTask
 from drainmark.jobs.tasks.file_ranges import DigestTask, EdgeTask, FileRange, InputFile, LayoutTask
 from drainmark.jobs.tasks.file_shares import FileShare, RowFile
-from drainmark.jobs.tasks.judged_rows import LookTask
-from drainmark.jobs.tasks.keyed_files import Chosen, FindTask, PartTask, Replaced, ReplaceTask, SplitFile, SplitTask
+from drainmark.jobs.tasks.judged_rows import JudgeTask
+from drainmark.jobs.tasks.keyed_files import (
+    Chosen,
+    FileRewrite,
+    FindTask,
+    PartTask,
+    ReplaceTask,
+    RewriteTask,
+    SplitFile,
+    SplitTask,
+)
 from drainmark.jobs.tasks.layout import Layout
 from drainmark.jobs.tasks.parquet_files import WriteTask, write_file
 from drainmark.jobs.tasks.places import LocalPlace, MemoryPlace, Place, TooLarge
 from drainmark.jobs.tasks.read_files import ReadTask, read_files
-from drainmark.jobs.tasks.rewritten_files import RewriteTask
 from drainmark.jobs.tasks.slice_shares import Share, ShareTask, Unfit
 from drainmark.jobs.tasks.sorted_runs import FlushTask, MergeTask, RunWriter
-from drainmark.resources.inputs.task_reach import TaskReach
+from drainmark.resources.inputs.task_access import TaskAccess
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
@@ -118,7 +126,7 @@ class Given:
 
     path: str
 
-    def read(self, piece: Any, reach: Any) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: Any, access: Any) -> Iterator[pa.RecordBatch]:
         found = json.loads(Path(self.path).read_text())
         yield pa.record_batch({"k": pa.array(found[piece], pa.string())})
         if None in found[piece]:
@@ -128,9 +136,9 @@ class Given:
 def shared_rows(scene: Scene, place: Place) -> tuple[Any, Sequence[Any]]:
     path = scene.folder / "rows.json"
     path.write_text(json.dumps([part["k"].to_pylist() for part in scene.parts()]))
-    reach = TaskReach(region="app/s")
+    access = TaskAccess(region="app/s")
     task = ShareTask(
-        reads=Given(str(path)), reach=reach, of_task=reach, schema=READ, reading=None, place=place, folder="rows"
+        reads=Given(str(path)), access=access, of_task=access, schema=READ, reading=None, place=place, folder="rows"
     )
     return task, [(Share(number=number, sequence_id=7, piece=number, size=1),) for number in range(2)]
 
@@ -183,7 +191,7 @@ CASES: dict[type, Callable[[Scene, Place], tuple[Any, Any]]] = {
     ),
     ReplaceTask: lambda scene, place: (
         ReplaceTask(place=place, schema=SCHEMA, changed=scene.rows.select(["k"]).slice(0, 1), layout=Layout()),
-        [Replaced(files=(file,), rows=scene.rows.slice(0, 1)) for file in row_files(scene, place)],
+        [FileRewrite(files=(file,), rows=scene.rows.slice(0, 1)) for file in row_files(scene, place)],
     ),
     SplitTask: lambda scene, place: (
         SplitTask(place=place, keys=("k",), parts=3, chosen=Chosen(through=2)),
@@ -195,7 +203,7 @@ CASES: dict[type, Callable[[Scene, Place], tuple[Any, Any]]] = {
         scene.rows,
     ),
     FlushTask: lambda scene, place: (FlushTask(scene.writer(place)), scene.hashed()),
-    LookTask: lambda scene, place: (LookTask("text"), scene.rows.select(["k", SEQUENCE_ID])),
+    JudgeTask: lambda scene, place: (JudgeTask("text"), scene.rows.select(["k", SEQUENCE_ID])),
 }
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import drainmark as dm
 from drainmark.jobs.frames.origins import ORIGIN, OriginsSeen, ranked_by_origin
-from drainmark.jobs.frames.rows_by_id import in_order
+from drainmark.jobs.frames.row_order import in_order
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.operators.sources.slices import SliceLimit
 from drainmark.jobs.protocol.records.ids import txn_version
@@ -76,11 +76,11 @@ def test_rows_come_by_id_and_place(engine: SparkEngine, tmp_path_factory: Any, g
             wanted += [row["k"] for row in rows]
     place = Workplace(Settings(home=home, project_root=home))
     try:
-        reach, source = place.reach("app/second"), dm.TableSource("rows")
-        piece = source.next_slice(None, reach, SliceLimit(source="s", is_periodic=True))
+        access, source = place.access("app/second"), dm.TableSource("rows")
+        piece = source.next_slice(None, access, SliceLimit(source="s", is_periodic=True))
         assert (piece is None) == (not wanted)
         if piece is not None:
-            tagged = TaggedRows(source.read(piece, reach), 1, _AS_READ)
+            tagged = TaggedRows(source.read(piece, access), 1, _AS_READ)
             frame = engine.session.createDataFrame(pa.Table.from_batches(iter(tagged), _AS_READ))
             mixed = [] if tagged.origins is not None or not tagged.count else [1]
             read = in_order(ranked_by_origin(frame, mixed).toArrow())

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from drainmark.jobs.errors.operator_code import PermitViolation
-from drainmark.jobs.state.handlers.locks import OperatorLock
-from drainmark.jobs.state.handlers.permits import Consistency, PermitGate
+from drainmark.jobs.state.handlers.permits import Consistency, OperatorLock, PermitGate
 
 SOON = 20.0
 THREADS = ["a", "b", "c"]

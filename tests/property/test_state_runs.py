@@ -22,9 +22,8 @@ from drainmark.jobs.state import keyed_state, run_making, runs
 from drainmark.jobs.state.due_rows import DueSpan, hashes_due
 from drainmark.jobs.state.keyed_rows import RowsPerKey, rows_of_keys
 from drainmark.jobs.state.keyed_state import KeyedState
-from drainmark.jobs.state.merge import Merge
 from drainmark.jobs.state.run_files import KEY_HASH, ROWS_A_GROUP, RunIndex, key_hash
-from drainmark.jobs.state.runs import Run, due, image_of, runs_of
+from drainmark.jobs.state.runs import Run, RunMerge, due, image_of, runs_of
 from drainmark.jobs.tasks.places import LocalPlace
 from drainmark.jobs.tasks.sorted_runs import RunWriter
 from drainmark.resources.delta.managed_table import ManagedTable
@@ -368,7 +367,7 @@ def test_a_merge_that_fails_leaves_the_runs_as_they_are() -> None:
     kept = (run(1, 9), run(2, 3), run(3, 2), run(4, 1))
     for write, after in ((fail, kept), (lambda: run(9, 5).files, (kept[0], run(9, 5), kept[3])),
                          (lambda: (), (kept[0], kept[3]))):  # fmt: skip
-        merge = Merge(kept[1:3], write)
+        merge = RunMerge(kept[1:3], write)
         assert not merge.is_over
         merge.wait()
         assert merge.is_over

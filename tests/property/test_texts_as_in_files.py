@@ -21,11 +21,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from drainmark.jobs.formats.byte_records import TextParser, parse_texts, read_records
+from drainmark.jobs.formats.byte_records import Records, TextParser, parse_texts, read_records
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.lines.content import Held
 from drainmark.jobs.formats.lines.line_ranges import RangeReader
-from drainmark.jobs.formats.records import Records
 
 PLAIN = (("k", StringType()), ("n", IntegerType()), ("d", DecimalType(10, 2)), ("t", TimestampType()))
 COLUMNS = {

@@ -18,7 +18,7 @@ from scene import Build, Scene
 from staged_graphs import is_unaligned
 
 from drainmark.orchestration.testing.crash.children import Nursery
-from drainmark.orchestration.testing.crash.connect_server import ChildServer
+from drainmark.orchestration.testing.crash.killing import ChildServer
 
 PATIENCE = 120.0
 

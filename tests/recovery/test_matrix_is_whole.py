@@ -14,7 +14,7 @@ from test_repairs_recover import OF_REPAIRS
 from drainmark.orchestration.testing.crash.matrix import actions
 
 COMMITTING = (
-    "checkpoints/checkpoint_table", "delta/managed_table", "delta/commits", "delta/overwritten_tables",
+    "checkpoints/checkpoint_table", "delta/managed_table", "delta/commits",
     "delta/autonomous_tables", "delta/health/damaged_tables", "sinks/database_tables", "sinks/file_tables",
 )  # fmt: skip
 """The modules of `resources` that commit through the one guarded function."""

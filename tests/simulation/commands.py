@@ -12,7 +12,7 @@ from drainmark.orchestration import doctor
 from drainmark.orchestration.verbs import garbage, orders, table_repair
 from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.orchestration.verbs.interventions import RewindTarget
-from drainmark.orchestration.verbs.moment import moment
+from drainmark.orchestration.verbs.orders import moment
 from drainmark.orchestration.workplace.declaration import find_region
 from drainmark.orchestration.workplace.workplace import Workplace
 

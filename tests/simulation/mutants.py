@@ -29,7 +29,7 @@ from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.upkeep import garbage
 from drainmark.resources.registry.database import Database
 from drainmark.resources.registry.progress import RegionProgress
-from drainmark.resources.sinks.file_folders import FolderPlace, FolderWriting
+from drainmark.resources.sinks.file_folders import FolderTarget, FolderWriting
 
 Mutant = Callable[[], AbstractContextManager[object]]
 
@@ -119,7 +119,7 @@ def never_done() -> AbstractContextManager[object]:
 
 def earlier_owners_not_kept_out() -> AbstractContextManager[object]:
     """An older owner of a sink of files renames what it has prepared."""
-    return patch.object(FolderPlace, "_keep_out_earlier", lambda self, epoch, place: None)
+    return patch.object(FolderTarget, "_keep_out_earlier", lambda self, epoch, place: None)
 
 
 def not_rolled_forward() -> AbstractContextManager[object]:

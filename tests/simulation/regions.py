@@ -22,9 +22,9 @@ from drainmark.jobs.protocol.records.manifest import Image, RegionTable, TableRo
 from drainmark.jobs.protocol.records.state_generations import labels_in_force, state_table
 from drainmark.jobs.protocol.records.triggers import Trigger, file_key
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
-from drainmark.jobs.runtime.commit.row_author import Identity
+from drainmark.jobs.runtime.commit.ledger import Identity
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
-from drainmark.jobs.runtime.group.limits import Limits
+from drainmark.jobs.runtime.group.backlog import Limits
 from drainmark.jobs.runtime.input.inbox import Group, GroupInbox
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine, quarantine_table
 from drainmark.jobs.runtime.messages import scanned_identity

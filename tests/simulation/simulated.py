@@ -165,7 +165,7 @@ class Simulated(World):
 
     # --- seams ---------------------------------------------------------------------------------------------------
 
-    def reach(self, point: str) -> None:
+    def pass_point(self, point: str) -> None:
         self._meet(None, str(point), "")
 
     def across(self, seam: Seam, deed: Callable[[], T], on: object = None) -> T:

@@ -13,8 +13,8 @@ from drainmark.jobs import world
 from drainmark.jobs.runtime.maintenance.compaction import maintain_region
 from drainmark.jobs.runtime.maintenance.garbage_collection import collect
 from drainmark.jobs.scan.folder import path_of
-from drainmark.orchestration.doctor import region_repair
 from drainmark.orchestration.doctor.regions import examine_region
+from drainmark.orchestration.doctor.registry_repair import repair_order
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import garbage, interventions, orders, quarantine
 from drainmark.orchestration.verbs.backfill import Wanted
@@ -186,7 +186,7 @@ def redrive(act: Act) -> None:
 
 
 def repair(act: Act) -> None:
-    region_repair.repair(act.fed.workplace, act.fed.region).act()
+    repair_order(act.fed.workplace, act.fed.region).act()
 
 
 def late(act: Act) -> None:

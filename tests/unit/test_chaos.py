@@ -13,7 +13,7 @@ from rich.console import Console
 
 from drainmark.jobs.errors import DrainmarkError
 from drainmark.jobs.failpoints import FailPoint
-from drainmark.orchestration.cli.demo.chaos import Look, Strike, _where, strikes
+from drainmark.orchestration.cli.demo.chaos import Standing, Strike, _where, strikes
 from drainmark.orchestration.cli.demo.logs import Counted
 from drainmark.orchestration.cli.demo.project import DemoProject, compare
 
@@ -50,7 +50,7 @@ def test_ten_strikes_spread_over_start_processing_commit_and_fail_points() -> No
 )
 def test_where_a_run_was_is_told_from_what_it_left(strike: Strike, after: dict[str, Any], where: str) -> None:
     facts = {"epoch": 1, "states": 2, "committed_id": 2, "unpublished": (), "step": "PROCESSING"}
-    assert _where(strike, Look(**facts), Look(**{**facts, **after})) == where
+    assert _where(strike, Standing(**facts), Standing(**{**facts, **after})) == where
 
 
 class Told(DemoProject):

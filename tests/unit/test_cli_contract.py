@@ -26,7 +26,7 @@ from drainmark.orchestration.cli import project as project_verbs
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.cli.templates import Kind
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.examples import EXAMPLES
+from drainmark.orchestration.cli.terminal.options import EXAMPLES
 from drainmark.orchestration.workplace.workplace import drainmark_version
 from drainmark.resources import settings as settings_module
 
@@ -282,7 +282,7 @@ def test_a_fail_point_that_is_none_is_refused_before_anything_is_done(tmp_path: 
 def test_a_wrong_fail_point_arms_nothing_and_says_what_is_legal(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         failpoints.arm(f"drain.before:raise,{text}")
-    world.reach(failpoints.FailPoint.DRAIN)
+    world.pass_point(failpoints.FailPoint.DRAIN)
 
 
 PUSHED = """import drainmark as dm

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drainmark.orchestration.workplace.code_digest import code_digest
+from drainmark.orchestration.workplace.application_identity import code_digest
 
 
 @pytest.fixture

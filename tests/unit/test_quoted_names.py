@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import drainmark as dm
-from drainmark.jobs.frames.names import _Named, quoted
+from drainmark.jobs.frames.names import _RenamedTask, quoted
 from drainmark.jobs.state.aggregations.aggregation import argument_columns
 from drainmark.jobs.tasks.layout import Layout
 
@@ -23,7 +23,7 @@ def test_a_task_gets_rows_under_their_own_names() -> None:
         return batches
 
     given: Any = pa.RecordBatch.from_pydict({"_column_0": [1], "n": [2]})
-    (found,) = _Named(task, ("a.b", "n"))(iter([given]))
+    (found,) = _RenamedTask(task, ("a.b", "n"))(iter([given]))
     assert found.to_pydict() == {"a.b": [1], "n": [2]}
 
 

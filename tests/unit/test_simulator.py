@@ -95,7 +95,7 @@ def busy(toy: Toy, step: Step) -> None:
     for seam in Seam:
         with suppress(Exception):
             world.across(seam, lambda: toy.seen.append((step.id, world.token())), toy.home / seam)
-        world.reach("between")
+        world.pass_point("between")
         with suppress(OperationalError), world.transaction(Seam.REGISTRY_WRITE):
             toy.seen.append((step.id, world.monotonic()))
     woken.wait()
@@ -257,7 +257,7 @@ def test_nobody_acts_beside_an_open_transaction_even_if_its_process_sleeps_in_it
         for _ in range(5):
             with suppress(OperationalError), world.transaction(Seam.REGISTRY_WRITE):
                 toy.seen.append((step.id, "begins"))
-                world.reach("inside")
+                world.pass_point("inside")
                 world.sleep(1)
                 toy.seen.append((step.id, "ends"))
 
@@ -290,7 +290,7 @@ def test_sleep_takes_no_time_and_moves_the_clock_for_all(tmp_path: Path) -> None
 def test_a_clock_that_jumps_back_leaves_durations_alone(tmp_path: Path) -> None:
     def deed(toy: Toy, step: Step) -> None:
         begun, at = world.monotonic(), world.now()
-        world.reach("here")
+        world.pass_point("here")
         toy.seen.append((round(world.monotonic() - begun), round(world.now() - at)))
 
     assert one(tmp_path, deed, {"1.0/1": "clock_jump:-3600"}).seen == [(0, -3600)]
@@ -299,7 +299,7 @@ def test_a_clock_that_jumps_back_leaves_durations_alone(tmp_path: Path) -> None:
 def test_a_paused_process_wakes_after_longer_than_a_lease(tmp_path: Path) -> None:
     def deed(toy: Toy, step: Step) -> None:
         for _ in range(300):
-            world.reach("here")
+            world.pass_point("here")
         toy.seen.append((step.actor, round(world.monotonic())))
 
     toy = one(tmp_path, deed, {"1.0/9": "pause:200"}, actors="AB")
@@ -332,7 +332,7 @@ def test_files_have_the_time_of_the_simulation(tmp_path: Path) -> None:
         (toy.home / "new").write_text("x")
         found = world.across(Seam.STORE_LIST, lambda: {"new": (toy.home / "new").stat().st_mtime}, toy.home)
         toy.seen.append(round(world.now() - found["new"]))
-        world.reach("here")
+        world.pass_point("here")
         toy.seen.append(round(world.now() - (toy.home / "new").stat().st_mtime))
 
     assert one(tmp_path, deed, {"1.0/2": "clock_jump:172800"}).seen == [0, 172800]
@@ -414,7 +414,7 @@ def test_a_fault_is_shrunk_to_the_steps_and_choices_that_it_needs(tmp_path: Path
         for _ in range(3):
             with suppress(OSError):
                 counted = world.across(Seam.STORE_READ, lambda: len(toy.seen), toy.home)
-                world.reach("between")
+                world.pass_point("between")
                 world.across(Seam.STORE_WRITE, lambda n=counted: toy.seen.append(n), toy.home)
 
     def fails(tried: Script) -> Mapping[str, str] | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from drainmark.jobs.formats.bad_records import CAPS, Refused, require_fault_of_file
-from drainmark.jobs.formats.parsed import Readable as Readable  # noqa: PLC0414
+from drainmark.jobs.formats.bad_records import Readable as Readable  # noqa: PLC0414
 
 PLAIN = ".data"
 """The ending of the names of files that are not compressed."""

@@ -28,7 +28,7 @@ from drainmark.jobs.formats.lines.record_ranges import whole_records
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from drainmark.jobs.formats.parsed import Parsed
+    from drainmark.jobs.formats.bad_records import Parsed
 
 _SENT_CHARACTERS = 1024 * 1024
 """Characters of the texts of bad records that go with the facts of a range; further ones are sent only on request."""

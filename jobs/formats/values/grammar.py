@@ -95,7 +95,7 @@ def pattern_fault(pattern: str, option: str = "timestampformat") -> str | None:
 def reader_of(kind: Any, rules: Rules) -> Reader:
     from pyspark.sql.pandas.types import to_arrow_type
 
-    from drainmark.jobs.formats.values import numbers, others, times
+    from drainmark.jobs.formats.values import numbers, reader, times
 
     name = kind.typeName()
     if name in ("date", "timestamp", "timestamp_ntz"):
@@ -107,8 +107,8 @@ def reader_of(kind: Any, rules: Rules) -> Reader:
     readers: Mapping[str, Callable[[Any], Reader]] = {
         **{each: partial(numbers.WholeNumbers, kind.simpleString()) for each in _WHOLE},
         **{each: partial(numbers.FloatingNumbers, name) for each in ("double", "float")},
-        "boolean": lambda arrow: others.Booleans(),
-        **dict.fromkeys(("string", "binary"), others.Same),
+        "boolean": lambda arrow: reader.Booleans(),
+        **dict.fromkeys(("string", "binary"), reader.PlainTexts),
     }
     return readers[name](arrow)
 

@@ -67,7 +67,7 @@ def rows_of(content: bytes, columns: StructType, rules: Rules, *, may_have_other
         # fields of a struct that are not declared may differ from part to part
         rows = pa.concat_tables(parts, promote_options="permissive").combine_chunks()
         found = {name: rows.column(name).chunk(0) for name in columns.names}
-        return pa.table(_fields(found, columns, _Look(data, rules)), names=columns.names)
+        return pa.table(_fields(found, columns, _LineFacts(data, rules)), names=columns.names)
     except (pa.ArrowException, NotSure, ValueError):
         return None
 
@@ -179,7 +179,7 @@ def _read_as(kind: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _LineFacts:
     """What is known of the lines, and how texts become values."""
 
     data: bytes
@@ -196,7 +196,7 @@ class _Look:
         return _ZEROS in self.data or bool(has_exponent and _TINY.search(self.data))
 
 
-def _fields(found: Mapping[str, pa.Array], kind: StructType, look: _Look) -> list[pa.Array]:
+def _fields(found: Mapping[str, pa.Array], kind: StructType, look: _LineFacts) -> list[pa.Array]:
     """Return the declared fields of objects.
 
     Raises:
@@ -213,7 +213,7 @@ def _require_names(names: Iterable[str], kind: StructType) -> None:
         raise NotSure
 
 
-def _values(read: Any, kind: Any, look: _Look) -> pa.Array:
+def _values(read: Any, kind: Any, look: _LineFacts) -> pa.Array:
     """Return values in the declared type; see `_fields`."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from drainmark.jobs.formats.values.moments import DAYS, MONTHS, Form
+from drainmark.jobs.formats.values.time_fields import DAYS, MONTHS, Form
 
 _NUMBERS = {
     "M": {1: "[0-9]{1,2}", 2: "[0-9]{2}"},

@@ -48,7 +48,7 @@ def reading_of(found: pa.DataType, wanted: pa.DataType, name: str, *, is_julian:
     """Return what reads values of one Arrow type as another; None if the types do not fit.
 
     Args:
-        wanted: Arrow's type of a declared one; see `drainmark.jobs.frames.row_types.arrow_schema`.
+        wanted: Arrow's type of a declared one; see `drainmark.jobs.frames.tags.arrow_schema`.
         name: of the column, for faults.
         is_julian: days before 1582 are counted by the Julian calendar.
     """
@@ -300,7 +300,7 @@ def _struct(found: Any, wanted: Any, name: str, is_julian: bool) -> Reading | No
     places, readings = [], []
     names = [field.name for field in found]
     for field in wanted:
-        place = place_of(field.name, names)
+        place = index_of(field.name, names)
         part = (
             None
             if place is None
@@ -322,7 +322,7 @@ def _struct(found: Any, wanted: Any, name: str, is_julian: bool) -> Reading | No
     return read
 
 
-def place_of(name: str, names: Sequence[str]) -> int | None:
+def index_of(name: str, names: Sequence[str]) -> int | None:
     """Return the place of a declared name; upper and lower case are equal. None if no name, or several, are it."""
     places = [place for place, each in enumerate(names) if each.casefold() == name.casefold()]
     return places[0] if len(places) == 1 else None

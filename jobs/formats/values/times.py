@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drainmark.jobs.formats.values.moments import DAY, Form, Moment, Moments, minutes_of
 from drainmark.jobs.formats.values.patterns import form_of
 from drainmark.jobs.formats.values.reader import Reader, matches, where
+from drainmark.jobs.formats.values.time_fields import DAY, Form, Moments, TimeFields, minutes_of
 
 _DATE = "(?P<y_>[0-9]{4})-(?P<M_>[0-9]{1,2})-(?P<d_>[0-9]{1,2})"
 _CLOCK = r"(?P<H_>[0-9]{1,2}):(?P<m_>[0-9]{1,2})(?::(?P<s_>[0-9]{1,2})(?:\.(?P<S_>[0-9]+))?)?"
@@ -51,7 +51,7 @@ class _Type:
 
     kind: pa.DataType
     form: Form
-    of_moment: Callable[[Moment], Any]
+    of_moment: Callable[[TimeFields], Any]
     of_moments: Callable[[Moments], Any]
     all_at_once: Callable[[pa.Array], pa.Array | None]
     usual: Callable[[pa.Array], pa.Array]

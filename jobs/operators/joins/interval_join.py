@@ -101,11 +101,11 @@ class IntervalJoin(Operator):
     def measured(self) -> tuple[Measured, ...]:
         return tuple(map(Measured, self.inputs, (self.left_time, self.right_time)))
 
-    def _held(self, side: str, reach: dt.timedelta) -> KeptState:
+    def _held(self, side: str, extent: dt.timedelta) -> KeptState:
         """Return the state of a side's rows; if rows without a partner are put out, it also keeps whether a row met."""
         what = "rows, and whether they met," if side in self.alone else "rows"
         of = f"seconds between {what} by `{self.left_time}` and `{self.right_time}`"
-        retention = Retention(of=of, reach=reach.total_seconds())
+        retention = Retention(of=of, extent=extent.total_seconds())
         return KeptState(part=side, keys=(*self.keys, *HELD), looked_up_by=self.keys, retention=retention)
 
     def fingerprint(self) -> Any:
@@ -243,12 +243,12 @@ class IntervalJoin(Operator):
             other: the watermark of the other side.
         """
         low, high = map(micros, self.within)
-        reach = high if side == LEFT else -low
+        extent = high if side == LEFT else -low
         like = frames.once_a_run((self.name, side), lambda: new.schema)
-        due = Due(_TIME, lambda: other.reached(lambda mark: mark - F.lit(reach + 1)))
+        due = Due(_TIME, lambda: other.reached(lambda mark: mark - F.lit(extent + 1)))
         old = frames.kept(self, side, like, asked, due).withColumn(IS_NEW, F.lit(False))
         held = frames.gathered(self, new.withColumn(IS_NEW, F.lit(True)).unionByName(old))
-        rows = other.leaving(held, F.col(_TIME) + F.lit(reach + 1))
+        rows = other.leaving(held, F.col(_TIME) + F.lit(extent + 1))
         has_null = " or ".join(f"{key} is null" for key in quoted(self.keys))
         rows = rows.withColumn(LEAVES, F.expr(f"if({has_null}, {FROM}, {LEAVES})"))
         return frames.once(self, rows) if frames.is_local(self) else rows  # a large state is not copied

@@ -73,14 +73,14 @@ class Join(Operator):
         for side, window in self.windows.items():
             if isinstance(window, dt.timedelta):
                 time, other = self._times(side)
-                reach = Retention(of=f"seconds of `{time}`", reach=window.total_seconds())
+                retention = Retention(of=f"seconds of `{time}`", extent=window.total_seconds())
                 keys = (*self.keys, *HELD)
-                states.append(KeptState(part=side, keys=keys, looked_up_by=self.keys, retention=reach))
+                states.append(KeptState(part=side, keys=keys, looked_up_by=self.keys, retention=retention))
                 states.append(clock.clock_state(f"{side}-clock", of=f"the newest `{other}`"))
             elif isinstance(window, int):
-                reach = Retention(of="rows of a key", reach=window)
+                retention = Retention(of="rows of a key", extent=window)
                 states.append(
-                    KeptState(part=side, keys=self.keys, depth=window, looked_up_by=self.keys, retention=reach)
+                    KeptState(part=side, keys=self.keys, depth=window, looked_up_by=self.keys, retention=retention)
                 )
         return tuple(states)
 

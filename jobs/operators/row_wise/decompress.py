@@ -11,7 +11,7 @@ from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
-from drainmark.jobs.graph.operator import Operator, Places, StepResult
+from drainmark.jobs.graph.operator import Operator, Positions, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state.placed_rows import PLACE, placed, require_columns
 
@@ -33,7 +33,7 @@ class Decompress(Operator):
     kind: ClassVar[str] = "decompress"
     summary: ClassVar[str] = "a column of gzip, bz2 or zstd, each value a whole stream"
     keeps_tags: ClassVar[bool] = True
-    places: ClassVar[Places] = Places.KEPT
+    positions: ClassVar[Positions] = Positions.KEPT
     configurations: ClassVar[tuple[str, ...]] = ("gzip", "bz2", "zstd", "null")
 
     column: str

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
-from drainmark.jobs.graph.operator import Operator, Places, StepResult
+from drainmark.jobs.graph.operator import Operator, Positions, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.sinks.quarantine import refused_rows
 
@@ -39,7 +39,7 @@ class Expect(Operator):
     kind: ClassVar[str] = "expect"
     summary: ClassVar[str] = "a condition for every row; other rows are counted, and quarantined, passed on, or halt"
     keeps_tags: ClassVar[bool] = True
-    places: ClassVar[Places] = Places.KEPT
+    positions: ClassVar[Positions] = Positions.KEPT
     configurations: ClassVar[tuple[str, ...]] = ("quarantine", "warn", "halt")
 
     expected: str

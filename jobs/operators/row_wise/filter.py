@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from drainmark.jobs.graph.code_digests import UserFunction
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
-from drainmark.jobs.graph.operator import Operator, Places
-from drainmark.jobs.graph.user_code import UserFunction
+from drainmark.jobs.graph.operator import Operator, Positions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,7 +25,7 @@ class Filter(Operator):
     kind: ClassVar[str] = "filter"
     summary: ClassVar[str] = "rows for which a condition holds"
     keeps_tags: ClassVar[bool] = True
-    places: ClassVar[Places] = Places.KEPT
+    positions: ClassVar[Positions] = Positions.KEPT
 
     function: UserFunction
 

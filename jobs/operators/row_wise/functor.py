@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from drainmark.jobs.frames.tags import TAGS
+from drainmark.jobs.graph.code_digests import UserFunction
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
-from drainmark.jobs.graph.operator import Operator, Places, Vectorises
-from drainmark.jobs.graph.user_code import UserFunction
+from drainmark.jobs.graph.operator import Operator, Positions, Vectorises
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -26,7 +26,7 @@ class Functor(Operator):
     kind: ClassVar[str] = "functor"
     summary: ClassVar[str] = "row-wise function"
     vectorises: ClassVar[Vectorises] = Vectorises.CHECKED
-    places: ClassVar[Places] = Places.CHECKED
+    positions: ClassVar[Positions] = Positions.CHECKED
 
     function: UserFunction
     vectorised: bool = False

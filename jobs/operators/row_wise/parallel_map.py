@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import Buffered
+from drainmark.jobs.graph.code_digests import UserFunction
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
-from drainmark.jobs.graph.operator import Operator, Places
-from drainmark.jobs.graph.user_code import UserFunction
+from drainmark.jobs.graph.operator import Operator, Positions
 from drainmark.jobs.state.columns import column_of, plain
 from drainmark.jobs.state.placed_rows import ranked
 
@@ -46,7 +46,7 @@ class ParallelMap(Operator):
     kind: ClassVar[str] = "parallel map"
     summary: ClassVar[str] = "a slow function over rows in threads of the driver process, order kept"
     keeps_tags: ClassVar[bool] = True
-    places: ClassVar[Places] = Places.OWN
+    positions: ClassVar[Positions] = Positions.OWN
 
     function: UserFunction
     output: str
@@ -88,7 +88,7 @@ class ParallelMap(Operator):
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from drainmark.jobs.frames.rows_by_id import in_order
+        from drainmark.jobs.frames.row_order import in_order
         from drainmark.jobs.state.handlers.permits import PermitGate
 
         gate, name = PermitGate(), self.function.streams[0]

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.formats.byte_records import ROW, WHY, TextParser, wrong_options
+from drainmark.jobs.formats.file_columns import literal, without_line_end
 from drainmark.jobs.formats.values.grammar import unreadable
-from drainmark.jobs.formats.values.text_columns import literal, without_line_end
 from drainmark.jobs.frames.names import quoted
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
-from drainmark.jobs.graph.operator import Operator, Places, StepResult
+from drainmark.jobs.graph.operator import Operator, Positions, StepResult
 from drainmark.jobs.state.placed_rows import PLACE, placed, require_columns
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Parse(Operator):
     kind: ClassVar[str] = "parse"
     summary: ClassVar[str] = "columns out of a text: CSV, JSON, lines, key=value"
     keeps_tags: ClassVar[bool] = True
-    places: ClassVar[Places] = Places.KEPT
+    positions: ClassVar[Positions] = Positions.KEPT
     configurations: ClassVar[tuple[str, ...]] = ("csv", "json", "key_value", "line", "null")
 
     column: str
@@ -151,7 +151,7 @@ class FormatOperator(Operator):
     kind: ClassVar[str] = "format"
     summary: ClassVar[str] = "a text out of columns: CSV, JSON, key=value"
     keeps_tags: ClassVar[bool] = True
-    places: ClassVar[Places] = Places.KEPT
+    positions: ClassVar[Positions] = Positions.KEPT
     configurations: ClassVar[tuple[str, ...]] = ("csv", "json", "key_value")
 
     form: str

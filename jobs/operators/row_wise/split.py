@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
-from drainmark.jobs.graph.operator import Operator, Places, StepResult
+from drainmark.jobs.graph.operator import Operator, Positions, StepResult
 
 if TYPE_CHECKING:
     from drainmark.jobs.graph.context import OperatorContext
@@ -25,7 +25,7 @@ class Split(Operator):
     kind: ClassVar[str] = "split"
     summary: ClassVar[str] = "rows to the first, or to every, output whose condition holds"
     keeps_tags: ClassVar[bool] = True
-    places: ClassVar[Places] = Places.KEPT
+    positions: ClassVar[Positions] = Positions.KEPT
     configurations: ClassVar[tuple[str, ...]] = ("first", "every")
 
     conditions: Mapping[str, str]

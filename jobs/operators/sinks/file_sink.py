@@ -10,7 +10,7 @@ from drainmark.jobs.errors import Location, UsageError
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.protocol.records.addresses import address_of, is_object
-from drainmark.jobs.protocol.records.file_names import name_problem
+from drainmark.jobs.protocol.records.ids import name_problem
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 
 __all__ = ["FileSink"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.graph.annotations import TriggerKind
-from drainmark.jobs.operators.sources.contract import Reach, RowSlices
+from drainmark.jobs.operators.sources.contract import RowSlices, SourceAccess
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ class Beacon(RowSlices):
     def fingerprint(self) -> Any:
         return {"rows": self.rows}
 
-    def columns(self, reach: Reach) -> str:
+    def columns(self, access: SourceAccess) -> str:
         return "n bigint, batch bigint"
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
+    def next_slice(self, after: Position | None, access: SourceAccess, cut: SliceLimit) -> Slice | None:
         done = int(after["batch"]) if after is not None else 0
         if self.batches is not None and done >= self.batches:
             return None
@@ -70,10 +70,10 @@ class Beacon(RowSlices):
         end = {"batch": done + 1, "n": first + self.rows}
         return Slice(start=after, end=end, size_bytes=self.rows * _ROW_BYTES)
 
-    def label(self, piece: Slice, source: str, reach: Reach) -> str:
+    def label(self, piece: Slice, source: str, access: SourceAccess) -> str:
         return f"beacon:{source}#{piece.end['batch']}"
 
-    def read(self, piece: Slice, reach: Reach) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: Slice, access: SourceAccess) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         first, last = (int(piece.start["n"]) if piece.start is not None else 0), int(piece.end["n"])

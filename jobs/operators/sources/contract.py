@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from drainmark.jobs.formats.records import Records
+from drainmark.jobs.formats.byte_records import Records
 from drainmark.jobs.operators.sources.slices import IdsRead, Position, Slice, SliceLimit
 from drainmark.jobs.protocol.chains import Upstream
 from drainmark.jobs.protocol.records.manifest import StagedFile
@@ -83,7 +83,7 @@ class Workers(Protocol):
         """Say whether they find the same files in a folder of this machine as this process."""
 
 
-class Reach(Connections, Protocol):
+class SourceAccess(Connections, Protocol):
     """The access of a source to the outside of the process; `resources.inputs.source_access` implements it."""
 
     @property
@@ -157,7 +157,7 @@ class Replayable(ABC):
         """Return a JSON-able value that changes when the declared input does; it has no address and no credentials."""
 
     @abstractmethod
-    def columns(self, reach: Reach) -> str | pa.Schema:
+    def columns(self, access: SourceAccess) -> str | pa.Schema:
         """Return the columns of the rows, as DDL or as an Arrow schema."""
 
     @property
@@ -166,7 +166,7 @@ class Replayable(ABC):
         return None
 
     @abstractmethod
-    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
+    def next_slice(self, after: Position | None, access: SourceAccess, cut: SliceLimit) -> Slice | None:
         """Return the next slice after a position; None if there is no new input.
 
         Scans call it without a claim, perhaps in several processes at once: it changes nothing outside.
@@ -176,10 +176,10 @@ class Replayable(ABC):
         """
 
     @abstractmethod
-    def label(self, piece: Slice, source: str, reach: Reach) -> str:
+    def label(self, piece: Slice, source: str, access: SourceAccess) -> str:
         """Return the URI by which `trace`, `skip` and `reset --to-file` know a slice."""
 
-    def check(self, piece: Slice, reach: Reach, source: str) -> None:
+    def check(self, piece: Slice, access: SourceAccess, source: str) -> None:
         """Check cheaply, for the plan of a rewind, that a slice can be read again unchanged.
 
         Raises:
@@ -187,11 +187,15 @@ class Replayable(ABC):
         """
         return
 
-    def on_checkpointed(self, read: Iterator[Slice], reach: Reach, source: str, *, beyond_horizon: bool) -> None:
+    def on_checkpointed(
+        self, read: Iterator[Slice], access: SourceAccess, source: str, *, beyond_horizon: bool
+    ) -> None:
         """Take note that slices were committed and published, or that they are beyond the reach of every rewind."""
         return
 
-    def past_loss(self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None) -> Slice | None:
+    def past_loss(
+        self, after: Position | None, access: SourceAccess, source: str, *, waiting: Slice | None
+    ) -> Slice | None:
         """Return a slice without rows that covers the lost input after a position, if nothing can be cut or read there.
 
         Reading it gives no rows, also when a rewind replays it. None if nothing is lost, or if the source cannot
@@ -229,14 +233,16 @@ class RowSlices(Replayable):
         return (records.format, records.schema) if records is not None and records.schema is not None else None
 
     @abstractmethod
-    def read(self, piece: Slice, reach: Reach) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: Slice, access: SourceAccess) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a slice, always in the same order; rows without `_position` are numbered in this order.
 
         Raises:
             InputChanged, InputMissing: the rows cannot be read unchanged.
         """
 
-    def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, workers: Workers) -> Sequence[Slice] | None:
+    def shares(
+        self, piece: Slice, access: SourceAccess, *, share_bytes: int, workers: Workers
+    ) -> Sequence[Slice] | None:
         """Cut a slice of a large group into smaller slices, of about `share_bytes` each, that tasks can `read`.
 
         Their rows, one slice after the other, are the rows of the slice. A task has `Connections`, and no other access.
@@ -256,11 +262,11 @@ class RowSlices(Replayable):
         """
         return None
 
-    def upstream(self, reach: Reach) -> Upstream | None:
+    def upstream(self, access: SourceAccess) -> Upstream | None:
         """Return the region whose rewinds take rows that were read; None without one, or if it does not matter."""
         return None
 
-    def highest_id(self, piece: Slice, reach: Reach) -> int | None:
+    def highest_id(self, piece: Slice, access: SourceAccess) -> int | None:
         """Return the highest id of the origins in a slice, 0 if it has no rows; None if that cannot be found out."""
         return 0
 

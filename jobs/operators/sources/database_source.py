@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputChanged, StoreRefused, StoreUnavailable
-from drainmark.jobs.operators.sources.contract import Connections, Reach, RowSlices, Workers
+from drainmark.jobs.operators.sources.contract import Connections, RowSlices, SourceAccess, Workers
 from drainmark.jobs.operators.sources.database_cells import cells_of
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
@@ -129,10 +129,10 @@ class DatabaseSource(RowSlices):
     def fingerprint(self) -> Any:
         return {"query": self.query, "cursor": self.cursor, "schema": self.schema}
 
-    def columns(self, reach: Reach) -> str:
+    def columns(self, access: SourceAccess) -> str:
         return self.schema
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
+    def next_slice(self, after: Position | None, access: SourceAccess, cut: SliceLimit) -> Slice | None:
         rows = self.rows
         if cut.is_periodic:  # all new rows, or about `max_bytes` of them
             rows = max(1, cut.max_bytes // _ROW_BYTES) if cut.max_bytes is not None else 2**62
@@ -141,7 +141,7 @@ class DatabaseSource(RowSlices):
         above = self._found(_UP_TO.sub(" is not null", self.query))
         if ":upto" in above:
             most["upto"] = _LAST[type(self.start)]
-        with self._connected(reach) as connection:
+        with self._connected(access) as connection:
             last = f"select max(cursor_value) from ({above} order by {self.cursor} limit :most) as first_rows"  # noqa: S608
             given = connection.execute(_text(last), most).scalar()
             late = self._late(connection, found, after)
@@ -182,11 +182,11 @@ class DatabaseSource(RowSlices):
         return int(connection.execute(_text(some)).scalar_one())
 
     @contextmanager
-    def _connected(self, reach: Connections) -> Iterator[Any]:
+    def _connected(self, access: Connections) -> Iterator[Any]:
         from sqlalchemy.exc import DBAPIError, OperationalError
 
         try:
-            with reach.database(self.database).connect() as connection:
+            with access.database(self.database).connect() as connection:
                 yield connection
         except OperationalError as error:
             said = str(error.orig).strip().partition("\n")[0]
@@ -211,21 +211,23 @@ class DatabaseSource(RowSlices):
             trigger=f"query:{self.database}#{_plain(begin)}",
         )
 
-    def label(self, piece: Slice, source: str, reach: Reach) -> str:
+    def label(self, piece: Slice, source: str, access: SourceAccess) -> str:
         begin, end = _plain(self._value(piece.start)), piece.end["upto"]
         return f"query:{source}#{begin}..{end}{f'+{piece.end[_TIES]}' if begin == end else ''}"
 
-    def read(self, piece: Slice, reach: Connections) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: Slice, access: Connections) -> Iterator[pa.RecordBatch]:
         bounds = {"after": self._value(piece.start), "upto": self._value(piece.end)}
-        with self._connected(reach) as connection:
+        with self._connected(access) as connection:
             yield from cells_of(connection, self.query, bounds, self.cursor)
 
-    def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, workers: Workers) -> Sequence[Slice] | None:
-        if not workers.is_ours and reach.database(self.database).dialect.name == "sqlite":
+    def shares(
+        self, piece: Slice, access: SourceAccess, *, share_bytes: int, workers: Workers
+    ) -> Sequence[Slice] | None:
+        if not workers.is_ours and access.database(self.database).dialect.name == "sqlite":
             return None  # its file is on this machine
         rows = max(1, share_bytes // _ROW_BYTES)
         is_large = piece.facts.get("rows", 0) > rows
-        ends = self._cuts(piece, reach, rows) if is_large and self._is_row_wise else []
+        ends = self._cuts(piece, access, rows) if is_large and self._is_row_wise else []
         places = [piece.start, *ends, piece.end]
         size = piece.size_bytes // (len(places) - 1)
         return [
@@ -244,13 +246,13 @@ class DatabaseSource(RowSlices):
             and re.match(by_cursor, orders[0], re.IGNORECASE) is not None
         )
 
-    def _cuts(self, piece: Slice, reach: Reach, rows: int) -> list[Position]:
+    def _cuts(self, piece: Slice, access: SourceAccess, rows: int) -> list[Position]:
         """Return the cursor at every `rows`-th row of a slice, in order, without the bounds of the slice."""
         found = self._found(self.query)
         numbered = f"select cursor_value, row_number() over (order by cursor_value) as place from ({found}) as r"  # noqa: S608
         every = f"select cursor_value from ({numbered}) as numbered_rows where place % :rows = 0 order by place"  # noqa: S608
         bounds = {"after": self._value(piece.start), "upto": self._value(piece.end)}
-        with self._connected(reach) as connection:
+        with self._connected(access) as connection:
             given = connection.execute(_text(every), {**bounds, "rows": rows}).scalars().all()
         places = {str(self._value(place)): place for place in map(self._position, given)}
         outer = {str(bound) for bound in bounds.values()}

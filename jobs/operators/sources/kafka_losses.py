@@ -188,7 +188,7 @@ class RangesLost(Exception):
 
 
 @contextmanager
-def telling(name: str, reach: Connections, after: Position | None, label: str | None = None) -> Iterator[None]:
+def telling(name: str, access: Connections, after: Position | None, label: str | None = None) -> Iterator[None]:
     """Turn errors about lost records into an error that names the topic, and the way to go on.
 
     Raises:
@@ -201,14 +201,14 @@ def telling(name: str, reach: Connections, after: Position | None, label: str | 
         if after is None:
             raise UsageError(f"there is no topic {name}", remedy="make it first") from error
         stood = told([(each, offset, None) for each, offset in list(offsets_of(after).items())[:_SHOWN]])
-        raise _lost(name, reach, f"it was deleted, or made anew; missing is {stood}", label) from error
+        raise _lost(name, access, f"it was deleted, or made anew; missing is {stood}", label) from error
     except RangesLost as error:
-        raise _lost(name, reach, str(error), label, lost=error.lost) from error
+        raise _lost(name, access, str(error), label, lost=error.lost) from error
     except OffsetsGone as error:
-        raise _lost(name, reach, str(error), label) from error
+        raise _lost(name, access, str(error), label) from error
 
 
-def _lost(name: str, reach: Connections, why: str, label: str | None, **facts: Any) -> DrainmarkError:
-    remedy = f"to go on after the missing input: drainmark resume {reach.region} --accept-loss --reason '…'"
+def _lost(name: str, access: Connections, why: str, label: str | None, **facts: Any) -> DrainmarkError:
+    remedy = f"to go on after the missing input: drainmark resume {access.region} --accept-loss --reason '…'"
     trigger = label or f"kafka:{name}"
     return InputMissing(f"topic {name}: {why}", remedy=remedy, triggers=(), trigger=trigger, **facts)

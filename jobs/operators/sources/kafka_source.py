@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from drainmark.jobs import world
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.failpoints import SourcePoint
-from drainmark.jobs.formats.byte_records import wrong_options
-from drainmark.jobs.formats.records import Records
+from drainmark.jobs.formats.byte_records import Records, wrong_options
 from drainmark.jobs.operators.sources import kafka_losses
-from drainmark.jobs.operators.sources.contract import Connections, Reach, RowSlices, Workers
+from drainmark.jobs.operators.sources.contract import Connections, RowSlices, SourceAccess, Workers
 from drainmark.jobs.operators.sources.kafka_losses import (
     position_at,
     require_again,
@@ -166,7 +165,7 @@ class KafkaSource(RowSlices):
             return self.metadata
         return () if self.format in _PARSED else _PLAIN
 
-    def columns(self, reach: Reach) -> str:
+    def columns(self, access: SourceAccess) -> str:
         own = {"bytes": "value binary", "text": "value string"}.get(self.format, self.schema or "")
         return ", ".join([own, *(f"`{name}` {METADATA[name]}" for name in self._metadata)])
 
@@ -188,9 +187,9 @@ class KafkaSource(RowSlices):
 
     # --- slices ------------------------------------------------------------------------------------------------------
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
-        with telling(self.topic, reach, after):
-            topic = self._topic(reach)
+    def next_slice(self, after: Position | None, access: SourceAccess, cut: SliceLimit) -> Slice | None:
+        with telling(self.topic, access, after):
+            topic = self._topic(access)
             look = topic.kept_look(_KEPT_SECONDS) if after is not None and not cut.is_periodic else None
             if look is None or not (shows(look, after) and self._fills(after, look)):
                 look = topic.look()
@@ -244,7 +243,7 @@ class KafkaSource(RowSlices):
             return ends
         return {partition: min(end, begin[partition] + most) for partition, end in ends.items()}
 
-    def label(self, piece: Slice, source: str, reach: Connections) -> str:
+    def label(self, piece: Slice, source: str, access: Connections) -> str:
         ranges = [(each.partition, each.begin, each.end) for each in ranges_of(piece)]
         lost = piece.facts.get(LOST)
         shown = [f"{partition}:{begin}..{'' if end is None else end}" for partition, begin, end in lost or ranges]
@@ -254,36 +253,40 @@ class KafkaSource(RowSlices):
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def read(self, piece: Slice, reach: Connections) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: Slice, access: Connections) -> Iterator[pa.RecordBatch]:
         if ranges := ranges_of(piece):
-            with telling(self.topic, reach, piece.end, self.label(piece, "", reach)):
-                yield from self._topic(reach).read(piece.end[TOPIC], ranges, self._metadata)
+            with telling(self.topic, access, piece.end, self.label(piece, "", access)):
+                yield from self._topic(access).read(piece.end[TOPIC], ranges, self._metadata)
 
-    def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, workers: Workers) -> Sequence[Slice]:
+    def shares(self, piece: Slice, access: SourceAccess, *, share_bytes: int, workers: Workers) -> Sequence[Slice]:
         return shares_of(piece, share_bytes, self.message_bytes)
 
     def remark(self, piece: Slice, rows: int) -> str | None:
         lost = piece.facts.get(LOST)
         return f"accepted as lost: {told(lost)}" if lost else None
 
-    def check(self, piece: Slice, reach: Reach, source: str) -> None:
+    def check(self, piece: Slice, access: SourceAccess, source: str) -> None:
         if LOST not in piece.facts:
-            with telling(self.topic, reach, piece.end, self.label(piece, source, reach)):
-                topic = self._topic(reach)
+            with telling(self.topic, access, piece.end, self.label(piece, source, access)):
+                topic = self._topic(access)
                 require_again(topic, piece, topic.kept_look(_KEPT_SECONDS))
 
-    def on_checkpointed(self, read: Iterator[Slice], reach: Reach, source: str, *, beyond_horizon: bool) -> None:
+    def on_checkpointed(
+        self, read: Iterator[Slice], access: SourceAccess, source: str, *, beyond_horizon: bool
+    ) -> None:
         """Commit the offsets of the last slice to the group; Drainmark never reads them, so a failure costs nothing."""
         if beyond_horizon or not self.group_id:
             return
         *_, last = read
-        world.reach(SourcePoint.GROUP_BEFORE)
-        self._topic(reach).commit(self.group_id, offsets_of(last.end))
-        world.reach(SourcePoint.GROUP_AFTER)
+        world.pass_point(SourcePoint.GROUP_BEFORE)
+        self._topic(access).commit(self.group_id, offsets_of(last.end))
+        world.pass_point(SourcePoint.GROUP_AFTER)
 
-    def past_loss(self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None) -> Slice | None:
+    def past_loss(
+        self, after: Position | None, access: SourceAccess, source: str, *, waiting: Slice | None
+    ) -> Slice | None:
         try:
-            topic = self._topic(reach)
+            topic = self._topic(access)
             look = topic.look()
         except TopicGone as error:
             remedy = "create it again: then its rows can be read"
@@ -306,8 +309,8 @@ class KafkaSource(RowSlices):
             msg = f"topic {self.topic} is compacted: after a rewind it would give other rows than before"
             raise UsageError(msg, remedy='on_compacted="read" at the source takes that')
 
-    def _topic(self, reach: Connections) -> Topic:
-        return reach.kafka(self.topic, servers=self.bootstrap_servers, cluster=self.cluster)
+    def _topic(self, access: Connections) -> Topic:
+        return access.kafka(self.topic, servers=self.bootstrap_servers, cluster=self.cluster)
 
 
 def _column_problems(metadata: Iterable[str], schema: str | None) -> Iterator[tuple[str, str, str]]:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.annotations import TriggerKind
-from drainmark.jobs.graph.operator import Operator, Places, Vectorises
-from drainmark.jobs.graph.user_code import UserFunction
-from drainmark.jobs.operators.sources.contract import Reach, Replayable
+from drainmark.jobs.graph.code_digests import UserFunction
+from drainmark.jobs.graph.operator import Operator, Positions, Vectorises
+from drainmark.jobs.operators.sources.contract import Replayable, SourceAccess
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Source(Operator):
     is_source: ClassVar[bool] = True
     may_start: ClassVar[bool] = True
     vectorises: ClassVar[Vectorises] = Vectorises.CHECKED
-    places: ClassVar[Places] = Places.CHECKED
+    positions: ClassVar[Positions] = Positions.CHECKED
     keeps_tags: ClassVar[bool] = False
 
     function: UserFunction
@@ -66,7 +66,7 @@ class Source(Operator):
                 rule=rule, message=f"{self.name}: {message}", operator=self.name, location=self.location, remedy=remedy
             )
 
-    def columns(self, reach: Reach, output: str) -> str | pa.Schema:
+    def columns(self, access: SourceAccess, output: str) -> str | pa.Schema:
         """Return the columns of an output's rows as read, without the tags."""
         raise NotImplementedError
 
@@ -74,11 +74,11 @@ class Source(Operator):
         """Return the format of an output's files or records and the DDL of their columns; None if none is declared."""
         return None
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
+    def next_slice(self, after: Position | None, access: SourceAccess, cut: SliceLimit) -> Slice | None:
         """Return the next slice after a position; see `Replayable.next_slice`."""
         raise NotImplementedError
 
-    def on_checkpointed(self, read: Iterator[Slice], reach: Reach, *, beyond_horizon: bool) -> None:
+    def on_checkpointed(self, read: Iterator[Slice], access: SourceAccess, *, beyond_horizon: bool) -> None:
         """Take note of slices that were read; see `Replayable.on_checkpointed`."""
         return
 
@@ -119,14 +119,14 @@ class SlicedSource(Source):
         read = {"kind": self.reads.kind, **self.reads.fingerprint()}
         return {**super().fingerprint(), "read": read, "function": self.function.source_digest()}
 
-    def columns(self, reach: Reach, output: str) -> str | pa.Schema:
-        return self.reads.columns(reach)
+    def columns(self, access: SourceAccess, output: str) -> str | pa.Schema:
+        return self.reads.columns(access)
 
     def parsed(self, output: str) -> tuple[str, str] | None:
         return self.reads.parsed
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
-        return self.reads.next_slice(after, reach, cut)
+    def next_slice(self, after: Position | None, access: SourceAccess, cut: SliceLimit) -> Slice | None:
+        return self.reads.next_slice(after, access, cut)
 
-    def on_checkpointed(self, read: Iterator[Slice], reach: Reach, *, beyond_horizon: bool) -> None:
-        self.reads.on_checkpointed(read, reach, self.name, beyond_horizon=beyond_horizon)
+    def on_checkpointed(self, read: Iterator[Slice], access: SourceAccess, *, beyond_horizon: bool) -> None:
+        self.reads.on_checkpointed(read, access, self.name, beyond_horizon=beyond_horizon)

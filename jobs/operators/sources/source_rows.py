@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.formats.format import format_of
-from drainmark.jobs.frames.row_types import tagged_type
-from drainmark.jobs.frames.tags import RESERVED, SOURCE_FILE
-from drainmark.jobs.operators.sources.contract import Reach
+from drainmark.jobs.frames.tags import RESERVED, SOURCE_FILE, tagged_type
+from drainmark.jobs.operators.sources.contract import SourceAccess
 from drainmark.jobs.operators.sources.source import Source
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def row_type(source: Source, output: str, reach: Reach) -> StructType:
+def row_type(source: Source, output: str, access: SourceAccess) -> StructType:
     """Return the type of a source's rows as read: tags, then its columns.
 
     Raises:
@@ -27,7 +26,7 @@ def row_type(source: Source, output: str, reach: Reach) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructType
 
-    columns = source.columns(reach, output)
+    columns = source.columns(access, output)
     declared = (
         StructType.fromDDL(columns)
         if isinstance(columns, str)
@@ -66,8 +65,8 @@ def _require_own_names(source: Source, names: Sequence[str], reserved: Sequence[
         taken[name.casefold()] = f"{name!r} is one, and Spark does not tell upper from lower case"
 
 
-def empty_rows(session: SparkSession, source: Source, output: str, reach: Reach) -> DataFrame:
+def empty_rows(session: SparkSession, source: Source, output: str, access: SourceAccess) -> DataFrame:
     """Return an empty frame with the columns of a source's rows as read."""
     from pyspark.sql.types import StringType
 
-    return session.createDataFrame([], row_type(source, output, reach).add(SOURCE_FILE, StringType()))
+    return session.createDataFrame([], row_type(source, output, access).add(SOURCE_FILE, StringType()))

@@ -13,7 +13,7 @@ from drainmark.jobs.operators.sources.contract import Files
 from drainmark.jobs.operators.sources.slices import ANEW, Slice
 from drainmark.jobs.protocol.records.ids import REWOUND_TO
 from drainmark.jobs.tasks.executor import reached
-from drainmark.jobs.tasks.file_shares import FileShare, Owner, RowFile
+from drainmark.jobs.tasks.file_shares import FileErrors, FileShare, RowFile
 
 _LOG = "_delta_log"
 _Rewinds = list[tuple[int, int]]
@@ -96,7 +96,7 @@ class FilesSlice(Slice):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Followed(Owner):
+class Followed(FileErrors):
     """A table that is read version by version: the error for a file is the error for the version that added it.
 
     Attributes:

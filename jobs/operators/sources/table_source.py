@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from drainmark.jobs.errors import InputChanged, InputMissing, ObjectMissing
 from drainmark.jobs.frames.origins import with_origins, with_tags_of_table
 from drainmark.jobs.frames.tags import RESERVED
-from drainmark.jobs.operators.sources.contract import Reach, RowSlices, Workers
+from drainmark.jobs.operators.sources.contract import RowSlices, SourceAccess, Workers
 from drainmark.jobs.operators.sources.slices import ANEW, Position, Slice, SliceLimit
 from drainmark.jobs.operators.sources.table_log import (
     FilesSlice,
@@ -101,16 +101,16 @@ class TableSource(RowSlices):
     def fingerprint(self) -> Any:
         return {"table": self.table, "on_change": self.on_change}
 
-    def columns(self, reach: Reach) -> pa.Schema:
-        return _read_of(reach.newest_version(self.table)[2])
+    def columns(self, access: SourceAccess) -> pa.Schema:
+        return _read_of(access.newest_version(self.table)[2])
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
-        newest, identity, _ = reach.newest_version(self.table)
+    def next_slice(self, after: Position | None, access: SourceAccess, cut: SliceLimit) -> Slice | None:
+        newest, identity, _ = access.newest_version(self.table)
         self._require_same(after, identity)
         if after is not None and newest < int(after["version"]):
             msg = f"{self.table} was read up to version {after['version']}, and its newest is {newest} now"
             raise InputChanged(msg, remedy=f"restore its log; or read the table {ANEW}")
-        found = _Cut(source=self, after=after, newest=newest, identity=identity, reach=reach)
+        found = _Cut(source=self, after=after, newest=newest, identity=identity, access=access)
         try:
             return found.by_versions(cut)
         except InputMissing:  # the first of these versions has left the log
@@ -119,16 +119,16 @@ class TableSource(RowSlices):
                 raise
             return piece
 
-    def label(self, piece: Slice, source: str, reach: Reach) -> str:
+    def label(self, piece: Slice, source: str, access: SourceAccess) -> str:
         return f"delta:{self.table}#{piece.end['version']}"
 
-    def check(self, piece: Slice, reach: Reach, source: str) -> None:
-        folder = reach.table(self.table)
+    def check(self, piece: Slice, access: SourceAccess, source: str) -> None:
+        folder = access.table(self.table)
         try:
             for version in self.versions(piece):
                 actions_of(folder, version, self.table)
         except InputMissing:  # rows in force are found by their ids
-            if IDS not in piece.facts or not _has_ids_in_order(reach.upstream(self.table)):
+            if IDS not in piece.facts or not _has_ids_in_order(access.upstream(self.table)):
                 raise
 
     def versions(self, piece: Slice) -> range:
@@ -138,22 +138,24 @@ class TableSource(RowSlices):
         first = int(piece.start["version"]) + 1 if piece.start is not None else self.starting_version
         return range(first, int(piece.end["version"]) + 1)
 
-    def read(self, piece: Slice, reach: Reach) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: Slice, access: SourceAccess) -> Iterator[pa.RecordBatch]:
         if isinstance(piece, FilesSlice):  # in a task
             yield from map(with_origins, piece.share.rows())
             return
-        folder, (schema, newest) = reach.table(self.table), self._columns_of(piece, reach)
+        folder, (schema, newest) = access.table(self.table), self._columns_of(piece, access)
         rows = rows_of(
-            _SliceFiles(self, piece, reach, newest).found(), folder.source, schema, Followed(table=self.table)
+            _SliceFiles(self, piece, access, newest).found(), folder.source, schema, Followed(table=self.table)
         )
         yield from map(with_origins, rows)
 
-    def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, workers: Workers) -> Sequence[Slice] | None:
-        folder = reach.table(self.table)
+    def shares(
+        self, piece: Slice, access: SourceAccess, *, share_bytes: int, workers: Workers
+    ) -> Sequence[Slice] | None:
+        folder = access.table(self.table)
         if isinstance(place := folder.place, LocalPlace) and not workers.see(Path(place.folder)):
             return None
-        (schema, newest), owner = self._columns_of(piece, reach), Followed(table=self.table)
-        files = _SliceFiles(self, piece, reach, newest).found()
+        (schema, newest), owner = self._columns_of(piece, access), Followed(table=self.table)
+        files = _SliceFiles(self, piece, access, newest).found()
         if isinstance(place, LocalPlace):  # a worker that does not see a file cannot say whether it is gone
             for file in files:
                 if not Path(place.folder, file.path).exists():
@@ -162,13 +164,13 @@ class TableSource(RowSlices):
         cut = [FileShare(files=some, place=place, schema=schema, owner=owner) for some in packed(files, share_bytes)]
         return [FilesSlice(start=piece.start, end=piece.end, size_bytes=share.size, share=share) for share in cut]
 
-    def _columns_of(self, piece: Slice, reach: Reach) -> tuple[pa.Schema, int]:
+    def _columns_of(self, piece: Slice, access: SourceAccess) -> tuple[pa.Schema, int]:
         """Return the columns to read, with the tags of the table, and its newest version.
 
         Raises:
             InputChanged: it is no longer the table of the slice.
         """
-        newest, identity, found = reach.newest_version(self.table)
+        newest, identity, found = access.newest_version(self.table)
         self._require_same(piece.end, identity)
         return with_tags_of_table(_read_of(found), found), newest
 
@@ -180,11 +182,11 @@ class TableSource(RowSlices):
     def left_above(self, piece: Slice) -> int | None:
         return piece.facts.get(_REWOUND) if self.on_change == "halt" else None
 
-    def upstream(self, reach: Reach) -> Upstream | None:
-        return reach.upstream(self.table) if self.on_change == "halt" else None
+    def upstream(self, access: SourceAccess) -> Upstream | None:
+        return access.upstream(self.table) if self.on_change == "halt" else None
 
-    def highest_id(self, piece: Slice, reach: Reach) -> int | None:
-        folder, highest = reach.table(self.table), 0
+    def highest_id(self, piece: Slice, access: SourceAccess) -> int | None:
+        folder, highest = access.table(self.table), 0
         if IDS in piece.facts:
             return int(piece.facts[IDS][1])
         try:
@@ -229,7 +231,7 @@ class _Cut:
     after: Position | None
     newest: int
     identity: str
-    reach: Reach
+    access: SourceAccess
 
     def by_versions(self, limit: SliceLimit) -> Slice | None:
         """Return the slice of the next versions; None if nothing is new.
@@ -238,7 +240,7 @@ class _Cut:
             InputMissing: the first of them has left the log.
             InputChanged: it removes or rewrites rows, and the policy is to halt.
         """
-        table, folder = self.source.table, self.reach.table(self.source.table)
+        table, folder = self.source.table, self.access.table(self.source.table)
         first = int(self.after["version"]) + 1 if self.after is not None else self.source.starting_version
         size, last, oldest = 0, first - 1, time.time()
         rewound: list[int] = []
@@ -264,7 +266,7 @@ class _Cut:
         if not size and not rewound and not (last >= first and (is_old or last - first + 1 >= _REMEMBERED_VERSIONS)):
             return None  # the next scan looks at these versions again
         facts: dict[str, Any] = {_REWOUND: min(rewound)} if rewound else {}
-        upstream = self.reach.upstream(table)
+        upstream = self.access.upstream(table)
         if upstream is not None and read.bounds is not None:
             facts[IDS] = list(read.bounds)
         end = self._position(last, upstream, read.through)
@@ -278,7 +280,7 @@ class _Cut:
         """
         source, after = self.source, self.after
         through = after.get("id") if after is not None else (None if source.starting_version else INITIAL_ID)
-        upstream = self.reach.upstream(source.table)
+        upstream = self.access.upstream(source.table)
         facts = upstream.facts() if upstream is not None and through is not None else None
         if upstream is None or through is None or facts is None or facts.flow.operators:
             return None
@@ -287,7 +289,7 @@ class _Cut:
             raise source.changed(self.newest, f"replaced rows of id {replaced} of {upstream.region}")
         stays = facts.states.ids.at_most(through) or INITIAL_ID
         # At this version, not the newest by now: what comes after it is the next slice's.
-        live = self.reach.live_files(source.table, self.newest)
+        live = self.access.live_files(source.table, self.newest)
         found = [file for file in live if (file.last_id or 0) > stays]
         last = max((file.last_id or 0 for file in found), default=stays)
         return Slice(
@@ -318,7 +320,7 @@ class _SliceFiles:
 
     source: TableSource
     piece: Slice
-    reach: Reach
+    access: SourceAccess
     newest: int
 
     def found(self) -> list[RowFile]:
@@ -332,16 +334,16 @@ class _SliceFiles:
         try:
             found = list(self._added())
         except InputMissing:
-            if not _has_ids_in_order(self.reach.upstream(self.source.table)):
+            if not _has_ids_in_order(self.access.upstream(self.source.table)):
                 raise
             return self._with_ids()
-        if self._are_there(found) or not _has_ids_in_order(self.reach.upstream(self.source.table)):
+        if self._are_there(found) or not _has_ids_in_order(self.access.upstream(self.source.table)):
             return found
         return self._with_ids()
 
     def _added(self) -> Iterator[RowFile]:
         """Yield the files that versions added, without the rows that a later rewind of their region withdrew."""
-        table, folder = self.source.table, self.reach.table(self.source.table)
+        table, folder = self.source.table, self.access.table(self.source.table)
         versions, identity = self.source.versions(self.piece), self.piece.end["table"]
         rewinds = rewinds_between(folder, table, identity, versions.start, self.newest) if versions else []
         for version in versions:
@@ -370,12 +372,12 @@ class _SliceFiles:
                 above=first - 1 if (file.first_id or 0) < first else None,
                 through=last if (file.last_id or 0) > last else None,
             )
-            for file in self.reach.live_files(self.source.table)
+            for file in self.access.live_files(self.source.table)
             if (file.first_id or 0) <= last and first <= (file.last_id or 0)
         ]
 
     def _are_there(self, files: Sequence[RowFile]) -> bool:
-        folder = self.reach.table(self.source.table)
+        folder = self.access.table(self.source.table)
         if not isinstance(folder.place, LocalPlace):  # asking a bucket takes as long as reading a small file
             versions = {file.version for file in files}
             written = [written_at(actions_of(folder, version, self.source.table)) for version in versions]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.frames.names import quoted_name, without_points
-from drainmark.jobs.frames.rows_by_id import place_ranks
+from drainmark.jobs.frames.row_order import place_ranks
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.operator import KeptState, StepResult
 from drainmark.jobs.lazy import F

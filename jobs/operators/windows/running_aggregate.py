@@ -68,7 +68,7 @@ class Aggregate(KeyedValues):
         in a plan would make Spark compile it again for every group.
         """
         rows = self.placed_where_order_counts(frames, frames.input(self.inputs[0]))
-        made = frames.once_a_run(self.name, lambda: _Columns.of(self, self.partials(frames, rows)))
+        made = frames.once_a_run(self.name, lambda: _Expressions.of(self, self.partials(frames, rows)))
         partials = self._with_window(rows).groupBy(*made.by).agg(*made.partials)
         partials, before = frames.state(self, partials)
         history = partials.withColumn(_IS_NEW, made.new)
@@ -95,7 +95,7 @@ class Aggregate(KeyedValues):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Columns:
+class _Expressions:
     """An aggregate's expressions, made once a run: each costs several calls to the JVM, a small group little more.
 
     Attributes:
@@ -113,7 +113,7 @@ class _Columns:
     is_new: Column
 
     @classmethod
-    def of(cls, operator: Aggregate, partials: list[Column]) -> _Columns:
+    def of(cls, operator: Aggregate, partials: list[Column]) -> _Expressions:
         keys, states = [F.col(quoted_name(key)) for key in operator.all_keys], state_columns(operator.values)
         start = [F.col(STARTS).alias(WINDOW_START)] if isinstance(operator.window, EventTime) else []
         hidden = [F.col(quoted_name(column)) for column in states if column not in operator.values]

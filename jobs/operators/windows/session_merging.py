@@ -52,7 +52,7 @@ class SessionRow(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Session:
+class _OpenSession:
     start: int
     end: int
     born: int
@@ -63,14 +63,14 @@ class _Session:
 
 def merged(items: Sequence[Item]) -> Iterator[SessionRow]:
     """Yield the output rows for the items of one key, which are sorted by id and start."""
-    every: list[_Session] = []
-    alive: list[_Session] = []
+    every: list[_OpenSession] = []
+    alive: list[_OpenSession] = []
     for number, found in itertools.groupby(enumerate(items), key=lambda item: item[1].id):
-        touched: list[_Session] = []
+        touched: list[_OpenSession] = []
         left: set[int] = set()
         for place, item in found:
             if not item.is_new:
-                session = _Session(item.start, item.end, number, [place], item.start)
+                session = _OpenSession(item.start, item.end, number, [place], item.start)
             else:
                 alive = [one for one in alive if item.before is None or one.end > item.before]
                 met = [one for one in alive if one.start < item.end and item.start < one.end]
@@ -89,12 +89,12 @@ def merged(items: Sequence[Item]) -> Iterator[SessionRow]:
         yield from (SessionRow(place, lineage, session.born, session.died) for place in session.items)
 
 
-def _joined(met: Sequence[_Session], item: Item, place: int) -> _Session:
+def _joined(met: Sequence[_OpenSession], item: Item, place: int) -> _OpenSession:
     """Return the session that has an item from now on; it is a new session unless the item met exactly one."""
     if len(met) == 1:
         (session,) = met
     else:
-        session = _Session(item.start, item.end, item.id, [row for one in met for row in one.items])
+        session = _OpenSession(item.start, item.end, item.id, [row for one in met for row in one.items])
         for one in met:
             one.died = item.id
     session.start = min([item.start, *(one.start for one in met)])

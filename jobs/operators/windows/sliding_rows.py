@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.operator import KeptState, Places, StepResult
+from drainmark.jobs.graph.operator import KeptState, Positions, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.window import Rows
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
@@ -33,7 +33,7 @@ class SlidingRows(KeyedValues):
 
     kind: ClassVar[str] = "sliding aggregate of every row"
     summary: ClassVar[str] = "for every row the values over the last rows of its key"
-    places: ClassVar[Places] = Places.KEPT
+    positions: ClassVar[Positions] = Positions.KEPT
     merges: ClassVar[bool] = False
     configurations: ClassVar[tuple[str, ...]] = ("row",)
 

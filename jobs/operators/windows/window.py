@@ -354,16 +354,16 @@ def retention_of(window: Window | None) -> Retention | None:
     change their size, but not their column; windows that end with a mark may also change the column.
     """
     if isinstance(window, Rows):
-        sliding = Retention(of="rows of a key", reach=window.rows)
+        sliding = Retention(of="rows of a key", extent=window.rows)
         return sliding if window.is_sliding else Retention(of=f"windows of {window.rows} rows")
     if isinstance(window, Delta):
         size = window.size
-        reach, of = (size.total_seconds(), "seconds") if isinstance(size, dt.timedelta) else (size, "differences")
-        return Retention(of=f"{of} of `{window.column}`", reach=reach if window.is_sliding else None)
+        extent, of = (size.total_seconds(), "seconds") if isinstance(size, dt.timedelta) else (size, "differences")
+        return Retention(of=f"{of} of `{window.column}`", extent=extent if window.is_sliding else None)
     if isinstance(window, EventTime):
         return Retention(of=f"windows of {window.size} every {window.every} by `{window.column}`")
     if isinstance(window, Session):
-        return Retention(of=f"seconds of `{window.column}` between sessions", reach=window.gap.total_seconds())
+        return Retention(of=f"seconds of `{window.column}` between sessions", extent=window.gap.total_seconds())
     return None
 
 

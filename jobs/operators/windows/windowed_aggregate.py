@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.formats.values.text_columns import sql_of
+from drainmark.jobs.formats.file_columns import sql_of
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import GONE, POSITION, TAGS
 from drainmark.jobs.graph.operator import Measured, Operator, Retention
@@ -101,7 +101,7 @@ class KeyedValues(Operator):
     def violations(self, in_region: bool) -> Iterator[Violation]:
         if wrong := [name for name, value in self.values.items() if not isinstance(value, Aggregation)]:
             message = f"{', '.join(wrong)}: a value is made by a function of drainmark"
-            yield self._violation("AGGREGATE_VALUES", message, 'such as dm.count() or dm.sum("amount")')
+            yield self.wrong("AGGREGATE_VALUES", message, 'such as dm.count() or dm.sum("amount")')
             return
         taken = {*TAGS, *self.keys, *self.window_columns}
         clashes = sorted(taken & set(self.values)) + sorted(name for name in self.values if name.startswith("_"))
@@ -109,25 +109,20 @@ class KeyedValues(Operator):
             name for name, value in self.values.items() if f"_{name}" in (GONE, *TAGS) and not value.is_simple
         )
         if clashes:
-            yield self._violation("AGGREGATE_NAMES", f"values may not be called {', '.join(clashes)}", "rename them")
+            yield self.wrong("AGGREGATE_NAMES", f"values may not be called {', '.join(clashes)}", "rename them")
         twice = sorted((taken | set(self.values)) & set(self.emission.columns))
         if twice:
-            yield self._violation("WINDOW_COLUMNS", f"columns= has what is there anyway: {', '.join(twice)}", "drop it")
+            yield self.wrong("WINDOW_COLUMNS", f"columns= has what is there anyway: {', '.join(twice)}", "drop it")
         if added := sorted(set(self.keys) & set(self.window_columns)):
             message = f"keys may not be called {', '.join(added)}: its window adds that"
-            yield self._violation("AGGREGATE_KEYS", message, "rename it in a dm.functor before")
+            yield self.wrong("AGGREGATE_KEYS", message, "rename it in a dm.functor before")
         if not self.keys and self.window is None:
-            yield self._violation("AGGREGATE_KEYS", "an aggregate needs keys", 'give keys=["…"]')
+            yield self.wrong("AGGREGATE_KEYS", "an aggregate needs keys", 'give keys=["…"]')
         if not self.values:
             message = "an aggregate needs values, each with a name"
-            yield self._violation("AGGREGATE_VALUES", message, 'give values={"n": dm.count()}')
+            yield self.wrong("AGGREGATE_VALUES", message, 'give values={"n": dm.count()}')
         for rule, message, remedy in refusals(self.window, self.emission):
-            yield self._violation(rule, message, remedy)
-
-    def _violation(self, rule: str, message: str, remedy: str) -> Violation:
-        return Violation(
-            rule=rule, message=f"{self.name}: {message}", operator=self.name, location=self.location, remedy=remedy
-        )
+            yield self.wrong(rule, message, remedy)
 
     # --- expressions that the subclasses share ----------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from drainmark.jobs.errors import Violation
+from drainmark.jobs.regions.merging import Draft, broken
 from drainmark.jobs.regions.rules.annotations import (
     both_annotations,
     composite_without_start,
@@ -36,7 +37,6 @@ from drainmark.jobs.regions.rules.connections import (
     unknown_upstream,
 )
 from drainmark.jobs.regions.rules.folders import two_scanners_of_a_folder
-from drainmark.jobs.regions.rules.functions import classic_only
 from drainmark.jobs.regions.rules.names import bad_application_name, bad_column, bad_name, duplicate_name
 from drainmark.jobs.regions.rules.parameters import (
     alignment_timeout_forbidden,
@@ -44,6 +44,7 @@ from drainmark.jobs.regions.rules.parameters import (
     channels_unknown,
     checkpoint_interval_invalid,
     checkpoints_unknown,
+    classic_only,
     inflight_bound,
     linger_invalid,
     negative_limit,
@@ -56,7 +57,6 @@ from drainmark.jobs.regions.rules.parameters import (
     thread_without_run,
     trigger_unknown,
 )
-from drainmark.jobs.regions.rules.rule_input import Draft, broken
 from drainmark.jobs.regions.rules.stages import (
     buffered_control_port,
     buffered_outside_region,

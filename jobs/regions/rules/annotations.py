@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.annotations import TriggerKind
-from drainmark.jobs.regions.merging import Membership, starts_of
+from drainmark.jobs.regions.merging import Draft, Membership, broken, starts_of
 from drainmark.jobs.regions.reachability import reachable
-from drainmark.jobs.regions.rules.rule_input import Draft, broken
 
 _OPTIONAL_NUMBERS = ("linger", "alignment_timeout", "checkpoint_interval")
 _EQUAL_OR_MAXIMUM = ("runs", "schedule", "checkpoints", "alignment", "channels", *_OPTIONAL_NUMBERS)
@@ -78,7 +77,7 @@ def unsupported_in_region(draft: Draft) -> Iterator[Violation]:
 
 
 def unsupported_operator(draft: Draft) -> Iterator[Violation]:
-    """An operator of a kind that Drainmark does not have, outside of regions; see `jobs/operators/unsupported`."""
+    """An operator of a kind that Drainmark does not have, outside of regions; see `unsupported_operators.py`."""
     for operator in draft.application.operators:
         if operator.refused_because and draft.region_of(operator.name) is None:
             yield broken(

@@ -8,9 +8,8 @@ from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.graph.ports import Input
-from drainmark.jobs.regions.operator_ports import ports_of
-from drainmark.jobs.regions.reachability import loop_through, loops
-from drainmark.jobs.regions.rules.rule_input import Draft, broken
+from drainmark.jobs.regions.merging import Draft, broken
+from drainmark.jobs.regions.reachability import loop_through, loops, ports_of
 
 
 def unknown_upstream(draft: Draft) -> Iterator[Violation]:

@@ -11,8 +11,7 @@ from itertools import combinations
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.graph.operator import Operator
-from drainmark.jobs.regions.merging import starts_of
-from drainmark.jobs.regions.rules.rule_input import Draft, broken
+from drainmark.jobs.regions.merging import Draft, broken, starts_of
 
 _PLACE = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
 _OTHER = "\0"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.composite_instance import CompositeInstance
 from drainmark.jobs.graph.operator import Operator
-from drainmark.jobs.regions.rules.rule_input import Draft, broken
+from drainmark.jobs.regions.merging import Draft, broken
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _LENGTH_MAX = 100

@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.graph.ports import Input
-from drainmark.jobs.regions.merging import Membership
-from drainmark.jobs.regions.neighbours import feeds_of, following_parts
+from drainmark.jobs.regions.merging import Draft, Membership, broken, feeds_of, following_parts
 from drainmark.jobs.regions.reachability import way
-from drainmark.jobs.regions.rules.rule_input import Draft, broken
 from drainmark.jobs.regions.stages import BufferedEdge, StageGraph, cut_of, is_cut, keys_of
 
 _DROP = "drop dm.buffered there, or dm.Buffered from the parameter"

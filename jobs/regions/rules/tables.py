@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.operator import Operator
-from drainmark.jobs.regions.merging import Membership
+from drainmark.jobs.regions.merging import Draft, Membership, broken
 from drainmark.jobs.regions.reachability import reachable
-from drainmark.jobs.regions.rules.rule_input import Draft, broken
 
 
 def two_writers_of_a_table(draft: Draft) -> Iterator[Violation]:

@@ -23,7 +23,7 @@ _INPUTS = {"Join": 2, "Union": None, "WithCTE": None}
 
 
 @dataclass(slots=True)
-class Node:
+class PlanNode:
     """A node of a plan.
 
     Attributes:
@@ -34,7 +34,7 @@ class Node:
     """
 
     text: str
-    children: list[Node] = field(default_factory=list)
+    children: list[PlanNode] = field(default_factory=list)
     names_stream: bool = False
     ids: frozenset[str] = frozenset()
 
@@ -53,13 +53,13 @@ class Node:
         return self.text[5:].partition(",")[0].strip() if self.name == "Join" else ""
 
     @property
-    def inputs(self) -> list[Node]:
+    def inputs(self) -> list[PlanNode]:
         count = _INPUTS.get(self.name, 1)
         found = self.children if count is None else self.children[-count:]
-        return [*found, *(Node(UNREADABLE) for _ in range(2 - len(found)))] if self.name == "Join" else found
+        return [*found, *(PlanNode(UNREADABLE) for _ in range(2 - len(found)))] if self.name == "Join" else found
 
     @property
-    def subqueries(self) -> list[Node]:
+    def subqueries(self) -> list[PlanNode]:
         return self.children[: len(self.children) - len(self.inputs)]
 
     @property
@@ -83,7 +83,7 @@ class Node:
                     found.append(self.text[start:index])
         return found
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[PlanNode]:
         yield self
         for child in self.children:
             yield from child.walk()
@@ -108,21 +108,21 @@ def _explained(frame: Any) -> str:
     return str(frame._sc._jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "extended"))
 
 
-def tree_of(text: str) -> Node:
+def tree_of(text: str) -> PlanNode:
     """Return the root of a plan; lines that cannot be read, as after a line break in a literal, are a node of it."""
-    root: Node | None = None
-    path: list[Node] = []
+    root: PlanNode | None = None
+    path: list[PlanNode] = []
     for line in filter(str.strip, text.splitlines()):
         prefix = _BRANCH.match(line)
         width = prefix.end() if prefix else 0
-        depth, node = width // 3, Node(line[width:])
+        depth, node = width // 3, PlanNode(line[width:])
         if root is None or depth == 0:
             if root is not None:
-                root.children.append(Node(UNREADABLE))
+                root.children.append(PlanNode(UNREADABLE))
                 continue
             root, path = node, [node]
             continue
         del path[depth:]
         path[-1].children.append(node)
         path.append(node)
-    return root or Node(UNREADABLE)
+    return root or PlanNode(UNREADABLE)

@@ -18,7 +18,7 @@ from drainmark.jobs.frames.row_order import in_given_order
 from drainmark.jobs.frames.tags import ORDINAL, POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.blame import blaming
 from drainmark.jobs.graph.context import OperatorContext, empty_like
-from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult, Vectorises
+from drainmark.jobs.graph.operator import KeptState, Operator, Positions, Retention, StepResult, Vectorises
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.operators.joins.lookup import Lookup
@@ -150,7 +150,7 @@ def analyse(
         with blaming(operator):  # a Connect session analyses a plan only when it is asked for the columns
             for output in operator.outputs or ("",):
                 result = results[output]
-                if operator.places is Places.CHECKED:
+                if operator.positions is Positions.CHECKED:
                     known, found = walked.get(operator.name), verdict_of(result)
                     walked[operator.name] = found if known is None else known.with_other(found)
                 tagged = frames.tagged(operator, result)
@@ -247,11 +247,11 @@ def _own_places(region: RegionPlan, verdicts: Mapping[str, GroupVerdict]) -> fro
         ports = [port.stream for port in operator.inputs if not port.control]
         known = verdicts.get(operator.name)
         is_own = {
-            Places.OWN: True,
-            Places.KEPT: len(ports) == 1 and found.issuperset(ports),
-            Places.CHECKED: len(ports) <= 1 and found.issuperset(ports) and known is not None and known.keeps_places,
-            Places.SHARED: False,
-        }[operator.places]
+            Positions.OWN: True,
+            Positions.KEPT: len(ports) == 1 and found.issuperset(ports),
+            Positions.CHECKED: len(ports) <= 1 and found.issuperset(ports) and known is not None and known.keeps_places,
+            Positions.SHARED: False,
+        }[operator.positions]
         if is_own:
             found |= {f"{operator.name}[{output}]" if output else operator.name for output in operator.outputs}
     return frozenset(found)
@@ -284,7 +284,10 @@ def _empty_frames(region: RegionPlan, params: Params, session: SparkSession, out
     for operator in region.run_order:
         if isinstance(operator, Source):
             scanned.update(
-                {operator.stream(each): empty_rows(session, operator, each, outside.reach) for each in operator.outputs}
+                {
+                    operator.stream(each): empty_rows(session, operator, each, outside.access)
+                    for each in operator.outputs
+                }
             )
     return OperatorContext(
         session=session,

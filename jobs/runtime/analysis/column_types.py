@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DeclarationError, OperatorFailed, Violation
-from drainmark.jobs.frames.row_types import plain_types
-from drainmark.jobs.frames.tags import SEQUENCE_ID, TAGS
+from drainmark.jobs.frames.tags import SEQUENCE_ID, TAGS, plain_types
 from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.row_wise.functor import Functor

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.runtime.analysis.analysed_plan import Node
+from drainmark.jobs.runtime.analysis.analysed_plan import PlanNode
 
 KEEP_LEFT = frozenset({"Inner", "LeftOuter", "LeftSemi", "LeftAnti", "Cross"})
 KEEP_RIGHT = frozenset({"Inner", "RightOuter", "Cross"})
@@ -29,7 +29,7 @@ _NamedNumber = tuple[str, str]
 """The name and the number of a column."""
 
 
-def find_ids(node: Node, definitions: dict[str, Node]) -> None:
+def find_ids(node: PlanNode, definitions: dict[str, PlanNode]) -> None:
     """Set `ids` of a node and of all below it.
 
     Args:
@@ -52,7 +52,7 @@ def find_ids(node: Node, definitions: dict[str, Node]) -> None:
         node.ids = _with_new_names(node, node.inputs[-1])
 
 
-def makes_ids(node: Node) -> bool:
+def makes_ids(node: PlanNode) -> bool:
     """Say whether a node has a column named `_sequence_id` that does not hold the id of its rows."""
     made = set(_MADE.findall(node.text))
     if node.name == "Generate":
@@ -67,7 +67,7 @@ def are_of(one: str, other: str, left: frozenset[str], right: frozenset[str]) ->
     return (one in left and other in right) or (one in right and other in left)
 
 
-def _with_new_names(node: Node, below: Node) -> frozenset[str]:
+def _with_new_names(node: PlanNode, below: PlanNode) -> frozenset[str]:
     """Return the ids below a node, and those that it renames, or takes from the two sides of a full join."""
     ids = set(below.ids)
     ids.update(new for old, new in _RENAMED.findall(node.text) if old in below.ids)
@@ -78,7 +78,7 @@ def _with_new_names(node: Node, below: Node) -> frozenset[str]:
     return frozenset(ids)
 
 
-def _in_places(node: Node, others: list[Node]) -> frozenset[str]:
+def _in_places(node: PlanNode, others: list[PlanNode]) -> frozenset[str]:
     """Return the numbers of a node's columns whose places hold ids in each of the others."""
     columns = _columns(node)
     found = [(_columns(other), other.ids) for other in others]
@@ -89,7 +89,7 @@ def _in_places(node: Node, others: list[Node]) -> frozenset[str]:
     )
 
 
-def _columns(node: Node) -> list[_NamedNumber]:
+def _columns(node: PlanNode) -> list[_NamedNumber]:
     """Return names and numbers of a node's columns in order; fewer if they cannot be read."""
     found, name = node.brackets(), node.name
     if name == "Union":

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.runtime.analysis.analysed_plan import Node, analysed_plan, tree_of
+from drainmark.jobs.runtime.analysis.analysed_plan import PlanNode, analysed_plan, tree_of
 from drainmark.jobs.runtime.analysis.row_ids import KEEP_LEFT, KEEP_RIGHT, are_of, find_ids, makes_ids
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def verdict_of(frame: DataFrame) -> GroupVerdict:
     return GroupVerdict(True, only_picks=only_picks, keeps_places=keeps_places, keeps_order=keeps_order)
 
 
-def _find_named_streams(nodes: Sequence[Node]) -> None:
+def _find_named_streams(nodes: Sequence[PlanNode]) -> None:
     """Mark nodes that refer to a common table expression of the stream: they may have dropped `_sequence_id`."""
     left = [node for node in nodes if node.name == "CTERelationRef"]
     while True:
@@ -157,7 +157,7 @@ def _arguments(text: str, end: int) -> str:
     return ""
 
 
-def _objection(node: Node) -> str | None:
+def _objection(node: PlanNode) -> str | None:
     """Return the reason why a node over the stream may mix triggers; None if it cannot."""
     if found := _NOT_DETERMINISTIC.search(node.text):
         return f"{found.group(1)}() gives other values for other groupings"
@@ -172,25 +172,25 @@ def _objection(node: Node) -> str | None:
     return "its _sequence_id is not that of the rows that it is made of" if makes_ids(node) else None
 
 
-def _is_keyed(node: Node) -> bool:
+def _is_keyed(node: PlanNode) -> bool:
     which, brackets = _KEYED_BY[node.name], node.brackets()
     if which is None or len(brackets) <= which:
         return False
     return not node.inputs[-1].ids.isdisjoint(_ID.findall(brackets[which]))
 
 
-def _only_picks(node: Node) -> bool:
+def _only_picks(node: PlanNode) -> bool:
     if node.name == "Project":
         return _PICKED.fullmatch(node.text) is not None
     return not node.children
 
 
-def _keeps(node: Node, names: Collection[str]) -> bool:
+def _keeps(node: PlanNode, names: Collection[str]) -> bool:
     """Say whether a node has one of the names, and gives a row the sequence id and position of its input row."""
     return node.name in names and len(node.children) <= 1 and not _NEW_TAG.search(node.text)
 
 
-def _join_is_row_wise(node: Node) -> bool:
+def _join_is_row_wise(node: PlanNode) -> bool:
     left, right = node.inputs
     if left.is_stream and right.is_stream:
         condition = node.text.partition(",")[2].strip()

@@ -85,15 +85,15 @@ class Feeding:
             executor.release()
 
     def _nothing(self, source: DirectorySource, output: str) -> DataFrame:
-        return empty_rows(self.attempt.session, source, output, self.attempt.outside.reach)
+        return empty_rows(self.attempt.session, source, output, self.attempt.outside.access)
 
     def _take(self, source: DirectorySource) -> Mapping[str, DataFrame]:
         with self.ports.permit() as granted:
             if granted.resets != self.life:  # this attempt was abandoned: files that it takes would be lost
                 raise Interrupted("the group was abandoned", operator=source.name)
-            world.reach(FailPoint.FEED_BEFORE)
+            world.pass_point(FailPoint.FEED_BEFORE)
             triggers = self.attempt.outside.take_feed(self.region, source, self.attempt.group.first_id)
-            world.reach(FailPoint.FEED_AFTER)
+            world.pass_point(FailPoint.FEED_AFTER)
         if not triggers:
             return {}
         self.taken[source.name] = FeedTaken(files=len(triggers))

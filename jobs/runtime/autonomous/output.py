@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from drainmark.resources.delta.autonomous_tables import AutonomousTable
-    from drainmark.resources.spark.engine import Engine
+    from drainmark.resources.spark.session import Engine
 
 PATIENCE_SECONDS = 30.0
 """Time that a group, otherwise drained, waits for the sinks that follow its region; or as long as they have run by

@@ -19,7 +19,7 @@ from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.timeout import POLL_SECONDS, Grace
 
 if TYPE_CHECKING:
-    from drainmark.resources.spark.engine import Engine
+    from drainmark.resources.spark.session import Engine
 
 
 class _Abandoned(Exception):
@@ -92,9 +92,9 @@ class BackgroundCheckpoint:
 
     def _establish(self) -> None:
         begun = world.monotonic()
-        world.reach(FailPoint.CHECKPOINT_PENDING)
+        world.pass_point(FailPoint.CHECKPOINT_PENDING)
         self.staged = self.finish(self.staged)
-        world.reach(FailPoint.CHECKPOINT_PENDING_WRITTEN)
+        world.pass_point(FailPoint.CHECKPOINT_PENDING_WRITTEN)
         with self._gate:
             if self._is_abandoned:
                 raise _Abandoned

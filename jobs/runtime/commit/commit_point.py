@@ -64,9 +64,9 @@ class GroupCommits:
     def publish(self, row: CheckpointRow) -> None:
         """Publish the group of a row that this owner committed, and tell the registry."""
         self._publish(row)
-        world.reach(FailPoint.RESUME_BEFORE)
+        world.pass_point(FailPoint.RESUME_BEFORE)
         self._settle(row)
-        world.reach(FailPoint.RESUME_AFTER)
+        world.pass_point(FailPoint.RESUME_AFTER)
 
     def roll_forward(self, row: CheckpointRow) -> None:
         """Publish the group of a row that an earlier owner committed, or that this owner committed before it failed."""

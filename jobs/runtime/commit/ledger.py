@@ -1,9 +1,9 @@
-"""The rows that the owner of a region writes into its checkpoint table, and the facts after each row."""
+"""The rows that the owner of a region writes into its checkpoint table, their author, and the facts after each row."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,50 @@ from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
 from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.runtime.commit.controller import Controller
-from drainmark.jobs.runtime.commit.row_author import Identity
 from drainmark.jobs.runtime.outside import Outside, Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """The fields that name the author of a row; every row of one owner has the same.
+
+    Attributes:
+        code: digest of the files of the code that claims; "" for a verb, which needs no code.
+    """
+
+    region: str
+    run_id: str
+    drainmark_version: str
+    graph_fingerprint: str = ""
+    params_hash: str = ""
+    code: str = ""
+
+    def row(
+        self,
+        kind: RowKind,
+        *,
+        epoch: int,
+        sequence_id: int,
+        attempt: str,
+        recorded_at: dt.datetime,
+        values: Mapping[str, Any],
+    ) -> CheckpointRow:
+        """Return a row; values without a column go into its detail, unless they are None."""
+        columns = {name: value for name, value in values.items() if name in CheckpointRow.__dataclass_fields__}
+        return CheckpointRow(
+            kind=kind,
+            epoch=epoch,
+            sequence_id=sequence_id,
+            attempt=attempt,
+            recorded_at=recorded_at,
+            region=self.region,
+            run_id=self.run_id,
+            drainmark_version=self.drainmark_version,
+            graph_fingerprint=self.graph_fingerprint,
+            params_hash=self.params_hash,
+            detail={name: value for name, value in values.items() if name not in columns and value is not None},
+            **columns,
+        )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.hosting.handler_host import HandlerHost, host_of
-from drainmark.jobs.runtime.hosting.hosted import Hosted
+from drainmark.jobs.runtime.hosting.hosted_parts import Hosted
 from drainmark.jobs.runtime.hosting.start_host import start_hosts
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.parallel import side_by_side

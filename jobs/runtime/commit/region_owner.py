@@ -27,10 +27,9 @@ from drainmark.jobs.runtime.commit.claim import collect_orphans, fence
 from drainmark.jobs.runtime.commit.claim_checks import require_settled
 from drainmark.jobs.runtime.commit.commit_point import GroupCommits
 from drainmark.jobs.runtime.commit.halts import Halts
-from drainmark.jobs.runtime.commit.ledger import Ledger
+from drainmark.jobs.runtime.commit.ledger import Identity, Ledger
 from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables
 from drainmark.jobs.runtime.commit.rewind import RewindCommits
-from drainmark.jobs.runtime.commit.row_author import Identity
 from drainmark.jobs.runtime.commit.table_damage import is_withdrawn, lost_before_publishing
 from drainmark.jobs.runtime.outside import Outside, Report
 
@@ -163,7 +162,7 @@ class RegionOwner:
             the number of triggers that are pending again.
 
         Raises:
-            RewindRefused: see `rewind_reach.reach_of`; nothing was changed.
+            RewindRefused: see `rewind_contents.contents_of`; nothing was changed.
         """
         pending = self.rewinds.rewind(to, horizon, lost)
         self.reset_done()
@@ -179,7 +178,7 @@ class RegionOwner:
     def release(self, outcome: Outcome, error: Mapping[str, Any] | None = None) -> None:
         """Note how this owner ended and give up the lease; an interrupted or clean end costs no attempt."""
         try:
-            world.reach(FailPoint.RELEASE_BEFORE)
+            world.pass_point(FailPoint.RELEASE_BEFORE)
             if self.epoch:
                 self.ledger.note_published(outcome, error=dict(error) if error else None)
                 self.ledger.controller.come_to_rest(self.history)
@@ -198,7 +197,7 @@ class RegionOwner:
 
 def _finish(ledger: Ledger, groups: GroupCommits, rewinds: RewindCommits) -> None:
     """Carry out, in commit order, the rows that are committed and not published."""
-    world.reach(FailPoint.ROLL_FORWARD)
+    world.pass_point(FailPoint.ROLL_FORWARD)
     behind = ledger.behind
     for row in behind:
         if is_withdrawn(row, behind):  # by a rewind that could not wait for it: tables were damaged

@@ -30,7 +30,7 @@ from drainmark.jobs.protocol.rewind_steps import (
 from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.jobs.runtime.commit.replacement import rows_of
-from drainmark.jobs.runtime.commit.rewind_reach import reach_of
+from drainmark.jobs.runtime.commit.rewind_contents import contents_of
 from drainmark.jobs.runtime.commit.table_damage import put_right_within
 from drainmark.jobs.state.keyed_parts import count_keys
 
@@ -60,10 +60,10 @@ class RewindCommits:
                 commit.
 
         Raises:
-            RewindRefused: see `rewind_reach.reach_of`; nothing was changed.
+            RewindRefused: see `rewind_contents.contents_of`; nothing was changed.
         """
         ledger = self.ledger
-        reached = reach_of(ledger.outside.store, ledger.history, to, horizon)
+        reached = contents_of(ledger.outside.store, ledger.history, to, horizon)
         gone = tuple(Ids.of(each.sequence_id for each in lost).runs())
         wanted = replace(reached, lags=dict(ledger.lags), lost=gone)
         number = ledger.outside.registry.progress.take_ids(ledger.region, ledger.epoch, 1)

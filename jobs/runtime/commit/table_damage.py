@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import AccountingError, SplitBrain
 from drainmark.jobs.errors.environment import FilesLost
-from drainmark.jobs.frames.rows_by_id import row_counts
+from drainmark.jobs.frames.row_order import row_counts
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of, target_before
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
@@ -33,7 +33,7 @@ from drainmark.jobs.protocol.repairs import (
 from drainmark.jobs.protocol.rewind_steps import Rewind
 from drainmark.jobs.regions.formatting import counted
 from drainmark.jobs.runtime.commit.publish import outer_sinks
-from drainmark.jobs.runtime.commit.rewind_reach import own_tables
+from drainmark.jobs.runtime.commit.rewind_contents import own_tables
 
 if TYPE_CHECKING:
     from drainmark.resources.checkpoints.region_store import RegionTables

@@ -1,4 +1,4 @@
-"""The pending triggers, and how many of them the next group takes."""
+"""The pending triggers, how many of them the next group takes, and the ids that it gives them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,28 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.protocol.failure_policy import GroupSize
 from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.replacement import one_of_each
-from drainmark.jobs.runtime.group.limits import Limits
+from drainmark.jobs.runtime.input.inbox import Assigned
+from drainmark.jobs.runtime.input.slice_inputs import ReadBefore
 
 if TYPE_CHECKING:
     from drainmark.resources.registry.registry import Registry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The largest size of a group.
+
+    Attributes:
+        triggers: at most, per group.
+        size_bytes: at most, per group; one trigger is always taken.
+        small_bytes: groups up to this size (inclusive) are collected to this process by Arrow.
+    """
+
+    triggers: int = 2000
+    size_bytes: int = 256 * 1024 * 1024
+    small_bytes: int = 8 * 1024 * 1024
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,3 +81,24 @@ class Backlog:
     def split(self) -> None:
         """Note that a group failed: its triggers come again in groups of one."""
         self.size = self.size.after_failure()
+
+
+@dataclass(slots=True)
+class IdAssignment:
+    """The assignment of ids to triggers, for one run."""
+
+    owner: RegionOwner
+    _read_before: ReadBefore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._read_before = ReadBefore(lambda: self.owner.history)
+
+    def take(self, count: int = 1) -> int:
+        """Take `count` consecutive ids for the caller; return the first."""
+        return self.owner.outside.registry.progress.take_ids(self.owner.region, self.owner.epoch, count)
+
+    def assign(self, pending: Sequence[Trigger]) -> tuple[Assigned, ...]:
+        """Return triggers with new ids; slices that were read before a rewind also get the digests of that read."""
+        first = self.take(len(pending))
+        reminded = self._read_before.remind(pending)
+        return tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(reminded))

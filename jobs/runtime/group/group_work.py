@@ -93,7 +93,7 @@ class GroupWork:
         Raises:
             DrainmarkError: with the operator or the file to blame; only orphan files are left.
         """
-        world.reach(FailPoint.PROCESS_BEFORE)
+        world.pass_point(FailPoint.PROCESS_BEFORE)
         started = world.monotonic()
         ways = [*Attempt.ways(self.outside, self.group, size=self.size, small_bytes=self.small_bytes, tag=self.tag)]
         self._begin(ways[0], ways[-1])
@@ -102,14 +102,14 @@ class GroupWork:
                 self._compute(self._take_in(ways), pool)
                 self._outputs.await_rows()
                 self._quarantine.await_rows()
-                world.reach(FailPoint.DRAIN)
+                world.pass_point(FailPoint.DRAIN)
                 draining, self.is_draining = world.monotonic(), True
                 tables = self._outputs.tables()
                 tables.update(self._quarantine.staged())
                 sent = self._sending.wait() if self._sending else {}
                 require_accepted(self.blueprint.region, self.blueprint.tables, tables, self.group, self.outside)
             self._taking.check()
-            world.reach(FailPoint.PROCESS_STAGED)
+            world.pass_point(FailPoint.PROCESS_STAGED)
         except EnvironmentFailed:
             self._taking.check()  # the error of a link to a missing file does not name the input; this check does
             raise

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.frames.arrow import arrow_of
-from drainmark.jobs.frames.rows_by_id import in_order
+from drainmark.jobs.frames.row_order import in_order
 from drainmark.jobs.frames.tags import POSITION
 from drainmark.jobs.graph.annotations import Checkpoints
 from drainmark.jobs.graph.operator import Operator

@@ -12,7 +12,7 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, DrainTimeout, OperatorFailed, ResetTimeout
 from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.runtime.hosting.region_context import RegionContext
-from drainmark.jobs.state.handlers.locks import OperatorLock, held
+from drainmark.jobs.state.handlers.permits import OperatorLock, held
 from drainmark.jobs.state.handlers.state_handler import StateHandler, note_initial_state
 
 if TYPE_CHECKING:

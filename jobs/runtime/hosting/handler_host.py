@@ -20,9 +20,9 @@ from drainmark.jobs.runtime.hosting.callbacks import SOON_SECONDS, Callbacks, as
 from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of
 from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext
 from drainmark.jobs.state.handlers.checkpoint import HEADER, CheckpointReader, CheckpointWriter, Header
-from drainmark.jobs.state.handlers.chunk_rows import chunk_rows
 from drainmark.jobs.state.handlers.encoding import RESTORE
-from drainmark.jobs.state.handlers.locks import held
+from drainmark.jobs.state.handlers.handler_state import chunk_rows
+from drainmark.jobs.state.handlers.permits import held
 from drainmark.jobs.state.handlers.state_handler import StateHandler
 from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
 from drainmark.jobs.world import Answer

@@ -22,7 +22,7 @@ from drainmark.jobs.runtime.hosting.callbacks import SOON_SECONDS, Callbacks
 from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext
 from drainmark.jobs.runtime.hosting.submissions import Submissions
 from drainmark.jobs.state.handlers.checkpoint import CheckpointWriter, packed, unpacked
-from drainmark.jobs.state.handlers.start_handler import StartHandler
+from drainmark.jobs.state.handlers.state_handler import StartHandler
 from drainmark.jobs.world import Answer
 
 if TYPE_CHECKING:
@@ -306,6 +306,6 @@ def start_hosts(blueprint: Blueprint, outside: Outside) -> dict[str, StartHost]:
             make=reads.handler,
             context=context,
             submissions=Submissions(schema=schema, rows=reads.rows, seconds=reads.seconds),
-            buffer=PushBuffer(outside.reach.buffer(name), rows=reads.rows, seconds=reads.seconds),
+            buffer=PushBuffer(outside.access.buffer(name), rows=reads.rows, seconds=reads.seconds),
         )
     return hosts

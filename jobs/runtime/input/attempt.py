@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from drainmark.jobs.runtime.input.inbox import Group
     from drainmark.jobs.runtime.outside import Outside
-    from drainmark.resources.spark.engine import Engine
+    from drainmark.resources.spark.session import Engine
     from drainmark.resources.storage.folder import Folder
 
 

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs import world
 from drainmark.jobs.formats.lines.content import unpacked_bytes
 from drainmark.jobs.frames.arrow import arrow_of, frame_of
-from drainmark.jobs.frames.kept import kept
-from drainmark.jobs.frames.row_types import plain_types
-from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.frames.tags import SEQUENCE_ID, plain_types
 from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.lazy import F
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.tasks.executor import Executor, Here, OnSpark
 from drainmark.jobs.tasks.parquet_files import frame_of_files, require_here, write_files
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from drainmark.jobs.tasks.read_files import ReadRows
-    from drainmark.resources.spark.engine import Engine
+    from drainmark.resources.spark.session import Engine
     from drainmark.resources.storage.folder import Folder
 
 ONCE = ".once"
@@ -286,3 +285,12 @@ class OperatorExecutors:
                 seen.add(found.name)
                 ahead += [self.region.operator(port.upstream) for port in found.inputs]
         return False
+
+
+def kept(frame: DataFrame) -> DataFrame:
+    """Return a frame of the same rows that Spark keeps from its first use until `unpersist`, also within a union.
+
+    Spark flattens a union of unions when it is declared: it replaces a kept union by the frames of that union, and so
+    computes them again, perhaps with other results. The filter makes sure that the kept frame is no union itself.
+    """
+    return frame.where(F.lit(True)).persist()

@@ -12,20 +12,19 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from drainmark.jobs.formats.bad_records import FileVerdict
+from drainmark.jobs.errors import BadInput
+from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict
 from drainmark.jobs.formats.column_fit import Columns
+from drainmark.jobs.formats.file_columns import FileColumns, rescued_sql
 from drainmark.jobs.formats.format import Expected, format_of, row_type
-from drainmark.jobs.formats.layout import Layout, rescued_sql
 from drainmark.jobs.frames.names import quoted_name
-from drainmark.jobs.frames.row_types import tagged_type
-from drainmark.jobs.frames.tags import POSITION, RESCUED, SEQUENCE_ID
+from drainmark.jobs.frames.tags import POSITION, RESCUED, SEQUENCE_ID, tagged_type
 from drainmark.jobs.graph.context import with_source_file
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.attempt import Attempt
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox, paths_by_id
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine
-from drainmark.jobs.runtime.input.refusals import Refusals
-from drainmark.jobs.scan.lost_files import changed_files, missing_files
+from drainmark.jobs.scan.findings import changed_files, missing_files
 from drainmark.jobs.tasks.file_ranges import InputFile, layouts_of
 from drainmark.jobs.tasks.read_files import ReadFiles, read_files
 
@@ -84,8 +83,8 @@ class FileIntake:
     def _rescued(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
         """Read each file in its own layout, and join the columns that are not declared to one column."""
         declared = expected_of(source, output)
-        as_declared = Layout(source.scan.schema_of(output) or "")
-        apart: dict[Layout, list[Assigned]] = {}
+        as_declared = FileColumns(source.scan.schema_of(output) or "")
+        apart: dict[FileColumns, list[Assigned]] = {}
         for member, layout in zip(members, self._layouts(members, declared), strict=True):
             apart.setdefault(layout or as_declared, []).append(member)
         frames = []
@@ -101,8 +100,8 @@ class FileIntake:
             frames.append(rows.selectExpr(*quoted, f"{rescued_sql(others, layout.unread)} as {RESCUED}"))
         return self.attempt.executor.joined(*frames)
 
-    def _layouts(self, members: Sequence[Assigned], expected: Expected) -> list[Layout | None]:
-        """Return the layout of each file; see `jobs.formats.layout.layout_of`."""
+    def _layouts(self, members: Sequence[Assigned], expected: Expected) -> list[FileColumns | None]:
+        """Return the columns of each file; see `jobs.formats.file_columns.file_columns`."""
         return layouts_of(self.attempt.executor.tasks, [self._input_file(member) for member in members], expected)
 
     def _read(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
@@ -154,3 +153,51 @@ def _columns(ddl: str) -> Columns:
     from pyspark.sql.types import StructType
 
     return tuple((column.name, column.dataType) for column in StructType.fromDDL(ddl).fields)
+
+
+_SHOWN = 200
+_WHOLE = "nothing is read of a file of which more than {:.0%} is bad: {} of {} rows; the first, line {}: {}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusals:
+    """The bad records and files of one attempt: quarantined, or an error."""
+
+    quarantine: Quarantine
+
+    def has_refused(self, member: Assigned) -> bool:
+        return member.sequence_id in self.quarantine.files
+
+    def keep(self, source: DirectorySource, member: Assigned, bad: Sequence[BadRecord], *, of: int) -> None:
+        """Quarantine records, or the whole file if too many are bad."""
+        if (first := next((each for each in bad if _halts(source, is_schema=each.is_schema)), None)) is not None:
+            why = f"line {first.position}: {first.reason}: {(first.raw or '')[:_SHOWN]!r}"
+            raise _halting(source, member, why, is_schema=first.is_schema)
+        number = member.sequence_id
+        self.quarantine.keep(number, bad)
+        kept = self.quarantine.records[number]
+        if len(kept) > source.scan.max_bad_ratio * of:
+            why = _WHOLE.format(source.scan.max_bad_ratio, len(kept), of, kept[0].position, kept[0].reason)
+            self.refuse(source, member, why, is_schema=kept[0].is_schema)
+
+    def refuse(self, source: DirectorySource, member: Assigned, reason: str, *, is_schema: bool = False) -> None:
+        """Quarantine a whole file, or halt the region."""
+        if _halts(source, is_schema=is_schema):
+            raise _halting(source, member, reason, is_schema=is_schema)
+        self.quarantine.refuse(member.sequence_id, reason)
+
+
+def _halts(source: DirectorySource, *, is_schema: bool) -> bool:
+    return (source.scan.on_schema if is_schema else source.scan.on_bad) == "halt"
+
+
+def _halting(source: DirectorySource, member: Assigned, reason: str, *, is_schema: bool) -> BadInput:
+    trigger = member.trigger
+    other = 'declare the columns in schema=, or on_schema="rescue"' if is_schema else 'on_bad="quarantine"'
+    return BadInput(
+        f"{trigger.uri}: {reason}",
+        operator=source.name,
+        location=source.location,
+        remedy=f"fix the file, or {other} at the source",
+        triggers=(trigger,),
+    )

@@ -19,7 +19,7 @@ from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.context import with_source_file
 from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
-from drainmark.jobs.operators.sources.files.file_slices import FileSlices
+from drainmark.jobs.operators.sources.files.file_source import FileSlices
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.operators.sources.source_rows import empty_rows
 from drainmark.jobs.protocol.records.triggers import FILE, kind_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from drainmark.jobs.runtime.input.part_inputs import PartInputs
+    from drainmark.jobs.runtime.input.inbox import PartInputs
     from drainmark.jobs.runtime.outside import Outside
     from drainmark.resources.inputs.inputs import Inputs
 
@@ -152,7 +152,7 @@ class GroupInput:
             if not inbox.group.members:
                 session = self.attempt.session
                 return {
-                    source.stream(output): empty_rows(session, source, output, self.outside.reach)
+                    source.stream(output): empty_rows(session, source, output, self.outside.access)
                     for output in source.outputs
                 }
             self._inboxes.append((source, inbox))

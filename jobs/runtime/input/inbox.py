@@ -1,21 +1,22 @@
-"""The inbox of a group: files under our own names, paths by id, checks of identities before and after reading."""
+"""The inbox of a group: files and parts of slices under our own names, paths by id, checks before and after reading."""
 
 from __future__ import annotations
 
+import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.formats.lines.content import OTHER_COMPRESSIONS, PLAIN
+from drainmark.jobs.operators.sources.files.file_source import SlicePart
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.tasks.buckets import StoredObject
 
 if TYPE_CHECKING:
-    from drainmark.jobs.runtime.input.part_inputs import PartInputs
     from drainmark.resources.inputs.inputs import Inputs
 
 _GZIP_RATIO = 10
@@ -135,3 +136,36 @@ def ending_of(uri: str) -> str:
     """Return the ending that tells how a file is compressed, `PLAIN` if it is not."""
     suffix = PurePosixPath(uri).suffix.lower()
     return suffix if suffix in (".gz", ".bz2", ".zst", *OTHER_COMPRESSIONS) else PLAIN
+
+
+class PartInputs:
+    """The parts of slices, read by a group as files are (`resources.inputs.inputs.Inputs`).
+
+    Attributes:
+        digests: by place of a part, the digest of its bytes, once it was placed or tasks read it.
+        range_bytes: tasks read a larger part in ranges of so many bytes.
+    """
+
+    def __init__(self, parts: Sequence[SlicePart], range_bytes: int) -> None:
+        self._parts = parts
+        self.range_bytes = range_bytes
+        self.digests: dict[int, str] = {}
+
+    def place(self, wanted: Sequence[tuple[Trigger, Path]], *, follow_links: bool = False) -> None:
+        for trigger, path in wanted:
+            self._parts[trigger.order_index].place(path)
+            self.digests[trigger.order_index] = digest_of(path)
+
+    def stored(self, triggers: Sequence[Trigger]) -> Mapping[int, StoredObject]:
+        found = ((index, self._parts[trigger.order_index].stored) for index, trigger in enumerate(triggers))
+        return {index: stored for index, stored in found if stored is not None}
+
+    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
+        for trigger in triggers:
+            self._parts[trigger.order_index].check()
+
+
+def digest_of(path: Path) -> str:
+    """Return the digest of a file's bytes; `file_ranges.DigestTask` gives the same."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:32]

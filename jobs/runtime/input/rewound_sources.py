@@ -36,10 +36,10 @@ def require_in_force(
     if not pieces:
         return
     told = [(to, member) for member, piece in pieces if (to := reads.left_above(piece)) is not None]
-    seen, (first, _) = outside.reach.ids_read, pieces[0]
+    seen, (first, _) = outside.access.ids_read, pieces[0]
     if source.name not in seen.sources:  # once: no slice is skipped while a run has the region
         known = outside.store.checkpoint.history()
-        upstream = reads.upstream(outside.reach)
+        upstream = reads.upstream(outside.access)
         facts = upstream.facts() if upstream is not None else None
         # Slices that were cut before the rewind do not tell of it: what stands before them may be wrong already.
         stays = stays_of(known, source.name, facts) if facts is not None else None
@@ -91,7 +91,7 @@ def _first_wrong(
         history,
         source.name,
         lambda number: number > to,
-        lambda piece: reads.highest_id(Slice.from_json(piece), outside.reach),
+        lambda piece: reads.highest_id(Slice.from_json(piece), outside.access),
     )
 
 

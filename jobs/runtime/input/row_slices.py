@@ -23,8 +23,7 @@ from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.formats.byte_records import expected_of, read_records, read_type
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.origins import ORIGIN, ranked_by_origin, with_origin_type
-from drainmark.jobs.frames.row_types import arrow_schema
-from drainmark.jobs.frames.tags import POSITION, TAGS
+from drainmark.jobs.frames.tags import POSITION, TAGS, arrow_schema
 from drainmark.jobs.operators.sources.cell_values import CellReader, refusal, type_with_faults
 from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.slices import Slice
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from drainmark.resources.spark.engine import Engine
+    from drainmark.resources.spark.session import Engine
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,7 +93,7 @@ class RowIntake:
             schema = read_type(records)
             reading = partial(read_records, records=records, expected=expected_of(records))
         else:
-            schema = row_type(source, "", attempt.outside.reach)
+            schema = row_type(source, "", attempt.outside.access)
         if reads.on_bad_cells is not None:
             reading = _cell_reader(source, schema)
             schema = type_with_faults(schema)
@@ -125,27 +124,27 @@ class RowIntake:
             if self.reads.has_origins:
                 highest = self._highest.get(member.sequence_id, 0)
                 member.trigger.digests[self.source.name] = str(highest)  # for `rewound_sources`, in the checkpoint row
-                self.attempt.outside.reach.ids_read.note(self.source.name, member.trigger.order_index, highest)
+                self.attempt.outside.access.ids_read.note(self.source.name, member.trigger.order_index, highest)
         frame = self._numbered(self.attempt.executor.read(found, self.schema))
         return ranked_by_origin(frame, self._mixed) if ORIGIN in frame.columns else frame
 
     def _read(self, pieces: Sequence[tuple[Assigned, Slice]]) -> ReadRows:
         executor, shares = self.attempt.executor, self._cut(pieces) if self.attempt.executor.reads_rows else None
-        reach = self.attempt.outside.reach
+        access = self.attempt.outside.access
         with self._fitting():
             if shares is None:
                 whole = [
                     Share(number=0, sequence_id=member.sequence_id, piece=piece, size=piece.size_bytes)
                     for member, piece in pieces
                 ]
-                return self._taken(whole, read_shares(Here(), self._task(reach, None), whole))
-            with reach.of_tasks(are_ours=self.attempt.engine.is_ours) as of_task, self._told():
+                return self._taken(whole, read_shares(Here(), self._task(access, None), whole))
+            with access.of_tasks(are_ours=self.attempt.engine.is_ours) as of_task, self._told():
                 return self._taken(shares, read_shares(executor.tasks, self._task(of_task, of_task), shares))
 
-    def _task(self, reach: Any, of_task: Any) -> ShareTask:
+    def _task(self, access: Any, of_task: Any) -> ShareTask:
         return ShareTask(
             reads=self.reads,
-            reach=reach,
+            access=access,
             of_task=of_task,
             schema=arrow_schema(self.schema),
             reading=self.reading,
@@ -157,9 +156,9 @@ class RowIntake:
         """Return the shares of all slices in order; None if only this process can read a slice."""
         found: list[Share] = []
         outside = self.attempt.outside
-        most, workers = min(SHARE_BYTES, outside.inputs.range_bytes), _Workers(outside.engine)
+        most, workers = min(SHARE_BYTES, outside.inputs.range_bytes), _SparkWorkers(outside.engine)
         for member, piece in pieces:
-            cut = self.reads.shares(piece, outside.reach, share_bytes=most, workers=workers)
+            cut = self.reads.shares(piece, outside.access, share_bytes=most, workers=workers)
             if cut is None:
                 return None
             found += [
@@ -236,7 +235,7 @@ class RowIntake:
 
 
 @dataclass(frozen=True, slots=True)
-class _Workers:
+class _SparkWorkers:
     """Spark's workers as a source sees them (`sources.contract.Workers`)."""
 
     engine: Engine

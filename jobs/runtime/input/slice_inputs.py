@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import SliceLost
-from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
-from drainmark.jobs.operators.sources.files.file_slices import FileSlices, SlicePart
-from drainmark.jobs.operators.sources.files.folder_slices import files_of
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource, files_of
+from drainmark.jobs.operators.sources.files.file_source import FileSlices, SlicePart
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.protocol.records.triggers import DIGESTS, SLICES, Trigger, TriggerStatus
-from drainmark.jobs.runtime.input.part_inputs import PartInputs
+from drainmark.jobs.runtime.input.inbox import PartInputs
 from drainmark.jobs.runtime.input.slices import slice_of
-from drainmark.jobs.scan.lost_files import missing_files
+from drainmark.jobs.scan.findings import missing_files
 from drainmark.jobs.tasks.file_ranges import InputFile, digests_of
 
 if TYPE_CHECKING:
@@ -116,10 +115,10 @@ def files_of_slices(
         if piece is None:
             continue
         if isinstance(source, DirectorySource):
-            files += files_of(piece, outside.reach)
+            files += files_of(piece, outside.access)
         elif isinstance(source, SlicedSource) and isinstance(source.reads, FileSlices):
-            for part in source.reads.parts(piece, outside.reach, source.name):
-                files.append(_trigger_of_part(part, len(parts), outside.reach.region))
+            for part in source.reads.parts(piece, outside.access, source.name):
+                files.append(_trigger_of_part(part, len(parts), outside.access.region))
                 parts.append(part)
         ids.update(dict.fromkeys(range(len(ids) + 1, len(files) + 1), member.sequence_id))
     return (

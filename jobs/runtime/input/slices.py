@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from drainmark.jobs.operators.sources.contract import Reach
+from drainmark.jobs.operators.sources.contract import SourceAccess
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.protocol.records.triggers import DROPPED, KIND, PERIOD, SLICES, NewTrigger, slices_of
@@ -36,20 +36,20 @@ def positions(newest: Mapping[str, Any] | None) -> dict[str, Position | None]:
     return {name: taken[_TO] or None for name, taken in slices_of(newest or {}).items()}
 
 
-def cut_one(source: Source, after: Position | None, reach: Reach) -> NewTrigger | None:
+def cut_one(source: Source, after: Position | None, access: SourceAccess) -> NewTrigger | None:
     """Return the next trigger of an operator-driven start that gives slices; None if it has nothing new."""
-    piece = source.next_slice(after, reach, SliceLimit(source=source.name))
+    piece = source.next_slice(after, access, SliceLimit(source=source.name))
     if piece is None or not isinstance(source, SlicedSource):
         return None
     identity = {KIND: source.reads.kind, SLICES: {source.name: piece.to_json()}}
-    return _trigger(source.reads.label(piece, source.name, reach), identity, piece.size_bytes)
+    return _trigger(source.reads.label(piece, source.name, access), identity, piece.size_bytes)
 
 
-def cut_all(source: Source, newest: Mapping[str, Any] | None, reach: Reach, most: int) -> Iterator[NewTrigger]:
+def cut_all(source: Source, newest: Mapping[str, Any] | None, access: SourceAccess, most: int) -> Iterator[NewTrigger]:
     """Yield the triggers that an operator-driven start has now, in order, at most `most` of them."""
     after = positions(newest).get(source.name)
     for _ in range(most):
-        trigger = cut_one(source, after, reach)
+        trigger = cut_one(source, after, access)
         if trigger is None:
             return
         yield trigger
@@ -59,7 +59,7 @@ def cut_all(source: Source, newest: Mapping[str, Any] | None, reach: Reach, most
 def cut_period(
     sources: Sequence[Source],
     newest: Mapping[str, Any] | None,
-    reach: Reach,
+    access: SourceAccess,
     *,
     limit: int | None,
     dropped: int = 0,
@@ -80,7 +80,7 @@ def cut_period(
     size, has_news = 0, False
     for source in sources:
         cut = SliceLimit(source=source.name, max_bytes=share, is_periodic=True)
-        piece = source.next_slice(before.get(source.name), reach, cut)
+        piece = source.next_slice(before.get(source.name), access, cut)
         if piece is None:
             slices[source.name] = _nothing(before.get(source.name))
             continue
@@ -93,13 +93,13 @@ def cut_period(
     identity: dict[str, Any] = {KIND: PERIOD, NUMBER: number, SLICES: slices, LIMIT: limit}
     if dropped:
         identity[DROPPED] = dropped
-    return _trigger(f"{PERIOD}:{reach.region}#{number}", identity, size)
+    return _trigger(f"{PERIOD}:{access.region}#{number}", identity, size)
 
 
 def cut_loss(
     sources: Sequence[Source],
     newest: Mapping[str, Any] | None,
-    reach: Reach,
+    access: SourceAccess,
     *,
     waiting: Sequence[Mapping[str, Any]] = (),
 ) -> NewTrigger | None:
@@ -116,7 +116,7 @@ def cut_loss(
     found: dict[str, Slice | None] = {}
     for start in starts:
         cut = _joined(waiting, start.name)
-        found[start.name] = start.reads.past_loss(before.get(start.name), reach, start.name, waiting=cut)
+        found[start.name] = start.reads.past_loss(before.get(start.name), access, start.name, waiting=cut)
     lost = {name: piece for name, piece in found.items() if piece is not None}
     if not lost:
         return None
@@ -124,11 +124,11 @@ def cut_loss(
     slices |= {name: piece.to_json() for name, piece in lost.items()}
     start = next(start for start in starts if start.name in lost)
     if not start.is_periodic:
-        uri = start.reads.label(lost[start.name], start.name, reach)
+        uri = start.reads.label(lost[start.name], start.name, access)
         return _trigger(uri, {KIND: start.reads.kind, SLICES: slices}, 0)
     number = int((newest or {}).get(NUMBER, 0)) + 1
     identity = {KIND: PERIOD, NUMBER: number, SLICES: slices, LIMIT: (newest or {}).get(LIMIT)}
-    return _trigger(f"{PERIOD}:{reach.region}#{number}", identity, 0)
+    return _trigger(f"{PERIOD}:{access.region}#{number}", identity, 0)
 
 
 def _joined(waiting: Sequence[Mapping[str, Any]], source: str) -> Slice | None:

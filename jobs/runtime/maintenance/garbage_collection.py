@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.manifest import RegionTable
-from drainmark.jobs.protocol.retention import files_in_reach, first_id_in_reach
+from drainmark.jobs.protocol.retention import files_within_horizon, first_id_within_horizon
 from drainmark.jobs.protocol.stage_flow import channels_folder
-from drainmark.jobs.runtime.commit.rewind_reach import own_tables
+from drainmark.jobs.runtime.commit.rewind_contents import own_tables
 from drainmark.jobs.runtime.outside import Outside
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def find_garbage(
     """
     moment = dt.datetime.fromtimestamp(now, dt.UTC)
     history, since = store.checkpoint.history(), moment - _KEPT
-    rows = store.checkpoint.rows(first_id_in_reach(history, horizon=horizon, withdrawn_since=since))
-    named = files_in_reach(history, rows, horizon=horizon, withdrawn_since=since)
+    rows = store.checkpoint.rows(first_id_within_horizon(history, horizon=horizon, withdrawn_since=since))
+    named = files_within_horizon(history, rows, horizon=horizon, withdrawn_since=since)
     names = [*(table.name for table in tables if table.is_managed), f"checkpoints/{store.region}"]
     names.append(channels_folder(store.region))
     found = [

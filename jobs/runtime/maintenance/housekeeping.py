@@ -12,7 +12,7 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced, StoreRefused, StoreUnavailable
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
-from drainmark.jobs.runtime.hosting.hosted import Hosted
+from drainmark.jobs.runtime.hosting.hosted_parts import Hosted
 from drainmark.jobs.runtime.maintenance.compaction import EVERY_GROUPS, maintain_region
 from drainmark.jobs.runtime.maintenance.garbage_collection import EVERY_SECONDS, collect
 from drainmark.jobs.runtime.maintenance.input_disposal import Disposal

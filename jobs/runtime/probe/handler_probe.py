@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DrainTimeout, OperatorFailed
 from drainmark.jobs.errors.operator_code import ResetWanted
-from drainmark.jobs.frames.rows_by_id import in_order, rows_by_id, untagged
+from drainmark.jobs.frames.row_order import in_order, rows_by_id, untagged
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint

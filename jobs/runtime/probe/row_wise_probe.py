@@ -20,8 +20,7 @@ from drainmark.jobs.errors import NotRowWise, OperatorFailed
 from drainmark.jobs.formats.format import row_type
 from drainmark.jobs.formats.values.far_times import python_rows
 from drainmark.jobs.frames.arrow import arrow_of, frame_of
-from drainmark.jobs.frames.row_types import arrow_schema, tagged_type
-from drainmark.jobs.frames.tags import SEQUENCE_ID, SOURCE_FILE
+from drainmark.jobs.frames.tags import SEQUENCE_ID, SOURCE_FILE, arrow_schema, tagged_type
 from drainmark.jobs.graph.blame import failure_of
 from drainmark.jobs.graph.context import OperatorContext, with_source_file
 from drainmark.jobs.graph.operator import Operator
@@ -157,7 +156,7 @@ def probe(
     scanned = {name: with_source_file(frame_of(session, rows), _FIRST, uris) for name, rows in sampled.items()}
     for source in (op for op in blueprint.region.feeds if isinstance(op, Source)):  # a probe must not take their input
         for output in source.outputs:
-            scanned[source.stream(output)] = empty_rows(session, source, output, outside.reach)
+            scanned[source.stream(output)] = empty_rows(session, source, output, outside.access)
     judge = _Judge(blueprint=blueprint, outside=outside, scanned=scanned, fed=fed, wanted={op.name for op in wanted})
     return tuple(judge.passed())
 

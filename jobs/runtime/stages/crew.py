@@ -10,7 +10,7 @@ from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.autonomous.output import PATIENCE_SECONDS
 from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
-from drainmark.jobs.runtime.group.group_time import GroupTime
+from drainmark.jobs.runtime.commit.staged_group import GroupTime
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.stages.board import Board
 from drainmark.jobs.runtime.stages.worker import StageWorker

@@ -21,9 +21,8 @@ from drainmark.jobs.protocol.transitions import Event, State
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.commit.background_checkpoint import BackgroundCheckpoint
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
-from drainmark.jobs.runtime.commit.staged_group import StagedGroup
-from drainmark.jobs.runtime.group.group_time import GroupTime
-from drainmark.jobs.runtime.group.id_assignment import IdAssignment
+from drainmark.jobs.runtime.commit.staged_group import GroupTime, StagedGroup
+from drainmark.jobs.runtime.group.backlog import IdAssignment
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.stages.board import Board, Failure
@@ -36,7 +35,7 @@ from drainmark.jobs.runtime.stages.states import MultiStageStates
 from drainmark.jobs.runtime.timeout import POLL_SECONDS, Grace
 
 if TYPE_CHECKING:
-    from drainmark.resources.spark.engine import Engine
+    from drainmark.resources.spark.session import Engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,12 +148,12 @@ class StagePipeline:
     def give(self, pending: Sequence[Trigger]) -> None:
         """Assign ids to triggers, and give them to the stages of the starts as a group."""
         board = self._open_board()
-        world.reach(FailPoint.ASSIGN_BEFORE)
+        world.pass_point(FailPoint.ASSIGN_BEFORE)
         self.follow(told=False)
         if self.owner.state in (State.STARTED, State.DRAINING):
             self.owner.moved(Event.TRIGGERED)
         members = self._ids.assign(pending)
-        world.reach(FailPoint.ASSIGN_AFTER)
+        world.pass_point(FailPoint.ASSIGN_AFTER)
         board.give(Group(members=members, epoch=self.owner.epoch, attempt=part_attempt(world.token())))
 
     def commit_if_due(self, *, is_final: bool) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from drainmark.resources.spark.engine import Engine
+    from drainmark.resources.spark.session import Engine
 
 
 @dataclass(slots=True)

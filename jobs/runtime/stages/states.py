@@ -10,7 +10,7 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
-from drainmark.jobs.runtime.hosting.hosted import Hosted
+from drainmark.jobs.runtime.hosting.hosted_parts import Hosted
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.parallel import side_by_side
 from drainmark.jobs.runtime.stages.session import of_stage

@@ -12,8 +12,7 @@ from drainmark.jobs.errors import DrainTimeout, Retry
 from drainmark.jobs.errors.operator_code import ResetWanted
 from drainmark.jobs.failpoints import ChannelPoint
 from drainmark.jobs.frames.row_order import in_key_order
-from drainmark.jobs.frames.row_types import arrow_schema
-from drainmark.jobs.frames.tags import ORDINAL
+from drainmark.jobs.frames.tags import ORDINAL, arrow_schema
 from drainmark.jobs.protocol.stage_flow import part_attempt
 from drainmark.jobs.regions.stages import StagePlan
 from drainmark.jobs.runtime.autonomous.tables import Outlets
@@ -194,9 +193,9 @@ class StageWorker:
         """Stage the rows of a group that is not small, so that they survive the loss of an executor."""
         spool = self.board.spool
         stem = f"{stream.replace('[', '.').replace(']', '')}-{group.first_id:019d}-{group.attempt}"
-        world.reach(ChannelPoint.SPOOL_BEFORE)
+        world.pass_point(ChannelPoint.SPOOL_BEFORE)
         found = spool.staging.write_frame(frame, stem)
-        world.reach(ChannelPoint.SPOOL_WRITTEN)
+        world.pass_point(ChannelPoint.SPOOL_WRITTEN)
         rows = FileRows(
             found,
             sum(file.rows for file in found),

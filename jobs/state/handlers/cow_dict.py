@@ -226,7 +226,7 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
     # --- buckets: linear hashing splits one bucket at a time, so that growing copies no more than it must -----------
 
     def _place(self, key: object) -> int:
-        return place_of(key, len(self._buckets))
+        return bucket_of(key, len(self._buckets))
 
     def _own(self, place: int) -> _Bucket:
         """Return a bucket that may be changed: a copy, if the frozen version still needs the present bucket."""
@@ -262,7 +262,7 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         count = len(self._buckets)
         old = bucket_to_split(count)
         bucket = self._own(old)
-        moved = {key: value for key, value in bucket.items() if place_of(key, count + 1) != old}
+        moved = {key: value for key, value in bucket.items() if bucket_of(key, count + 1) != old}
         for key in moved:
             del bucket[key]
         self._buckets.append(moved)
@@ -299,7 +299,7 @@ class FrozenDict(Mapping[Any, Any]):
 
     def __getitem__(self, key: Any) -> Any:
         count, _ = self._count()
-        return _view(self._bucket(place_of(key, count))[key])
+        return _view(self._bucket(bucket_of(key, count))[key])
 
     def __iter__(self) -> Iterator[Any]:
         count, _ = self._count()
@@ -497,7 +497,7 @@ def _view(value: Any) -> Any:
     return value
 
 
-def place_of(key: object, count: int) -> int:
+def bucket_of(key: object, count: int) -> int:
     """Return a key's bucket out of `count`: that of the doubled table if it exists, else the one it splits from."""
     number = stable_hash(key)
     mask = (1 << (count - 1).bit_length()) - 1

@@ -11,13 +11,42 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder, Written
+from drainmark.jobs.state.handlers.checkpoint import HEADER, CheckpointWriter
 from drainmark.jobs.state.keyed_state import KeyedState, joined
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+ENTRY, CHUNK, VALUE = "entry", "chunk", "value"
+"""Columns beside `_sequence_id`: the operator's entry, the chunk's index, the chunk."""
+
+
+def chunk_rows(entry: str, writers: Sequence[CheckpointWriter], *, are_headers_all: bool) -> pa.Table:
+    """Return the rows of finished checkpoints.
+
+    Args:
+        are_headers_all: return only headers, because the chunks are kept elsewhere.
+    """
+    import pyarrow as pa
+
+    rows: list[tuple[int, bytes, int]] = []
+    for writer in writers:
+        rows.append((HEADER, writer.finish().to_bytes(), writer.sequence_id))
+        if not are_headers_all:
+            rows += [(index, chunk, writer.sequence_id) for index, chunk in sorted(writer.changed.items())]
+    chunks, values, ids = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.table(
+        {
+            ENTRY: pa.array([entry] * len(rows), pa.string()),
+            CHUNK: pa.array(chunks, pa.int64()),
+            VALUE: pa.array(values, pa.binary()),
+            SEQUENCE_ID: pa.array(ids, pa.int64()),
+        }
+    )
 
 
 class Late(Protocol):

@@ -82,7 +82,7 @@ class StoredCheckpoints:
             return
         head.begun = {each.sequence_id: sorted(each.changed) for each in checkpoints}
         self._put_head()
-        world.reach(StorePoint.CHUNKS_BEFORE)
+        world.pass_point(StorePoint.CHUNKS_BEFORE)
         pairs: dict[bytes, bytes] = {}
         before = head.last
         for each in checkpoints:
@@ -91,9 +91,9 @@ class StoredCheckpoints:
             pairs.update({_next(before): b"%d" % number, _previous(number): b"%d" % before} if before else {})
             before = number
         self.entry.put_all(pairs)
-        world.reach(StorePoint.CHUNKS_WRITTEN)
+        world.pass_point(StorePoint.CHUNKS_WRITTEN)
         self.entry.put_all({_key(each.sequence_id, HEADER): each.finish().to_bytes() for each in checkpoints})
-        world.reach(StorePoint.CHUNKS_AFTER)
+        world.pass_point(StorePoint.CHUNKS_AFTER)
         head.oldest, head.last, head.begun = head.oldest or checkpoints[0].sequence_id, before, {}
         self._put_head()
 
@@ -198,7 +198,7 @@ class StoredCheckpoints:
         if numbers:
             self._current.leaving = numbers
             self._put_head()
-            world.reach(StorePoint.RETIRE_BEFORE)
+            world.pass_point(StorePoint.RETIRE_BEFORE)
             self._finish_leaving()
             self._put_head()
 

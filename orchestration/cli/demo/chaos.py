@@ -67,7 +67,7 @@ def strikes(chance: random.Random) -> Iterator[Strike]:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Standing:
     """The status of the region, from its checkpoint table and the registry.
 
     Attributes:
@@ -82,15 +82,15 @@ class Look:
     step: str
 
     @classmethod
-    def at(cls, place: Workplace) -> Look:
+    def at(cls, workplace: Workplace) -> Standing:
         """Return the present status."""
-        history = place.history(REGION)
+        history = workplace.history(REGION)
         return cls(
             epoch=history.epoch,
             states=len(history.states),
             committed_id=history.committed_id,
             unpublished=tuple(row.sequence_id for row in history.unpublished),
-            step=str(place.registry.region_info(REGION).state or "STARTED"),
+            step=str(workplace.registry.region_info(REGION).state or "STARTED"),
         )
 
 
@@ -99,19 +99,19 @@ class Chaos:
     """A demo that is killed many times.
 
     Attributes:
-        place: the demo's home, only read.
+        workplace: the demo's home, only read.
         arriving: the logs that have not arrived yet.
         arrived: number of logs that have arrived.
     """
 
     project: DemoProject
-    place: Workplace
+    workplace: Workplace
     chance: random.Random
     arriving: list[SyslogFile]
     year: int
     arrived: int = 0
     recovered_seconds: list[float] = field(default_factory=list)
-    _wounded: Look | None = None
+    _wounded: Standing | None = None
 
     def kill(self, number: int, plan: Iterator[Strike]) -> None:
         """Start runs until one is killed before it ends by itself; report the kill.
@@ -122,7 +122,7 @@ class Chaos:
         while True:
             self._arrive()
             strike = next(plan)
-            before = Look.at(self.place)
+            before = Standing.at(self.workplace)
             started = time.monotonic()
             code = self._run(strike, before.epoch)
             if code == -signal.SIGKILL:
@@ -140,7 +140,7 @@ class Chaos:
             DrainmarkError: the run ended with an error.
         """
         self._arrive()
-        code = self._run(None, Look.at(self.place).epoch)
+        code = self._run(None, Standing.at(self.workplace).epoch)
         if code:
             raise DrainmarkError(f"the last run ended with {code}", remedy="see the messages above")
 
@@ -159,7 +159,7 @@ class Chaos:
         started = time.monotonic()
         deadline = started + PATIENCE_SECONDS
         seen = {"start": started}
-        states = Look.at(self.place).states
+        states = Standing.at(self.workplace).states
         try:
             while process.poll() is None and time.monotonic() < deadline:
                 self._watch(seen, epoch, states)
@@ -173,7 +173,7 @@ class Chaos:
 
     def _watch(self, seen: dict[str, float], epoch: int, states: int) -> None:
         """Record when the run claimed, when it committed, and when it had recovered from the last kill."""
-        look = Look.at(self.place)
+        look = Standing.at(self.workplace)
         now = time.monotonic()
         if look.epoch > epoch:
             seen.setdefault("claim", now)
@@ -187,8 +187,8 @@ class Chaos:
             self.recovered_seconds.append(seconds)
             self._wounded = None
 
-    def _tell(self, number: int, strike: Strike, seconds: float, before: Look) -> None:
-        after = Look.at(self.place)
+    def _tell(self, number: int, strike: Strike, seconds: float, before: Standing) -> None:
+        after = Standing.at(self.workplace)
         if self._wounded is not None:
             self.project.console.print("         not recovered yet when the next kill struck")
         where = _where(strike, before, after)
@@ -201,7 +201,7 @@ class Chaos:
         self._wounded = after
 
 
-def _where(strike: Strike, before: Look, after: Look) -> str:
+def _where(strike: Strike, before: Standing, after: Standing) -> str:
     """Return the step of the protocol at which a run was killed."""
     if strike.fail_point:
         return f"at {strike.moment}"
@@ -230,16 +230,16 @@ def run_chaos(project: DemoProject, *, kills: int, seed: int) -> None:
 
     files_per_host = -(-SLICE * 2 * (kills + 1) // len(HOSTS))
     made = generate_syslog(seed=seed, files_per_host=files_per_host, lines_per_file=LINES)
-    place = Workplace(settings_of(project.home, project.root))
+    workplace = Workplace(settings_of(project.home, project.root))
     chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
-    chaos = Chaos(project=project, place=place, chance=chance, arriving=list(made), year=START.year)
+    chaos = Chaos(project=project, workplace=workplace, chance=chance, arriving=list(made), year=START.year)
     headline(project.console, "Chaos", f"{kills} kills by SIGKILL at random moments; --seed {seed} repeats them")
     started, plan = time.monotonic(), strikes(chance)
     for number in range(1, kills + 1):
         chaos.kill(number, plan)
     chaos.finish()
     files = sorted(project.inbox.rglob("*.log"))
-    problems = [*reused_ids(place.store(REGION).checkpoint.rows()), *unfinished(place, REGION)]
+    problems = [*reused_ids(workplace.store(REGION).checkpoint.rows()), *unfinished(workplace, REGION)]
     if problems:
         raise DrainmarkError(f"after {kills} kills: {'; '.join(problems)}")
     headline(project.console, "What is left", "the sinks, and what plain Python counts in the same files")

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 _Source = Callable[["Workplace"], Iterable[str]]
 
 
-def _found(place: Workplace, *sources: _Source) -> list[str]:
+def _found(workplace: Workplace, *sources: _Source) -> list[str]:
     """Return the names of all sources; skip a source that fails."""
     names: list[str] = []
     for source in sources:
         with suppress(Exception):  # an error must not appear in the shell's line; the verb itself reports it
-            names += source(place)
+            names += source(workplace)
     return names
 
 
@@ -48,68 +48,68 @@ def _offered(names: _Source) -> Callable[[typer.Context], list[str]]:
 
 
 @_offered
-def applications(place: Workplace) -> list[str]:
+def applications(workplace: Workplace) -> list[str]:
     """Return the applications of the settings and those that ran here; the shell itself adds Python files."""
-    return _found(place, _configured, _recorded)
+    return _found(workplace, _configured, _recorded)
 
 
 @_offered
-def regions(place: Workplace) -> list[str]:
+def regions(workplace: Workplace) -> list[str]:
     """Return the regions that ran or were scanned, and the applications without such regions."""
-    found = _regions(place)
+    found = _regions(workplace)
     known = {region.partition("/")[0] for region in found}
-    return [*found, *(name for name in _found(place, _configured) if name not in known)]
+    return [*found, *(name for name in _found(workplace, _configured) if name not in known)]
 
 
 @_offered
-def applications_and_regions(place: Workplace) -> list[str]:
+def applications_and_regions(workplace: Workplace) -> list[str]:
     """Return applications and regions, for a verb that takes either."""
-    found = _regions(place)
-    return [*_found(place, _configured), *(region.partition("/")[0] for region in found), *found]
+    found = _regions(workplace)
+    return [*_found(workplace, _configured), *(region.partition("/")[0] for region in found), *found]
 
 
 @_offered
-def tables(place: Workplace) -> list[str]:
+def tables(workplace: Workplace) -> list[str]:
     """Return the tables that regions write."""
-    return [name for region in _found(place, _processed) for name in _found(place, _tables_of(region))]
+    return [name for region in _found(workplace, _processed) for name in _found(workplace, _tables_of(region))]
 
 
-def _regions(place: Workplace) -> list[str]:
-    return _found(place, _processed, _scanned)
+def _regions(workplace: Workplace) -> list[str]:
+    return _found(workplace, _processed, _scanned)
 
 
 # --- sources of names -----------------------------------------------------------------------------------------------
 
 
-def _configured(place: Workplace) -> list[str]:
+def _configured(workplace: Workplace) -> list[str]:
     from drainmark.orchestration.workplace.declaration import configured_applications, name_of
 
-    return [name_of(reference) for reference in configured_applications(place.settings)]
+    return [name_of(reference) for reference in configured_applications(workplace.settings)]
 
 
-def _recorded(place: Workplace) -> list[str]:
+def _recorded(workplace: Workplace) -> list[str]:
     from drainmark.orchestration.workplace.declaration import name_of, recorded_applications
 
-    return [name_of(reference) for reference in recorded_applications(_registry(place))]
+    return [name_of(reference) for reference in recorded_applications(_registry(workplace))]
 
 
-def _scanned(place: Workplace) -> list[str]:
+def _scanned(workplace: Workplace) -> list[str]:
     from drainmark.orchestration.workplace.declaration import recorded_regions
 
-    return recorded_regions(_registry(place))
+    return recorded_regions(_registry(workplace))
 
 
-def _processed(place: Workplace) -> Iterable[str]:
+def _processed(workplace: Workplace) -> Iterable[str]:
     from drainmark.jobs.protocol.records.addresses import is_object
 
-    return () if is_object(place.settings.tables_url) else place.known_regions()
+    return () if is_object(workplace.settings.tables_url) else workplace.known_regions()
 
 
 def _tables_of(region: str) -> _Source:
-    return lambda place: [table.name.removeprefix("lake/") for table in place.history(region).tables]
+    return lambda workplace: [table.name.removeprefix("lake/") for table in workplace.history(region).tables]
 
 
-def _registry(place: Workplace) -> Looks:
+def _registry(workplace: Workplace) -> Looks:
     """Return the read access to the registry.
 
     Raises:
@@ -117,7 +117,7 @@ def _registry(place: Workplace) -> Looks:
     """
     from drainmark.orchestration.workplace.workplace import registry_as_it_is
 
-    found = registry_as_it_is(place.settings)
+    found = registry_as_it_is(workplace.settings)
     if found is None:
         raise LookupError
     return found

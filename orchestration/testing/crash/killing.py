@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.testing.applications import App, reference_of
 from drainmark.orchestration.testing.crash.children import Nursery
-from drainmark.orchestration.testing.crash.connect_server import ChildServer
+from drainmark.orchestration.testing.session import MASTER
+from drainmark.resources.spark.resident.server import ConnectServer as Server
+from drainmark.resources.spark.session_settings import SessionSettings
 
 if TYPE_CHECKING:
     from drainmark.orchestration.testing.running import Result
@@ -67,3 +70,23 @@ class Killer:
         if ended.code not in (0, -signal.SIGKILL):
             raise UsageError(f"the process that was to be killed failed by itself: {ended}")
         return ended.code != 0
+
+
+class ChildServer(Server):
+    """A Connect server on the loopback, with the settings of an in-process session; a child of this process.
+
+    Its address has a token, which every client must send: a Connect server executes what anybody sends who reaches it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        conf = {
+            "spark.driver.memory": "2g",
+            "spark.sql.artifact.isolation.enabled": "false",  # otherwise Spark compiles the same code for each child
+            "spark.sql.shuffle.partitions": "2",
+        }
+        settings = SessionSettings(master=MASTER, conf=conf, scratch=folder).of_start()
+        super().__init__(folder, {**settings, "spark.master": MASTER}, token=secrets.token_urlsafe(32))
+
+    @property
+    def master(self) -> str:
+        return f"sc://localhost:{self.port}/;token={self.token}"  # to any other name Spark sends a token by TLS alone

@@ -90,29 +90,29 @@ class Trial:
         if self.fresh is None:
             self.fresh = self.folder / "fresh"
             shutil.copytree(begun, self.fresh) if begun.exists() else self.fresh.mkdir(parents=True)
-        with self._opened(begun) as place:
-            scan(place, self.scene.opened, self.region)
-            files = place.registry.pending_count(self.region.name)
-            self.uris = [trigger.uri for trigger in place.registry.triggers.pending(self.region.name, files)]
+        with self._opened(begun) as workplace:
+            scan(workplace, self.scene.opened, self.region)
+            files = workplace.registry.pending_count(self.region.name)
+            self.uris = [trigger.uri for trigger in workplace.registry.triggers.pending(self.region.name, files)]
             if files < 2:
                 msg = f"{files} triggers: nothing can go wrong between two"
                 raise UsageError(msg, remedy="give files, or input of other sources, for two at least")
             if self._blueprint is None:
-                run = region_run(place, self.scene.opened, self.region)
-                probe_first_use(place, run)
+                run = region_run(workplace, self.scene.opened, self.region)
+                probe_first_use(workplace, run)
                 self._blueprint = run.blueprint
             size = self._size(grouping)
             if size < files:
-                self._drive(place, size, files - size)
+                self._drive(workplace, size, files - size)
         whole = begun.with_name("whole")
         if begun.exists():
             shutil.copytree(begun, whole, symlinks=True)
-        with self._opened(whole) as place:
-            self._drive(place, size)
+        with self._opened(whole) as workplace:
+            self._drive(workplace, size)
             if self.golden is None:
-                self.golden = Tables.of(place, self.region.name)
+                self.golden = Tables.of(workplace, self.region.name)
             when = f"in {matrix.size_of(grouping)}, without any failure"
-            self._judge(place, when, f"fail_points=[], groupings=[{grouping!r}]")
+            self._judge(workplace, when, f"fail_points=[], groupings=[{grouping!r}]")
         self.begun[grouping], self.whole[grouping] = begun, whole
 
     def _size(self, grouping: Grouping) -> int:
@@ -122,17 +122,17 @@ class Trial:
     def _opened(self, home: Path) -> Iterator[Workplace]:
         settings = self.scene.workplace.settings
         kept = settings.model_dump(exclude=set(_OWN_SETTINGS))
-        place = Workplace(settings_of(home, settings.project_root, **kept))
-        place.use_engine(self.scene.workplace.engine)
+        workplace = Workplace(settings_of(home, settings.project_root, **kept))
+        workplace.use_engine(self.scene.workplace.engine)
         try:
-            yield place
+            yield workplace
         finally:
-            place.registry.close()
+            workplace.registry.close()
 
-    def _drive(self, place: Workplace, size: int, count: int | None = None) -> None:
+    def _drive(self, workplace: Workplace, size: int, count: int | None = None) -> None:
         drive(
             region_run(
-                place, self.scene.opened, self.region, max_group=size, max_triggers=count, blueprint=self._blueprint
+                workplace, self.scene.opened, self.region, max_group=size, max_triggers=count, blueprint=self._blueprint
             )
         )
 
@@ -161,15 +161,15 @@ class Trial:
 
     def _recover(self, cell: Cell, home: Path) -> None:
         again = f"fail_points=[{cell.point.value!r}], groupings=[{cell.grouping!r}], actions=[{cell.action!r}]"
-        with self._opened(home) as place:
-            self._expect(visible_too_early(place, self.region.name), place, f"right after {cell}", again)
+        with self._opened(home) as workplace:
+            self._expect(visible_too_early(workplace, self.region.name), workplace, f"right after {cell}", again)
             try:
                 if matrix.is_of_slices(cell.point):
-                    scan(place, self.scene.opened, self.region)
-                self._drive(place, self._size(cell.grouping))
+                    scan(workplace, self.scene.opened, self.region)
+                self._drive(workplace, self._size(cell.grouping))
             except DrainmarkError as error:
-                self._expect([f"the next run failed: {error}"], place, f"after {cell}", again)
-            self._judge(place, f"after {cell}", again)
+                self._expect([f"the next run failed: {error}"], workplace, f"after {cell}", again)
+            self._judge(workplace, f"after {cell}", again)
 
     def _steps(self, cell: Cell) -> list[list[Any]]:
         """Return the steps that pass the fail point, as `child` takes them."""
@@ -194,16 +194,18 @@ class Trial:
         if cell.action == "kill" and self.killer is not None:
             return self.killer.strike(self.scene, self.region.name, home, steps, armed)
         verbs: dict[str, Callable[..., object]] = {
-            "scan": lambda place: scan(place, self.scene.opened, self.region),
+            "scan": lambda workplace: scan(workplace, self.scene.opened, self.region),
             "run": self._drive,
-            "rewind": lambda place, to: rewind(place, self.region.name, to, self.region.parameters.rewind_horizon),
-            "compact": lambda place: compact(place, self.region.name),
+            "rewind": lambda workplace, to: rewind(
+                workplace, self.region.name, to, self.region.parameters.rewind_horizon
+            ),
+            "compact": lambda workplace: compact(workplace, self.region.name),
         }
-        with self._opened(home) as place:
+        with self._opened(home) as workplace:
             arm(armed)
             try:
                 for verb, *arguments in steps:
-                    verbs[verb](place, *arguments)
+                    verbs[verb](workplace, *arguments)
             except (InjectedFailure, DrainmarkError) as error:
                 if not _is_injected(error):
                     raise
@@ -214,18 +216,18 @@ class Trial:
 
     # --- judgement ---------------------------------------------------------------------------------------------------
 
-    def _judge(self, place: Workplace, when: str, again: str) -> None:
+    def _judge(self, workplace: Workplace, when: str, again: str) -> None:
         region, golden = self.region.name, self.golden or Tables({})
-        rows = place.store(region).checkpoint.rows()
+        rows = workplace.store(region).checkpoint.rows()
         problems = [
             *reused_ids(rows),
-            *misplaced_files(place.history(region), self.uris),
-            *unfinished(place, region),
-            *Tables.of(place, region).unequal_to(golden, self.uris),
+            *misplaced_files(workplace.history(region), self.uris),
+            *unfinished(workplace, region),
+            *Tables.of(workplace, region).unequal_to(golden, self.uris),
         ]
-        self._expect(problems, place, when, again)
+        self._expect(problems, workplace, when, again)
 
-    def _expect(self, problems: Iterable[str], place: Workplace, when: str, again: str) -> None:
+    def _expect(self, problems: Iterable[str], workplace: Workplace, when: str, again: str) -> None:
         """Raise the problems, if any, with the home to inspect and the call that tries the failure alone."""
         found = list(problems)
         if not found:
@@ -236,7 +238,7 @@ class Trial:
                 [
                     f"{self.region.name} is not exactly once {when}:",
                     *found,
-                    f"its home is kept: {place.home}",
+                    f"its home is kept: {workplace.home}",
                     f"to try it alone: dm.testing.assert_exactly_once({name}, files, {again})",
                 ]
             )

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import AdoptionRefused, SchemaMismatch
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.protocol.breach import Breach
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.executor import Here
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY, Terms
+from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY, Breach, Terms
 from drainmark.resources.delta.adopted.spark_commits import FIND_LOST_REPLIES, SparkCommit, session_settings
 from drainmark.resources.delta.adopted.spark_writer import SparkWriter
-from drainmark.resources.delta.adopted.table_rows import selected
 from drainmark.resources.delta.commits import Act, Published
 from drainmark.resources.delta.keyed_changes import KeyedChanges, restoring
 from drainmark.resources.delta.keyed_merge import ChangedRows, Changes, changed_rows
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from drainmark.resources.delta.managed_table import ManagedTable
-    from drainmark.resources.spark.engine import Engine
+    from drainmark.resources.spark.session import Engine
 
 
 class AdoptedTable:
@@ -328,3 +326,18 @@ def _set(columns: Sequence[str]) -> str:
 def _insert(columns: Sequence[str]) -> str:
     names = [quoted_name(name) for name in columns]
     return f"({', '.join(names)}) VALUES ({', '.join(f'source.{name}' for name in names)})"
+
+
+def selected(opened: Any, columns: str, *, where: str = "true") -> pa.Table:
+    """Return the rows that `deltalake`'s engine selects; it supports deletion vectors and column mapping.
+
+    Args:
+        opened: the table as `deltalake` opened it.
+        columns, where: SQL.
+    """
+    import pyarrow as pa
+    from deltalake import QueryBuilder
+
+    query = f"select {columns} from adopted where {where}"  # noqa: S608
+    rows = pa.table(QueryBuilder().register("adopted", opened).execute(query).read_all())
+    return pa.Table.from_arrays(rows.columns, names=rows.column_names)  # without the metadata of column mapping

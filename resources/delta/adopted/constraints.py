@@ -14,12 +14,29 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import AdoptionRefused
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.protocol.breach import Breach
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.resources.delta.staging import all_nullable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breach:
+    """A rule of an adopted table, or of a sink outside Delta, that rows break.
+
+    Attributes:
+        rule: e.g. `constraint positive`.
+        condition: the condition that must be true, as SQL text.
+        rows: number of rows that break it.
+        first_id: smallest `_sequence_id` among them.
+    """
+
+    rule: str
+    condition: str
+    rows: int
+    first_id: int
+
 
 REGION_PROPERTY = "drainmark.region"
 """Table property that names the region of the ids in `_sequence_id`; a second region would mix ids."""

@@ -101,7 +101,7 @@ def commit(spark: SparkCommit, *, verb: str, prepare: Callable[[Any, SparkCommit
         TableRefused: the table will never take the rows, because its maker changed it.
         CommitOutcomeUnknown, StoreUnavailable: see `commits.commit`.
     """
-    attempt = _Attempt(spark)
+    attempt = _SparkOutcome(spark)
 
     def checked(opened: Any) -> Act | None:
         attempt.begin(opened)
@@ -134,7 +134,7 @@ def session_settings(session: SparkSession, settings: Mapping[str, str]) -> Iter
                     session.conf.set(name, kept)
 
 
-class _Attempt:
+class _SparkOutcome:
     """The answer of delta-spark to a commit, and its comparison with the log."""
 
     def __init__(self, spark: SparkCommit) -> None:

@@ -41,7 +41,7 @@ def damage_of(folder: Folder, region: str, *, whatever: bool = False) -> TableDa
     if not damage and not is_cut and not whatever:
         return None
     since = [commit for commit in recent if damage and commit.version >= damage[-1].version]
-    found = _Found(folder, table, since)
+    found = _FormerFiles(folder, table, since)
     is_traced = not is_cut and not any(commit.is_own for commit in since) and found.trace()
     return TableDamage(
         version=version,
@@ -82,7 +82,7 @@ def told(commit: LogCommit) -> dict[str, Any]:
     }
 
 
-class _Found:
+class _FormerFiles:
     """The files that a table showed before some commits, which are undone one by one."""
 
     def __init__(self, folder: Folder, table: Any, since: list[LogCommit]) -> None:

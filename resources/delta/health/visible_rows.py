@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.frames.rows_by_id import row_counts
+from drainmark.jobs.frames.row_order import row_counts
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.state.keyed_parts import last_of_keys

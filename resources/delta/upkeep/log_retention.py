@@ -84,9 +84,8 @@ def _remember(folder: Folder, version: int) -> None:
 
     newest = _newest_checkpoint(folder)
     removes = list(_removed_behind(folder, version, newest))
-    former: str | None
     if newest is not None and _has(folder, f"{REMOVED}/{_record(newest)}"):
-        former = _record(newest)
+        former: str | None = _record(newest)
     else:
         former = max((name for name in folder.names(REMOVED) if not name.endswith(PART)), default=None)
         removes += _removes_of_checkpoint(folder, newest) if newest is not None else ()  # another engine made it

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from drainmark.jobs.errors import SparkLost
 from drainmark.resources.spark.session import check_java
-from drainmark.resources.spark.session_settings import write_properties
-from drainmark.resources.spark.utc import UTC
+from drainmark.resources.spark.session_settings import UTC, write_properties
 
 START_SECONDS = 90.0
 """How long a server may take until it listens, on a machine that is busy."""

@@ -16,7 +16,7 @@ from drainmark.jobs.protocol.digest import digest_of
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import PLAIN_FORMAT, CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
-from drainmark.jobs.protocol.retention import files_in_reach
+from drainmark.jobs.protocol.retention import files_within_horizon
 from drainmark.jobs.protocol.stage_flow import Flow, Half, InFlight, Link, channels_to_json, links_to_json
 
 STAGES = {"start": [], "middle": ["parse", "count"], "end": ["sink"]}
@@ -294,10 +294,10 @@ def test_what_is_in_flight_has_the_columns_that_its_reader_expects() -> None:
 def test_gc_keeps_what_is_in_flight_and_no_more() -> None:
     rows = region_of([("unaligned", 0), ("unaligned", 0)]).rows
     history = RegionHistory.from_rows(rows)
-    kept = files_in_reach(history, rows, horizon=100, withdrawn_since=rows[0].recorded_at)
+    kept = files_within_horizon(history, rows, horizon=100, withdrawn_since=rows[0].recorded_at)
     assert kept["channels/app/start"] == {"_staged/1-a/b-1.parquet", "_staged/1-a/b-2.parquet"}
     done = [*rows, row(RowKind.PROGRESS, 3, manifest=EMPTY)]
-    assert "channels/app/start" not in files_in_reach(
+    assert "channels/app/start" not in files_within_horizon(
         RegionHistory.from_rows(done), done, horizon=100, withdrawn_since=rows[0].recorded_at
     )
 

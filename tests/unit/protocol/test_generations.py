@@ -106,8 +106,8 @@ def test_only_columns_that_come_to_what_evolves_are_compatible(after: RegionTabl
     assert change_of(None, after) is TableChange.NEW
 
 
-def retained(of: str, reach: float | None) -> RegionTable:
-    return dataclasses.replace(STATE, retention={"of": of, "reach": reach})
+def retained(of: str, extent: float | None) -> RegionTable:
+    return dataclasses.replace(STATE, retention={"of": of, "reach": extent})
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_state_reaches_no_further_back_than_it_was_kept(before: RegionTable, a
 @pytest.mark.seed("N27")
 def test_a_rewind_returns_to_the_reach_of_then() -> None:
     """The row of the rewind names the tables as the withdrawn code declared them."""
-    wide, narrow = (retained("rows of a key", reach) for reach in (5, 3))
+    wide, narrow = (retained("rows of a key", access) for access in (5, 3))
     rows = [
         *(claim(1, 1, tables=[wide.to_json()]), *group(1, [1, 2])),
         *(claim(3, 2, tables=[narrow.to_json()]), *group(3, [3])),

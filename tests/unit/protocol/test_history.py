@@ -15,8 +15,7 @@ from drainmark.jobs.protocol.failure_policy import attempts_after
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.manifest import Image, Manifest
-from drainmark.jobs.protocol.region_state import at_rest
-from drainmark.jobs.protocol.transitions import State
+from drainmark.jobs.protocol.transitions import State, at_rest
 
 HORIZON = 10_000
 

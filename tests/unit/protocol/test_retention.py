@@ -11,7 +11,7 @@ from checkpoint_rows import NOON, group, published, rewind, row
 
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.jobs.protocol.retention import files_in_reach, first_id_in_reach
+from drainmark.jobs.protocol.retention import files_within_horizon, first_id_within_horizon
 
 TABLE = "state/app/words"
 LATE = NOON + dt.timedelta(days=2)
@@ -32,9 +32,9 @@ def file(path: str) -> dict[str, Any]:
 
 def kept(rows: list[CheckpointRow], *, horizon: int, withdrawn_since: dt.datetime = NOON) -> set[str]:
     history = RegionHistory.from_rows(rows)
-    first = first_id_in_reach(history, horizon=horizon, withdrawn_since=withdrawn_since)
+    first = first_id_within_horizon(history, horizon=horizon, withdrawn_since=withdrawn_since)
     near = [row for row in rows if row.sequence_id >= first]
-    return set(files_in_reach(history, near, horizon=horizon, withdrawn_since=withdrawn_since).get(TABLE, ()))
+    return set(files_within_horizon(history, near, horizon=horizon, withdrawn_since=withdrawn_since).get(TABLE, ()))
 
 
 def test_no_rows_keep_nothing() -> None:

@@ -11,7 +11,7 @@ from checkpoint_rows import group
 
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.stage_flow import Flow, InFlight
-from drainmark.jobs.runtime.hosting.hosted import Hosted
+from drainmark.jobs.runtime.hosting.hosted_parts import Hosted
 
 IN_FLIGHT = InFlight(first_id=6, last_id=20, files=(), rows=3, bytes=9)
 

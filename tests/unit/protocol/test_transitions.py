@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from drainmark.jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.jobs.protocol.region_state import at_rest, state_of
-from drainmark.jobs.protocol.transitions import IN_HAND, TABLE, Event, IllegalTransition, State, move
+from drainmark.jobs.protocol.transitions import IN_HAND, TABLE, Event, IllegalTransition, State, at_rest, move, state_of
 
 RUNNING = (*sorted(IN_HAND), State.STARTED, State.RESETTING)
 

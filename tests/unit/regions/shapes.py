@@ -13,8 +13,8 @@ from drainmark.jobs.graph.application import Application
 from drainmark.jobs.graph.composite_instance import CompositeInstance
 from drainmark.jobs.graph.operator import Guarantee, Operator, Vectorises
 from drainmark.jobs.graph.ports import Input
-from drainmark.jobs.regions.operator_ports import PortClass
 from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.regions.reachability import PortClass
 
 PERIODIC = Consistent(trigger="periodic", period=dt.timedelta(seconds=10))
 OPERATOR_DRIVEN = Consistent(trigger="operator-driven")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 SOURCE = """\
-from drainmark.jobs.graph.user_code import UserFunction
+from drainmark.jobs.graph.code_digests import UserFunction
 
 LEVELS = {levels}
 
@@ -86,7 +86,7 @@ def reached(frame):
 functions = (seen, named, reached)
 """
 USING = (
-    "from drainmark.jobs.graph.user_code import UserFunction\n"
+    "from drainmark.jobs.graph.code_digests import UserFunction\n"
     "from drainmark.jobs.graph.sessionless import module_loading\n"
     + """\
 with module_loading("code"):

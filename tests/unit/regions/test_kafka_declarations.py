@@ -65,11 +65,11 @@ def test_the_fingerprint_names_no_address_and_no_group() -> None:
 
 
 def test_columns_are_those_of_the_format_and_those_asked_for(settings: Settings) -> None:
-    reach = Workplace(settings).reach("app/s")
-    plain = dm.KafkaSource("t", "h:1").columns(reach)
+    access = Workplace(settings).access("app/s")
+    plain = dm.KafkaSource("t", "h:1").columns(access)
     assert plain == "value binary, `key` binary, `partition` int, `offset` bigint, `timestamp` timestamp"
     parsed = dm.KafkaSource("t", "h:1", format="json", schema="a int", metadata=["offset"])
-    assert parsed.columns(reach) == "a int, `offset` bigint"
+    assert parsed.columns(access) == "a int, `offset` bigint"
 
 
 def test_settings_of_a_cluster_may_use_variables_and_underscores(
@@ -86,7 +86,7 @@ def test_settings_of_a_cluster_may_use_variables_and_underscores(
     assert (conf["bootstrap.servers"], conf["sasl.password"]) == ("h:1", "hush-hush")
     assert client_settings(settings, servers="other:2", cluster="main")["bootstrap.servers"] == "other:2"
     assert "hush" not in repr(settings)
-    assert "hush" not in repr(Workplace(settings).reach("app/s"))
+    assert "hush" not in repr(Workplace(settings).access("app/s"))
 
 
 @pytest.mark.parametrize(
@@ -101,5 +101,5 @@ def test_settings_that_decide_what_is_read_are_refused(tmp_path: Path, clusters:
 def test_without_the_client_it_is_said_what_to_install(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(UsageError) as caught:
-        Workplace(settings).reach("app/s").kafka("t", servers="h:1", cluster=None)
+        Workplace(settings).access("app/s").kafka("t", servers="h:1", cluster=None)
     assert "drainmark[kafka]" in (caught.value.remedy or "")

@@ -14,8 +14,8 @@ from shapes import FIGURES, connections, figure_1a, figure_1b, figure_1c, figure
 
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.regions.explain import as_json
-from drainmark.jobs.regions.operator_ports import PortClass
 from drainmark.jobs.regions.plan import compile_application
+from drainmark.jobs.regions.reachability import PortClass
 
 PLANS = Path(__file__).parents[2] / "golden" / "plans"
 

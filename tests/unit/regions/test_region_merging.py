@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from shapes import OPERATOR_DRIVEN, PERIODIC, Beacon, Counter, Custom, Functor, app, made
 
-from drainmark.jobs.regions.operator_ports import PortClass
 from drainmark.jobs.regions.plan import RegionPlan, compile_application
+from drainmark.jobs.regions.reachability import PortClass
 
 
 def members(region: RegionPlan) -> set[str]:

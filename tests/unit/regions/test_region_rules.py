@@ -34,17 +34,17 @@ import drainmark as dm
 from drainmark.jobs.errors import DeclarationError, Location, Violation
 from drainmark.jobs.graph.annotations import Buffered
 from drainmark.jobs.graph.application import Application
+from drainmark.jobs.graph.code_digests import UserFunction
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.graph.ports import Input
-from drainmark.jobs.graph.user_code import UserFunction
 from drainmark.jobs.operators import catalogue
 from drainmark.jobs.operators.deduplicate import Deduplicate
 from drainmark.jobs.operators.row_wise.functor import Functor as RealFunctor
 from drainmark.jobs.operators.sinks.delta_append import DeltaAppendSink
+from drainmark.jobs.regions.merging import draft_of
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.jobs.regions.rules import RULES
 from drainmark.jobs.regions.rules.annotations import start_kind, unsupported_in_region
-from drainmark.jobs.regions.rules.rule_input import draft_of
 
 
 def start(name: str = "start", **fields: Any) -> Any:

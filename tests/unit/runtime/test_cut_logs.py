@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing
 from drainmark.jobs.operators.sources.slices import SliceLimit
-from drainmark.resources.inputs.source_access import RegionReach
+from drainmark.resources.inputs.source_access import RegionAccess
 from drainmark.resources.settings import Settings
 
 VERSIONS = 4
@@ -36,9 +36,9 @@ def table(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def reach(tmp_path: Path) -> Any:
+def access(tmp_path: Path) -> Any:
     settings = Settings(home=tmp_path / "home", project_root=tmp_path)
-    return RegionReach("app/rows", settings, None, None)  # type: ignore[arg-type]
+    return RegionAccess("app/rows", settings, None, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("read", [0, 2])
@@ -55,32 +55,32 @@ def reach(tmp_path: Path) -> Any:
     ids=["first gone", "one gone", "newest cut", "one cut", "no text", "newest empty"],
 )
 def test_a_log_that_was_cut_halts_with_a_remedy(
-    table: Path, reach: Any, cut: Callable[[Path], None], error: type[Exception], read: int
+    table: Path, access: Any, cut: Callable[[Path], None], error: type[Exception], read: int
 ) -> None:
     source = dm.TableSource(str(table))
-    taken = source.next_slice(None, reach, CUT)
+    taken = source.next_slice(None, access, CUT)
     assert taken is not None
     after = {**taken.end, "version": read} if read else None
     cut(table)
     with pytest.raises(error) as refused:
-        source.next_slice(after, reach, CUT)
+        source.next_slice(after, access, CUT)
     assert "in another application" in str(refused.value)
 
 
-def test_a_table_that_went_back_is_not_waited_for(table: Path, reach: Any) -> None:
+def test_a_table_that_went_back_is_not_waited_for(table: Path, access: Any) -> None:
     """A backup was restored: its next versions differ from the versions that were read."""
     source = dm.TableSource(str(table))
-    taken = source.next_slice(None, reach, CUT)
+    taken = source.next_slice(None, access, CUT)
     assert taken is not None
-    assert source.next_slice(taken.end, reach, CUT) is None
+    assert source.next_slice(taken.end, access, CUT) is None
     entry(table, 3).unlink()
     with pytest.raises(InputChanged):
-        source.next_slice(taken.end, reach, CUT)
+        source.next_slice(taken.end, access, CUT)
 
 
-def test_a_bound_with_a_line_end_of_unicode_is_no_damage(table: Path, reach: Any) -> None:
+def test_a_bound_with_a_line_end_of_unicode_is_no_damage(table: Path, access: Any) -> None:
     write_deltalake(str(table.parent / "u"), pa.table({"v": ["a\u2028b", "c\x85d"]}))
     source = dm.TableSource(str(table.parent / "u"))
-    taken = source.next_slice(None, reach, CUT)
+    taken = source.next_slice(None, access, CUT)
     assert taken is not None
-    assert source.next_slice(taken.end, reach, CUT) is None
+    assert source.next_slice(taken.end, access, CUT) is None

@@ -16,9 +16,8 @@ from drainmark.jobs.graph.blame import failure_of
 from drainmark.jobs.protocol.failure_policy import GroupSize
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.jobs.runtime.failure_handling import FailureHandling
-from drainmark.jobs.runtime.group.backlog import Backlog
+from drainmark.jobs.runtime.group.backlog import Backlog, Limits
 from drainmark.jobs.runtime.group.group_report import trouble_of
-from drainmark.jobs.runtime.group.limits import Limits
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

@@ -23,8 +23,8 @@ from pyspark.sql.types import (
 )
 from reads import read_bytes
 
+from drainmark.jobs.formats.file_columns import FileColumns, file_columns
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.layout import Layout, layout_of
 
 INT96 = {"use_deprecated_int96_timestamps": True}
 NS = pa.timestamp("ns")
@@ -43,8 +43,8 @@ def as_orc(**columns: pa.Array) -> bytes:
     return file.getvalue()
 
 
-def layout(file: bytes, name: str = "parquet") -> Layout | None:
-    return layout_of(io.BytesIO(file), f".{name}", Expected(format=name, columns=(("k", StringType()),)))
+def layout(file: bytes, name: str = "parquet") -> FileColumns | None:
+    return file_columns(io.BytesIO(file), f".{name}", Expected(format=name, columns=(("k", StringType()),)))
 
 
 def refused(file: bytes, folder: Path, columns: dict[str, DataType], name: str = "parquet") -> str | None:
@@ -87,7 +87,7 @@ def test_the_columns_of_a_file_are_those_that_parquet_has(
     values: pa.Array, options: dict[str, Any], kind: str | None, is_read: bool
 ) -> None:
     ddl = "`k` string" if kind is None else f"`k` string, `x` {kind}"
-    assert layout(parquet(values, **options)) == Layout(ddl, () if is_read else ("x",))
+    assert layout(parquet(values, **options)) == FileColumns(ddl, () if is_read else ("x",))
 
 
 @pytest.mark.parametrize(
@@ -131,5 +131,5 @@ def test_times_of_orc_are_what_the_file_says_wherever_the_clock_is(
     finally:
         monkeypatch.undo()
         time.tzset()
-    assert found == Layout(f"`k` string, `at_` struct<`utc`: bigint>, `{name}` {declared.simpleString()}")
+    assert found == FileColumns(f"`k` string, `at_` struct<`utc`: bigint>, `{name}` {declared.simpleString()}")
     assert read.rows == [{"k": "a", name: EARLY if kind == NS else [EARLY]}]

@@ -12,12 +12,12 @@ import pytest
 from drainmark.jobs.errors import InputChanged, InputMissing
 from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.operators.sources.table_log import Followed
-from drainmark.jobs.tasks.file_shares import OURS, FileShare, Owner, RowFile
+from drainmark.jobs.tasks.file_shares import OURS, FileErrors, FileShare, RowFile
 from drainmark.jobs.tasks.places import LocalPlace
 from drainmark.resources.delta.lookup_tables import LookedUp
 
 SCHEMA = pa.schema({"n": pa.int64(), "later": pa.string(), "p": pa.int64()})
-READERS: dict[str, Owner] = {
+READERS: dict[str, FileErrors] = {
     "ours": OURS,
     "looked up": LookedUp("stock"),
     "followed": Followed(table="stock"),
@@ -25,7 +25,7 @@ READERS: dict[str, Owner] = {
 }
 
 
-def share(folder: Path, owner: Owner = OURS) -> FileShare:
+def share(folder: Path, owner: FileErrors = OURS) -> FileShare:
     files = (RowFile(path="a", version=3, constants={"p": "7"}), RowFile(path="b", version=4))
     return FileShare(files=files, place=LocalPlace(str(folder)), schema=SCHEMA, owner=owner)
 

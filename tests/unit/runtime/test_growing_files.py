@@ -29,13 +29,13 @@ class Here:
 
 
 def cut(folder: Path, after: Any = None, source: FileSource | None = None, how: SliceLimit = OPEN) -> Slice | None:
-    reach: Any = Here(folder)
-    return (source or FileSource(path="log")).next_slice(after, reach, how)
+    access: Any = Here(folder)
+    return (source or FileSource(path="log")).next_slice(after, access, how)
 
 
 def text_of(folder: Path, piece: Slice, source: FileSource | None = None) -> str:
-    reach: Any = Here(folder)
-    (part,) = (source or FileSource(path="log")).parts(piece, reach, "lines")
+    access: Any = Here(folder)
+    (part,) = (source or FileSource(path="log")).parts(piece, access, "lines")
     target = folder / "copy"
     part.place(target)
     return target.read_text()

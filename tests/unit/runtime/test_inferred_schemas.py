@@ -26,11 +26,11 @@ from drainmark import DirectoryScan
 from drainmark.jobs.errors import DeclarationError, StoreUnavailable, UsageError
 from drainmark.jobs.errors.environment import SchemaUnknown
 from drainmark.jobs.formats.inference import Inferred, Unclear, columns_of
-from drainmark.jobs.frames.row_types import arrow_schema
+from drainmark.jobs.frames.tags import arrow_schema
 from drainmark.jobs.protocol.records.triggers import NewTrigger
 from drainmark.orchestration.dagster_jobs.broken_applications import broken_definitions
 from drainmark.orchestration.workplace import schema_files
-from drainmark.orchestration.workplace.code_digest import code_digest
+from drainmark.orchestration.workplace.application_identity import code_digest
 from drainmark.orchestration.workplace.schema_files import SchemaFile, keep_schemas
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.settings import Settings

@@ -20,7 +20,7 @@ from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
-from drainmark.resources.inputs.source_access import RegionReach
+from drainmark.resources.inputs.source_access import RegionAccess
 from drainmark.resources.settings import Settings
 
 ONE = SliceLimit(source="s")
@@ -273,7 +273,7 @@ def test_the_files_of_a_slice_that_waits_are_cut_anew_with_what_is_lost(
 ) -> None:
     """The scan that cut the slice took the files from their queue; accepting the loss drops this slice."""
     model = Model(3)
-    monkeypatch.setattr(RegionReach, "kafka", lambda *_, **__: model)
+    monkeypatch.setattr(RegionAccess, "kafka", lambda *_, **__: model)
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     (tmp_path / "beside.py").write_text(BESIDE_A_FOLDER)

@@ -27,8 +27,7 @@ from drainmark.jobs.graph.application import load_application
 from drainmark.jobs.protocol.failure_policy import GroupSize
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.jobs.runtime.failure_handling import FailureHandling
-from drainmark.jobs.runtime.group.backlog import Backlog
-from drainmark.jobs.runtime.group.limits import Limits
+from drainmark.jobs.runtime.group.backlog import Backlog, Limits
 from drainmark.jobs.runtime.messages import classified
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings

@@ -11,7 +11,7 @@ from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, prefix_of
 from drainmark.jobs.scan.bucket_listing import PrefixListing
 from drainmark.jobs.scan.bucket_objects import listing_prefix, selects
-from drainmark.jobs.scan.found import Found, ScanResult
+from drainmark.jobs.scan.findings import ScanFindings, ScanResult
 from drainmark.jobs.scan.index import ScanNote
 from drainmark.jobs.scan.scanner import scan_once
 from drainmark.jobs.tasks.buckets import ObjectFacts
@@ -67,7 +67,7 @@ def test_what_two_folders_tails_lead_to_is_looked_at_once() -> None:
     scan = DirectoryScan(path="s3://bucket/in", recursive=True)
     listing = PrefixListing("s3://bucket/in", scan, Listed((facts("in/z/90"), facts("in/z/91"))))
     note = ScanNote(source="it", is_large=True, tails={"": "in/b", "z/": "in/z/05"}, greatest="in/z/05")
-    assert [each.key for page in listing.news(note, Found(0.0)) for each in page] == ["in/z/90", "in/z/91"]
+    assert [each.key for page in listing.news(note, ScanFindings(0.0)) for each in page] == ["in/z/90", "in/z/91"]
 
 
 def test_the_time_of_an_object_is_no_part_of_it() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drainmark.jobs.runtime.throttle import Pace
+from drainmark.jobs.runtime.after_publish import Pace
 
 
 class Clock:

@@ -16,7 +16,7 @@ from reads import parsed
 
 from drainmark.jobs.formats.bad_records import OtherColumns, Refused
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.frames.row_types import arrow_schema
+from drainmark.jobs.frames.tags import arrow_schema
 
 ZONED = dt.datetime(2026, 7, 1, 12, 0, 0, 123456, tzinfo=dt.UTC)
 NOON = ZONED.replace(tzinfo=None)

@@ -8,9 +8,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, DecimalType, IntegerType, StringType, TimestampType
 
-from drainmark.jobs.formats.byte_records import TextParser, parse_texts, read_records
+from drainmark.jobs.formats.byte_records import Records, TextParser, parse_texts, read_records
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.records import Records
 
 COLUMNS = (("k", StringType()), ("n", IntegerType()))
 

@@ -39,13 +39,13 @@ class Reader:
     """A reader that cuts and reads slices as scans and runs do: positions are converted to JSON and back."""
 
     def __init__(self, folder: Path, source: FileSource = SOURCE) -> None:
-        self.reach: Any = Here(folder)
+        self.access: Any = Here(folder)
         self.source = source
         self.slices: list[Slice] = []
 
     def cut(self) -> Slice | None:
         after = json.loads(json.dumps(self.slices[-1].end)) if self.slices else None
-        piece = self.source.next_slice(after, self.reach, OPEN)
+        piece = self.source.next_slice(after, self.access, OPEN)
         if piece is not None:
             self.slices.append(piece)
         return piece
@@ -57,8 +57,8 @@ class Reader:
         return found
 
     def text(self, piece: Slice) -> str:
-        (part,) = self.source.parts(piece, self.reach, "lines")
-        target = self.reach.folder / "copy"
+        (part,) = self.source.parts(piece, self.access, "lines")
+        target = self.access.folder / "copy"
         part.place(target)
         text = target.read_text()
         assert len(text) == part.size_bytes or self.source.options
@@ -116,7 +116,7 @@ def test_what_was_not_read_before_a_rotation_is_read_after_it(
     log.write("four")
     assert reader.scan() == 2
     assert reader.texts() == ["one\ntwo\n", "three\n", "four\n"]
-    labels = [reader.source.label(piece, "lines", reader.reach).rpartition("log")[2] for piece in reader.slices]
+    labels = [reader.source.label(piece, "lines", reader.access).rpartition("log")[2] for piece in reader.slices]
     assert labels == ["#0..8", "#8..14", "@1#0..5"], "offsets are those in the file"
 
 
@@ -173,7 +173,7 @@ def test_slices_that_wait_are_read_from_where_their_lines_went(log: Log, reader:
     log.copytruncate()
     assert reader.texts() == ["one\n", "two\n", "three\n"]
     for piece in reader.slices:
-        reader.source.check(piece, reader.reach, "lines")
+        reader.source.check(piece, reader.access, "lines")
 
 
 def test_a_truncated_file_that_grew_past_the_offset_is_another_one(log: Log, reader: Reader) -> None:

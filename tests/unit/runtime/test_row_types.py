@@ -20,9 +20,9 @@ from pyspark.sql.types import (
 )
 
 from drainmark.jobs.errors import Location, OperatorFailed
+from drainmark.jobs.formats.file_columns import sql_of
 from drainmark.jobs.formats.values.far_times import python_rows
-from drainmark.jobs.formats.values.text_columns import sql_of
-from drainmark.jobs.frames.row_types import arrow_schema, tagged_type
+from drainmark.jobs.frames.tags import arrow_schema, tagged_type
 from drainmark.jobs.operators.sinks.delta_append import DeltaAppend
 from drainmark.jobs.runtime.analysis.column_types import require_text, unsupported
 

@@ -54,8 +54,8 @@ def source_of(log: Path) -> SlicedSource:
 
 
 def trigger_of(source: SlicedSource, log: Path) -> Trigger:
-    reach: Any = SimpleNamespace(region="app/lines", path=Path)
-    cut = cut_one(source, None, reach)
+    access: Any = SimpleNamespace(region="app/lines", path=Path)
+    cut = cut_one(source, None, access)
     assert cut is not None
     return Trigger(
         uri=cut.uri, identity=cut.identity, identity_key=cut.identity_key, size_bytes=cut.size_bytes, order_index=7,
@@ -67,7 +67,7 @@ def read(source: SlicedSource, trigger: Trigger, target: Path) -> None:
     """Read a slice as a group does, and compare its digest, without its rows."""
     group = Group(members=(Assigned(sequence_id=1, trigger=trigger),), epoch=1, attempt="a")
     outside: Any = SimpleNamespace(
-        reach=SimpleNamespace(region="app/lines", path=Path), inputs=SimpleNamespace(range_bytes=1 << 27)
+        access=SimpleNamespace(region="app/lines", path=Path), inputs=SimpleNamespace(range_bytes=1 << 27)
     )
     ids, files, inputs = files_of_slices(source, group, outside)
     target.unlink(missing_ok=True)

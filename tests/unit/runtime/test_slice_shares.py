@@ -13,7 +13,7 @@ from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.tasks.parquet_files import ROW_GROUP_BYTES
 from drainmark.jobs.tasks.places import LocalPlace
 from drainmark.jobs.tasks.slice_shares import Share, ShareTask
-from drainmark.resources.inputs.task_reach import TaskReach
+from drainmark.resources.inputs.task_access import TaskAccess
 
 PLACE = pa.struct([("block", pa.int64()), ("row", pa.int64())])
 SCHEMA = pa.schema([("_sequence_id", pa.int64()), ("_position", PLACE), ("text", pa.string())])
@@ -22,7 +22,7 @@ SCHEMA = pa.schema([("_sequence_id", pa.int64()), ("_position", PLACE), ("text",
 class Breaking:
     """A source that gives rows until the task has begun to write its file, and then fails."""
 
-    def read(self, piece: Any, reach: Any) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: Any, access: Any) -> Iterator[pa.RecordBatch]:
         for _ in range(2):
             yield pa.record_batch([pa.array(["x" * ROW_GROUP_BYTES])], names=["text"])
         raise ConnectionResetError(104, "Connection reset by peer")
@@ -31,8 +31,8 @@ class Breaking:
 def read_to(folder: Path) -> None:
     task = ShareTask(
         reads=Breaking(),
-        reach=TaskReach(region="app/s"),
-        of_task=TaskReach(region="app/s"),
+        access=TaskAccess(region="app/s"),
+        of_task=TaskAccess(region="app/s"),
         schema=SCHEMA,
         reading=None,
         place=LocalPlace(str(folder)),

@@ -11,9 +11,9 @@ import pytest
 
 from drainmark.jobs.errors import Location
 from drainmark.jobs.graph.annotations import Consistent
-from drainmark.jobs.graph.user_code import UserFunction
+from drainmark.jobs.graph.code_digests import UserFunction
 from drainmark.jobs.operators.sources.beacon import Beacon
-from drainmark.jobs.operators.sources.contract import Reach, Replayable
+from drainmark.jobs.operators.sources.contract import Replayable, SourceAccess
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.protocol.records.triggers import DROPPED, SLICES, NewTrigger, slices_of
@@ -48,15 +48,15 @@ class Counter(Replayable):
     def fingerprint(self) -> Any:
         return {}
 
-    def columns(self, reach: Reach) -> str:
+    def columns(self, access: SourceAccess) -> str:
         return "n bigint"
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
+    def next_slice(self, after: Position | None, access: SourceAccess, cut: SliceLimit) -> Slice | None:
         begun = after["n"] if after else 0
         end = min(self.has, begun + (cut.max_bytes or (self.has if cut.is_periodic else 10)))
         return Slice(start=after, end={"n": end}, size_bytes=end - begun) if end > begun else None
 
-    def label(self, piece: Slice, source: str, reach: Reach) -> str:
+    def label(self, piece: Slice, source: str, access: SourceAccess) -> str:
         return f"counter:{piece.end['n']}"
 
 
@@ -191,7 +191,9 @@ class Losing(Counter):
 
     first: int = 0
 
-    def past_loss(self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None) -> Slice | None:
+    def past_loss(
+        self, after: Position | None, access: SourceAccess, source: str, *, waiting: Slice | None
+    ) -> Slice | None:
         begun = after["n"] if after else 0
         if begun >= self.first:
             return None
@@ -224,7 +226,7 @@ def test_all_that_waits_is_one_slice_to_a_source_that_looks_for_what_it_lost() -
     @dataclass(frozen=True)
     class Asked(Counter):
         def past_loss(
-            self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None
+            self, after: Position | None, access: SourceAccess, source: str, *, waiting: Slice | None
         ) -> Slice | None:
             asked.append((after, waiting))
             return None

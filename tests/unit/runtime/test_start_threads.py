@@ -18,7 +18,7 @@ from drainmark.jobs.runtime.hosting.region_context import RegionContext
 from drainmark.jobs.runtime.hosting.start_host import StartHost
 from drainmark.jobs.runtime.hosting.submissions import Submissions
 from drainmark.jobs.state.handlers.checkpoint import Checkpoint, CheckpointWriter, packed
-from drainmark.jobs.state.handlers.start_handler import StartHandler
+from drainmark.jobs.state.handlers.state_handler import StartHandler
 
 SOON = 20.0
 Hosted = Callable[[Callable[[], StartHandler], pa.Schema], StartHost]

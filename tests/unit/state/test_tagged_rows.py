@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from drainmark.jobs.frames.rows_by_id import in_order, rows_by_id
+from drainmark.jobs.frames.row_order import in_order, rows_by_id
 from drainmark.jobs.state.keyed_rows import last_rows_per_key
 
 PLACE = pa.struct([("block", pa.int64()), ("row", pa.int64())])

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import datetime as dt
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from drainmark.jobs.errors import UsageError
+from drainmark.jobs.errors import InputMissing, UsageError
 from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.graph.declarations import Stream, caller, declare, location_of, user_function
-from drainmark.jobs.operators.sources.contract import Reach, Replayable
+from drainmark.jobs.operators.sources.contract import Replayable, SourceAccess
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
+from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,17 +49,15 @@ class DirectorySource(Source):
         read = {"format": scan.format, "schema": schemas, "options": dict(scan.options), **rounding, **rescue}
         return {**super().fingerprint(), "read": read, "function": self.function.source_digest()}
 
-    def columns(self, reach: Reach, output: str) -> str:
+    def columns(self, access: SourceAccess, output: str) -> str:
         return self.scan.rows_of(output)
 
     def parsed(self, output: str) -> tuple[str, str] | None:
         ddl = self.scan.schema_of(output)
         return (self.scan.format, ddl) if ddl is not None else None
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
-        from drainmark.jobs.operators.sources.files.folder_slices import next_slice
-
-        return next_slice(self.name, after, reach, cut)
+    def next_slice(self, after: Position | None, access: SourceAccess, cut: SliceLimit) -> Slice | None:
+        return next_slice(self.name, after, access, cut)
 
 
 def source(scan: DirectoryScan | Replayable) -> Callable[[Callable[..., Any]], Stream]:
@@ -94,6 +95,55 @@ def source(scan: DirectoryScan | Replayable) -> Callable[[Callable[..., Any]], S
         return declare(operator, frame, function)
 
     return wrap
+
+
+LIST = "list"
+_FIELDS = ("uri", "identity", "identity_key", "size_bytes", "output", "order_index")
+
+
+def queue_of(region: str, source: str) -> str:
+    """Return the name under which the registry has the files of a periodic start."""
+    return f"{region}#{source}"
+
+
+def next_slice(source: str, after: Position | None, access: SourceAccess, cut: SliceLimit) -> Slice | None:
+    """Return the slice of the files that are queued after a position; None if there are none.
+
+    Each slice has a list of its files, stored before any trigger names it; a checkpoint row refers to the list, and
+    stays small. The queue itself, in the registry, is an index: it can be rebuilt from the lists and a scan. So lists
+    are kept permanently, like checkpoint rows: a position has only the number of the files that were taken. After a
+    loss of the registry only the lists tell which files these are, even far behind the rewind horizon. Without a list
+    its files would be read twice.
+    """
+    begun = int(after["order"]) if after is not None else 0
+    files: Sequence[Trigger] = access.queued(source, begun, cut.max_bytes)
+    if not files:
+        return None
+    last = files[-1].order_index
+    lines = [json.dumps({name: getattr(file, name) for name in _FIELDS}, sort_keys=True) for file in files]
+    name = access.keep_list(source, last, "\n".join(lines))
+    size = sum(file.size_bytes for file in files)
+    return Slice(start=after, end={"order": last}, size_bytes=size, facts={"files": len(files), LIST: name})
+
+
+def files_of(piece: Slice, access: SourceAccess) -> list[Trigger]:
+    """Return the files of a slice as the triggers that they would be in an operator-driven region, in order.
+
+    Raises:
+        InputMissing: the list is gone, or names another number of files than were found.
+    """
+    name = str(piece.facts[LIST])
+    lines = access.kept_list(name).splitlines()
+    if len(lines) != piece.facts["files"]:
+        msg = f"the list of a slice's files, slices/{name}, names {len(lines)} of {piece.facts['files']}"
+        raise InputMissing(msg, remedy="restore it from a backup", triggers=())
+    return [_file(access.region, json.loads(line)) for line in lines]
+
+
+def _file(region: str, value: Mapping[str, Any]) -> Trigger:
+    return Trigger(
+        **value, id=0, region=region, status=TriggerStatus.COMMITTED, discovered_at=dt.datetime.fromtimestamp(0, dt.UTC)
+    )
 
 
 __all__ = ["source"]

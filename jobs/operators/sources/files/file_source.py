@@ -1,22 +1,66 @@
-"""`FileSource`: the lines of a file that grows, by offsets."""
+"""Sources that give files; `FileSource`: the lines of a file that grows, by offsets."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.formats.format import format_of, formats
-from drainmark.jobs.operators.sources.contract import Reach
+from drainmark.jobs.operators.sources.contract import Replayable, SourceAccess
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
-from drainmark.jobs.operators.sources.files.file_slices import FileSlices, SlicePart
 from drainmark.jobs.operators.sources.files.line_files import LineFiles, number_of, offset_of
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from drainmark.jobs.tasks.buckets import StoredObject
+
 __all__ = ["FileSource"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlicePart:
+    """The part of a slice that is one file.
+
+    Attributes:
+        uri: the value of `source_file` in its rows.
+        place: makes the file readable at a path that does not exist yet.
+        stored: the object of the file, if tasks may fetch it; the object never changes.
+        check: raises InputChanged if the file has changed; called after reading.
+    """
+
+    uri: str
+    size_bytes: int
+    place: Callable[[Path], None]
+    stored: StoredObject | None = None
+    check: Callable[[], None] = lambda: None
+
+
+class FileSlices(Replayable):
+    """A source that gives files, in which rows may be bad; they are treated like the rows of a `DirectoryScan`."""
+
+    @property
+    @abstractmethod
+    def scan(self) -> DirectoryScan:
+        """Return the format, columns, options and policies of the files."""
+
+    @abstractmethod
+    def parts(self, piece: Slice, access: SourceAccess, source: str) -> Iterator[SlicePart]:
+        """Yield the files of a slice in order."""
+
+    def columns(self, access: SourceAccess) -> str | pa.Schema:
+        return self.scan.rows_of("")
+
+    @property
+    def parsed(self) -> tuple[str, str] | None:
+        ddl = self.scan.schema_of("")
+        return (self.scan.format, ddl) if ddl is not None else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,29 +169,29 @@ class FileSource(FileSlices):
         rescue = {"on_schema": self.on_schema} if self.on_schema == "rescue" else {}
         return {"format": self.format, "schema": self.schema, "options": dict(self.options), **rescue}
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
-        files = self._files(reach)
+    def next_slice(self, after: Position | None, access: SourceAccess, cut: SliceLimit) -> Slice | None:
+        files = self._files(access)
         most = sys.maxsize if cut.is_periodic and cut.max_bytes is None else cut.max_bytes or self.slice_bytes
-        place = files.standing(after)
-        while place is not None:
-            with place.file:
-                header = len(place.first_line()) if self._has_header and not place.begun else 0
-                end = place.line_end(most, header)
-                if end > max(place.begun, header) and not place.waits:  # a header alone is no input
-                    return Slice(start=after, end=place.position(end), size_bytes=end - place.begun)
-                place = files.following(place)
+        head = files.standing(after)
+        while head is not None:
+            with head.file:
+                header = len(head.first_line()) if self._has_header and not head.begun else 0
+                end = head.line_end(most, header)
+                if end > max(head.begun, header) and not head.waits:  # a header alone is no input
+                    return Slice(start=after, end=head.position(end), size_bytes=end - head.begun)
+                head = files.following(head)
         return None
 
-    def label(self, piece: Slice, source: str, reach: Reach) -> str:
+    def label(self, piece: Slice, source: str, access: SourceAccess) -> str:
         number = number_of(piece.end)
-        file = f"{reach.path(self.path)}@{number}" if number else f"{reach.path(self.path)}"
+        file = f"{access.path(self.path)}@{number}" if number else f"{access.path(self.path)}"
         return f"lines:{file}#{_begun(piece)}..{offset_of(piece.end)}"
 
-    def check(self, piece: Slice, reach: Reach, source: str) -> None:
-        self._files(reach).holding(piece.end, begun=0).file.close()
+    def check(self, piece: Slice, access: SourceAccess, source: str) -> None:
+        self._files(access).holding(piece.end, begun=0).file.close()
 
-    def parts(self, piece: Slice, reach: Reach, source: str) -> Iterator[SlicePart]:
-        files, begun = self._files(reach), _begun(piece)
+    def parts(self, piece: Slice, access: SourceAccess, source: str) -> Iterator[SlicePart]:
+        files, begun = self._files(access), _begun(piece)
 
         def place(target: Path) -> None:
             try:
@@ -163,11 +207,11 @@ class FileSource(FileSlices):
                 found.copy(rows, offset_of(piece.end))
                 files.require_same(found, piece.end)  # they may be overwritten during the copy
 
-        yield SlicePart(uri=self.label(piece, source, reach), size_bytes=offset_of(piece.end) - begun, place=place)
+        yield SlicePart(uri=self.label(piece, source, access), size_bytes=offset_of(piece.end) - begun, place=place)
 
-    def _files(self, reach: Reach) -> LineFiles:
+    def _files(self, access: SourceAccess) -> LineFiles:
         return LineFiles(
-            path=reach.path(self.path),
+            path=access.path(self.path),
             rotated=self.rotated,
             wait=self.rotate_wait,
             restarts=self.on_lost == "restart",

@@ -1,4 +1,4 @@
-"""A file of lines that grows, and its rotated files: the place of a reader, and the file that comes next.
+"""A file of lines that grows, and its rotated files: the head of a reader, and the file that comes next.
 
 A position is an offset in one of the files, which were written one after the other, with facts that identify this file
 under another name: its inode or, if it was copied, hashes of the bytes before the offset.
@@ -32,8 +32,8 @@ BETWEEN = "between"
 
 
 @dataclass(slots=True)
-class LinePlace:
-    """The place at which reading continues.
+class ReadHead:
+    """The head of a reader: the file and the offset at which reading continues.
 
     Attributes:
         begun: the offset.
@@ -90,7 +90,7 @@ class LinePlace:
         return self.file.readline()
 
     def copy(self, target: IO[bytes], last: int) -> None:
-        """Copy the bytes from the place up to an offset, exclusive."""
+        """Copy the bytes from the head up to an offset, exclusive."""
         self.file.seek(self.begun)
         left = last - self.begun
         while left:
@@ -118,7 +118,7 @@ class LineFiles:
     restarts: bool = False
     follow_links: bool = False
 
-    def standing(self, after: Position | None) -> LinePlace | None:
+    def standing(self, after: Position | None) -> ReadHead | None:
         """Return the place at which to go on after a position; None without a file, or while files are being renamed.
 
         Raises:
@@ -129,31 +129,31 @@ class LineFiles:
         if not self.restarts:
             self._require_left_alone(after)
         try:
-            place = self.holding(after, begun=int(after["offset"]))
+            head = self.holding(after, begun=int(after["offset"]))
         except InputChanged:
             if not self.restarts:
                 raise
             return self._first(number_of(after) + 1, lost=after)
-        return place if place.twin is None else self._in_twin(place, place.twin, after)
+        return head if head.twin is None else self._in_twin(head, head.twin, after)
 
-    def _in_twin(self, place: LinePlace, twin: Path, after: Position) -> LinePlace | None:
-        """Return the place in the copy of a file, as if the file was truncated; None while files are being renamed.
+    def _in_twin(self, head: ReadHead, twin: Path, after: Position) -> ReadHead | None:
+        """Return the head in the copy of a file, as if the file was truncated; None while files are being renamed.
 
         Raises:
             InputChanged: the source does not say `on_lost="restart"`.
         """
-        place.file.close()
+        head.file.close()
         if not self.restarts:
-            raise _doubtful(place.path, twin, after)
+            raise _doubtful(head.path, twin, after)
         try:
-            found = LinePlace(twin, self._names.open(twin), place.begun, place.number, place.left)
+            found = ReadHead(twin, self._names.open(twin), head.begun, head.number, head.left)
         except FileNotFoundError:
             return None
         found.is_closed = self._is_closed(found)
         return found
 
-    def holding(self, position: Position, *, begun: int) -> LinePlace:
-        """Return a place in the file that has the bytes before a position unchanged.
+    def holding(self, position: Position, *, begun: int) -> ReadHead:
+        """Return a head in the file that has the bytes before a position unchanged.
 
         Raises:
             InputChanged: no file has them; the error names the file and the offset.
@@ -167,46 +167,46 @@ class LineFiles:
                     raise
         return self._holding(position, begun)
 
-    def _holding(self, position: Position, begun: int) -> LinePlace:
+    def _holding(self, position: Position, begun: int) -> ReadHead:
         found, waits, twin = (self.path, False, None) if self.rotated is None else self._found(position)
         file = self._opened(found, position)
-        place = LinePlace(found, file, begun, number_of(position), position.get(LEFT), waits=waits, twin=twin)
+        head = ReadHead(found, file, begun, number_of(position), position.get(LEFT), waits=waits, twin=twin)
         try:
-            self.require_same(place, position)
+            self.require_same(head, position)
         except InputChanged:
             file.close()
             raise
-        place.is_closed = self._is_closed(place)
-        return place
+        head.is_closed = self._is_closed(head)
+        return head
 
-    def require_same(self, place: LinePlace, position: Position) -> None:
+    def require_same(self, head: ReadHead, position: Position) -> None:
         """Check that the bytes before a position are unchanged, by the hashes in the position.
 
         Raises:
             InputChanged: they are not; the error names the file and the offset.
         """
-        facts, offset = os.fstat(place.file.fileno()), int(position["offset"])
+        facts, offset = os.fstat(head.file.fileno()), int(position["offset"])
         if facts.st_size < offset:
-            raise _changed(place.path, position, f"it was truncated to {facts.st_size} bytes")
-        is_other = place.path.name != position["file"] or facts.st_ino != position["inode"]
+            raise _changed(head.path, position, f"it was truncated to {facts.st_size} bytes")
+        is_other = head.path.name != position["file"] or facts.st_ino != position["inode"]
         if self.rotated is None and is_other:
-            raise _changed(place.path, position, "it is another file now")
-        if not _is_same(place.file, position):
-            raise _changed(place.path, position, "bytes before that offset were overwritten")
+            raise _changed(head.path, position, "it is another file now")
+        if not _is_same(head.file, position):
+            raise _changed(head.path, position, "bytes before that offset were overwritten")
 
-    def following(self, place: LinePlace) -> LinePlace | None:
-        """Return the beginning of the file after a place that was read to its end.
+    def following(self, head: ReadHead) -> ReadHead | None:
+        """Return the beginning of the file after a head that was read to its end.
 
         None as long as that file is not closed, or while files are being renamed.
 
         Raises:
             InputChanged: the next file is compressed or gone.
         """
-        if not place.is_closed:
+        if not head.is_closed:
             return None
-        size, before = place.size, self._names.now()
+        size, before = head.size, self._names.now()
         try:
-            newer = self._newer_than(place.path)
+            newer = self._newer_than(head.path)
         except InputChanged:
             if self._names.now() == before:
                 raise
@@ -217,11 +217,11 @@ class LineFiles:
             file = self._names.open(newer)
         except FileNotFoundError:
             return None
-        here = os.fstat(place.file.fileno())
-        if not _is_at(place.path, here) or self._names.now() != before:
+        here = os.fstat(head.file.fileno())
+        if not _is_at(head.path, here) or self._names.now() != before:
             file.close()
             return None  # files are being renamed: the next scan finds them in order
-        found = LinePlace(newer, file, 0, place.number + 1, place.position(size))
+        found = ReadHead(newer, file, 0, head.number + 1, head.position(size))
         found.is_closed = self._is_closed(found)
         return found
 
@@ -231,7 +231,7 @@ class LineFiles:
     def _names(self) -> RotatedNames:
         return RotatedNames(self.path, self.rotated, self.follow_links)
 
-    def _first(self, number: int, lost: Position | None = None) -> LinePlace | None:
+    def _first(self, number: int, lost: Position | None = None) -> ReadHead | None:
         """Return the beginning of the oldest file; None if there is none, or files are being renamed.
 
         Args:
@@ -240,14 +240,14 @@ class LineFiles:
         """
         for _ in range(_LOOKS):
             before = self._names.now()
-            place = self._oldest(number, lost)
+            head = self._oldest(number, lost)
             if self._names.now() == before:
-                return place
-            if place is not None:
-                place.file.close()
+                return head
+            if head is not None:
+                head.file.close()
         return None
 
-    def _oldest(self, number: int, lost: Position | None) -> LinePlace | None:
+    def _oldest(self, number: int, lost: Position | None) -> ReadHead | None:
         is_truncated = lost is not None and inode_of(self.path) == lost["inode"]
         since, left = (lost.get("mtime", 0), lost.get(LEFT)) if lost is not None else (0, None)
         closed = [] if is_truncated else [path for _, path in self._names.closed() if path.suffix not in COMPRESSED]
@@ -256,13 +256,13 @@ class LineFiles:
                 file = self._names.open(path)
             except FileNotFoundError:
                 continue
-            place = LinePlace(path, file, 0, number)
+            head = ReadHead(path, file, 0, number)
             was_read = os.fstat(file.fileno()).st_mtime_ns < since or (left is not None and self._is(path, left))
             if path != self.path and was_read:
                 file.close()
                 continue
-            place.is_closed = self._is_closed(place)
-            return place
+            head.is_closed = self._is_closed(head)
+            return head
         return None
 
     def _newer_than(self, path: Path) -> Path | None:
@@ -321,9 +321,9 @@ class LineFiles:
     def _is(self, path: Path, position: Position) -> bool:
         return inode_of(path) == position["inode"] and self._matches(path, position)
 
-    def _is_closed(self, place: LinePlace) -> bool:
+    def _is_closed(self, head: ReadHead) -> bool:
         """Say whether a file is a rotated one, and its writer has had time to close it."""
-        return self.rotated is not None and place.path != self.path and self._is_left_alone(place.path)
+        return self.rotated is not None and head.path != self.path and self._is_left_alone(head.path)
 
     def _is_left_alone(self, path: Path) -> bool:
         try:

@@ -55,9 +55,9 @@ class BucketBuffer:
         while content:
             number += 1
             try:
-                world.reach(FailPoint.SEAL_BEFORE)
+                world.pass_point(FailPoint.SEAL_BEFORE)
                 self.objects.write(segment_name(number), pa.py_buffer(content))
-                world.reach(FailPoint.SEAL_AFTER)
+                world.pass_point(FailPoint.SEAL_AFTER)
                 break
             except FileExistsError:
                 if self.read(number) == content:  # ours: the reply was lost
@@ -134,9 +134,9 @@ class BucketBuffer:
         last = min(upto, newest - 1)
         doomed = [number for number in sorted(times) if number <= last and now - times[number] > YOUNG_SECONDS]
         if doomed:
-            world.reach(FailPoint.PURGE_BEFORE)
+            world.pass_point(FailPoint.PURGE_BEFORE)
             self.objects.remove([segment_name(number) for number in doomed])
-            world.reach(FailPoint.PURGE_AFTER)
+            world.pass_point(FailPoint.PURGE_AFTER)
 
     def _newest(self) -> int:
         """Return the number of the newest segment that this process knows of.

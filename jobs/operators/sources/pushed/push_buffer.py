@@ -134,11 +134,11 @@ class PushBuffer:
             return
         with self._locked():
             self._next()  # makes the open segment, which keeps the next number if no other is left
-            world.reach(FailPoint.PURGE_BEFORE)
+            world.pass_point(FailPoint.PURGE_BEFORE)
             for path in doomed:
                 path.unlink(missing_ok=True)
             sync_folder(self.folder)
-            world.reach(FailPoint.PURGE_AFTER)
+            world.pass_point(FailPoint.PURGE_AFTER)
 
     # --- segments with a state --------------------------------------------------------------------------------------
 
@@ -167,10 +167,10 @@ class PushBuffer:
             _write(self._state(number), state)  # has no effect until its segment is there
             whole = self.folder / f"{_WHOLE}{number:012d}"
             _write(whole, lines)
-            world.reach(FailPoint.SEAL_BEFORE)
+            world.pass_point(FailPoint.SEAL_BEFORE)
             whole.rename(self.segment(number))
             sync_folder(self.folder)
-            world.reach(FailPoint.SEAL_AFTER)
+            world.pass_point(FailPoint.SEAL_AFTER)
             self._next()
             for path in self.folder.glob(f"{_STATE}*"):
                 if int(path.name.removeprefix(_STATE)) < number:
@@ -243,10 +243,10 @@ class PushBuffer:
             if not size or not (_is_old(path, self.seconds) or _is_full(file, self.rows)):
                 return
             os.fsync(file.fileno())
-        world.reach(FailPoint.SEAL_BEFORE)
+        world.pass_point(FailPoint.SEAL_BEFORE)
         path.rename(self.segment(number))
         sync_folder(self.folder)
-        world.reach(FailPoint.SEAL_AFTER)
+        world.pass_point(FailPoint.SEAL_AFTER)
         self._begin(number + 1)
 
 

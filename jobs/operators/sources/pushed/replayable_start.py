@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputMissing
-from drainmark.jobs.operators.sources.contract import Reach
+from drainmark.jobs.operators.sources.contract import SourceAccess
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
-from drainmark.jobs.operators.sources.files.file_slices import FileSlices, SlicePart
+from drainmark.jobs.operators.sources.files.file_source import FileSlices, SlicePart
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 from drainmark.jobs.protocol.records.addresses import is_object
 
@@ -79,11 +79,11 @@ class ReplayableStart(FileSlices):
     def fingerprint(self) -> Any:
         return {"schema": self.schema}
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
-        buffer = self.kept(reach, cut.source, self.buffer)
+    def next_slice(self, after: Position | None, access: SourceAccess, cut: SliceLimit) -> Slice | None:
+        buffer = self.kept(access, cut.source, self.buffer)
         buffer.seal_if_due()
         if after is not None and after.get("buffer") != self.buffer:
-            self._require_read(reach, cut.source, after)
+            self._require_read(access, cut.source, after)
         done, others = self._read_here(after)
         size, last = 0, done
         for number, its_bytes in buffer.sealed(done):
@@ -94,14 +94,14 @@ class ReplayableStart(FileSlices):
         known = {name: value for name, value in end.items() if value}  # positions of 0.3.0 have only a segment
         return Slice(start=after, end=known, size_bytes=size) if last > done else None
 
-    def label(self, piece: Slice, source: str, reach: Reach) -> str:
+    def label(self, piece: Slice, source: str, access: SourceAccess) -> str:
         return _label(source, piece.end)
 
-    def parts(self, piece: Slice, reach: Reach, source: str) -> Iterator[SlicePart]:
+    def parts(self, piece: Slice, access: SourceAccess, source: str) -> Iterator[SlicePart]:
         from drainmark.jobs.operators.sources.pushed.bucket_buffer import BucketBuffer
 
         address = piece.end.get("buffer")
-        buffer = self.kept(reach, source, address)
+        buffer = self.kept(access, source, address)
         done, _ = replace(self, buffer=address)._read_here(piece.start)
         for number in range(done + 1, int(piece.end["segment"]) + 1):
             stored = buffer.stored(number) if isinstance(buffer, BucketBuffer) else None
@@ -112,11 +112,13 @@ class ReplayableStart(FileSlices):
             uri = _label(source, {**piece.end, "segment": number})
             yield SlicePart(uri=uri, size_bytes=size, place=partial(buffer.place, number), stored=stored)
 
-    def check(self, piece: Slice, reach: Reach, source: str) -> None:
-        for _ in self.parts(piece, reach, source):
+    def check(self, piece: Slice, access: SourceAccess, source: str) -> None:
+        for _ in self.parts(piece, access, source):
             pass
 
-    def on_checkpointed(self, read: Iterator[Slice], reach: Reach, source: str, *, beyond_horizon: bool) -> None:
+    def on_checkpointed(
+        self, read: Iterator[Slice], access: SourceAccess, source: str, *, beyond_horizon: bool
+    ) -> None:
         if beyond_horizon != (self.purge == "horizon"):
             return
         last: dict[str | None, int] = {}
@@ -124,16 +126,16 @@ class ReplayableStart(FileSlices):
             address = piece.end.get("buffer")
             last[address] = max(last.get(address, 0), int(piece.end["segment"]))
         for address, number in last.items():
-            self.kept(reach, source, address).purge(number)
+            self.kept(access, source, address).purge(number)
 
-    def kept(self, reach: Reach, source: str, address: str | None) -> PushBuffer | BucketBuffer:
+    def kept(self, access: SourceAccess, source: str, address: str | None) -> PushBuffer | BucketBuffer:
         """Return the buffer of a start at an address, or in DRAINMARK_HOME."""
         from drainmark.jobs.operators.sources.pushed.bucket_buffer import BucketBuffer
         from drainmark.jobs.operators.sources.pushed.push_buffer import PushBuffer
 
         if address is not None:
-            return BucketBuffer(reach.table(f"{address.rstrip('/')}/{reach.region}/{source}"))
-        return PushBuffer(reach.buffer(source), rows=self.rows, seconds=self.seconds)
+            return BucketBuffer(access.table(f"{address.rstrip('/')}/{access.region}/{source}"))
+        return PushBuffer(access.buffer(source), rows=self.rows, seconds=self.seconds)
 
     def _read_here(self, after: Position | None) -> tuple[int, dict[str, int]]:
         """Return the last segment that was read of this start's buffer, and, by address, of its earlier buffers."""
@@ -142,13 +144,13 @@ class ReplayableStart(FileSlices):
             read[after.get("buffer") or ""] = int(after["segment"])
         return read.pop(self.buffer or "", 0), read
 
-    def _require_read(self, reach: Reach, source: str, after: Position) -> None:
+    def _require_read(self, access: SourceAccess, source: str, after: Position) -> None:
         """Check that no rows are left in the buffer that the start had before.
 
         Raises:
             InputMissing: rows are left, which would never be read.
         """
-        before = self.kept(reach, source, after.get("buffer"))
+        before = self.kept(access, source, after.get("buffer"))
         before.seal_all()
         if next(before.sealed(int(after["segment"])), None) is not None:
             where = after.get("buffer") or "DRAINMARK_HOME"

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from drainmark.jobs.operators.handler import digest_of_class
 from drainmark.jobs.operators.sources.pushed.replayable_start import ReplayableStart
-from drainmark.jobs.state.handlers.start_handler import StartHandler
-from drainmark.jobs.state.handlers.state_handler import callbacks_missing
+from drainmark.jobs.state.handlers.state_handler import StartHandler, callbacks_missing
 
 __all__ = ["StartHandler", "ThreadedStart"]
 

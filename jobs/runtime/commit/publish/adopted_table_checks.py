@@ -15,7 +15,6 @@ from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.graph.blame import failure_of
 from drainmark.jobs.graph.operator import Operator
-from drainmark.jobs.protocol.breach import Breach
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.analysis.column_types import require_text, unreadable
@@ -24,6 +23,7 @@ from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.tasks.executor import OnSpark
 from drainmark.jobs.tasks.judged_rows import UNREADABLE, first_unfit
+from drainmark.resources.delta.adopted.constraints import Breach
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import SplitBrain, StoreUnavailable, UsageError
-from drainmark.jobs.frames.rows_by_id import row_counts
+from drainmark.jobs.frames.row_order import row_counts
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind

@@ -17,7 +17,7 @@ from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, TableRole
 from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables, merge_history
-from drainmark.jobs.runtime.commit.rewind_reach import out_of_reach
+from drainmark.jobs.runtime.commit.rewind_contents import takes_no_groups
 
 if TYPE_CHECKING:
     from drainmark.resources.checkpoints.region_store import RegionTables
@@ -48,7 +48,7 @@ def publish_group(
     version = txn_version(row.epoch, row.sequence_id)
     by_name = {table.name: table for table in (*former, *tables)}
     named = {*manifest.files, *manifest.upserts}
-    gone = {table.name for table in former if table.name in named and out_of_reach(store, table)}
+    gone = {table.name for table in former if table.name in named and takes_no_groups(store, table)}
     replaced = manifest.replaced.files if manifest.replaced else {}
     touched = [name for name, files in manifest.files.items() if name not in gone and (files or replaced.get(name))]
     derived = [by_name[name] for name in manifest.upserts if name not in gone]

@@ -21,7 +21,7 @@ from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKin
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
 from drainmark.jobs.runtime.commit.ledger import Ledger
-from drainmark.jobs.runtime.commit.rewind_reach import out_of_reach
+from drainmark.jobs.runtime.commit.rewind_contents import takes_no_groups
 from drainmark.jobs.state.keyed_parts import last_of_keys, parts_of
 from drainmark.jobs.state.keyed_rows import last_per_key
 
@@ -51,7 +51,7 @@ _LONGEST_PAUSE_SECONDS = 3600.0
 
 
 @dataclass(slots=True)
-class _Pace:
+class _UpdateCost:
     """The cost of bringing up one table.
 
     Attributes:
@@ -77,7 +77,7 @@ class VisibleTables:
     ledger: Ledger
     small_bytes: int = field(default_factory=lambda: SMALL_BYTES)
     work_per_second: float = field(default_factory=lambda: _WORK_PER_SECOND)
-    _paces: dict[str, _Pace] = field(default_factory=dict)
+    _paces: dict[str, _UpdateCost] = field(default_factory=dict)
 
     def may_wait(self, table: RegionTable, row: CheckpointRow, manifest: Manifest) -> bool:
         """Say whether to bring up a table later than with the group of a row.
@@ -125,10 +125,10 @@ class VisibleTables:
         self.ledger.lags.pop(table.name, None)
         if _can_wait(table):
             size = self._bytes_of(table) if seconds > _QUICK_SECONDS else 0
-            self._paces[table.name] = _Pace(size, seconds, world.monotonic())
+            self._paces[table.name] = _UpdateCost(size, seconds, world.monotonic())
         return version
 
-    def _pace_of(self, table: RegionTable) -> _Pace | None:
+    def _pace_of(self, table: RegionTable) -> _UpdateCost | None:
         """Return the cost of bringing up a table, estimated by its size if this owner has not done it yet.
 
         With an estimate, the first state after a take-over does not wait for a large table. None if the table lagged
@@ -136,7 +136,7 @@ class VisibleTables:
         """
         if table.name not in self._paces and table.name not in self.ledger.lags:
             size = self._bytes_of(table)
-            self._paces[table.name] = _Pace(size, size / _BYTES_PER_SECOND, world.monotonic())
+            self._paces[table.name] = _UpdateCost(size, size / _BYTES_PER_SECOND, world.monotonic())
         return self._paces.get(table.name)
 
     def _bytes_of(self, table: RegionTable) -> int:
@@ -155,7 +155,7 @@ class VisibleTables:
         if ledger.behind:
             return 0
         for table in history.former:
-            if table.name in ledger.lags and out_of_reach(ledger.outside.store, table):
+            if table.name in ledger.lags and takes_no_groups(ledger.outside.store, table):
                 del ledger.lags[table.name]
         tables = {table.name: table for table in (*history.former, *history.tables)}
         lagging = [tables[name] for name in sorted(ledger.lags) if name in tables]

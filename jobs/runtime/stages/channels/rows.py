@@ -93,7 +93,7 @@ class ChannelRows(ABC):
         """
         with self._staging:
             if self._files is None:
-                world.reach(ChannelPoint.SPOOL_BEFORE)
+                world.pass_point(ChannelPoint.SPOOL_BEFORE)
                 files = self._write(spool.staging, stem)
                 found = sum(file.rows for file in files)
                 ids = [each for file in files for each in (file.first_id, file.last_id) if each is not None]
@@ -103,7 +103,7 @@ class ChannelRows(ABC):
                         f" of {self.count} rows of {first_id}..{last_id}"
                     )
                 self._files = files
-                world.reach(ChannelPoint.SPOOL_WRITTEN)
+                world.pass_point(ChannelPoint.SPOOL_WRITTEN)
             return self._files
 
     @abstractmethod

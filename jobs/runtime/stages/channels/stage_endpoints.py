@@ -133,7 +133,7 @@ class StageEnds:
             for plan in self.plan.outputs:
                 batch = Batch(first_id=first, last_id=last, rows=outputs[plan.stream])
                 kept[plan.name] = channels[plan.name].prepared(batch)
-            world.reach(ChannelPoint.HAND_OVER_BEFORE)
+            world.pass_point(ChannelPoint.HAND_OVER_BEFORE)
             with self.exchange.changed:
                 if not self._wait(lambda: all(channels[name].has_room(kept[name].bytes) for name in kept), wait):
                     raise ChannelFull(
@@ -146,7 +146,7 @@ class StageEnds:
                 batch.rows.release()
         for rows in outputs.values():
             rows.release()
-        world.reach(ChannelPoint.HAND_OVER_AFTER)
+        world.pass_point(ChannelPoint.HAND_OVER_AFTER)
 
     # --- inside; the condition is held -------------------------------------------------------------------------------
 

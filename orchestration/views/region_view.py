@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.region_state import state_of
-from drainmark.jobs.protocol.transitions import State
+from drainmark.jobs.protocol.transitions import State, state_of
 
 if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory
     from drainmark.orchestration.workplace.workplace import Workplace
-    from drainmark.resources.registry.owners import Owner
+    from drainmark.resources.registry.lease import Owner
     from drainmark.resources.registry.queries import Looks, RegionInfo
 
 
@@ -21,7 +20,7 @@ _TRIES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class RegionView:
     """What both stores say; no owner came or left between the two answers.
 
     Attributes:
@@ -52,7 +51,7 @@ class Moment:
 
 def moment_of(
     workplace: Workplace, registry: Looks | None, region: str, read: Callable[[], RegionHistory] | None = None
-) -> Moment:
+) -> RegionView:
     """Read both stores of a region.
 
     If an owner came or left meanwhile, they are read again: with the history from before and the lease from after a
@@ -62,15 +61,15 @@ def moment_of(
         registry: None if it is lost.
         read: reads the checkpoint table, by default that of the workplace.
     """
-    from drainmark.resources.registry.owners import describe
+    from drainmark.resources.registry.lease import describe
 
     read = read or (lambda: workplace.history(region))
     if registry is None:
-        return Moment(history=read())
+        return RegionView(history=read())
 
-    def look(history: RegionHistory) -> Moment:
+    def look(history: RegionHistory) -> RegionView:
         owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds)
-        return Moment(history=history, owner=owner, info=registry.region_info(region))
+        return RegionView(history=history, owner=owner, info=registry.region_info(region))
 
     found = look(RegionHistory())
     for _ in range(_TRIES):

@@ -1,16 +1,18 @@
-"""The layout of a file that names its columns and may have columns that are not declared."""
+"""The columns of a file that names them, and may have more than are declared; types and texts in SQL."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from drainmark.jobs.formats.column_fit import Bare
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.values.text_columns import ddl_of, literal
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import RESCUED, RESERVED
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
 
 _JSON = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -22,7 +24,7 @@ _UNREAD = "(not read: Spark has no such type)"
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FileColumns:
     """The columns of a file, in the order of the file.
 
     Attributes:
@@ -35,8 +37,8 @@ class Layout:
     unread: tuple[str, ...] = ()
 
 
-def layout_of(file: BinaryIO, suffix: str, expected: Expected) -> Layout | None:
-    """Return the layout of a file.
+def file_columns(file: BinaryIO, suffix: str, expected: Expected) -> FileColumns | None:
+    """Return the columns of a file.
 
     None if the file names no columns, lacks a declared one, or has names that are not clear (see `are_clear`). Such a
     file is read with the declared columns, and refused if it does not fit them.
@@ -53,7 +55,7 @@ def layout_of(file: BinaryIO, suffix: str, expected: Expected) -> Layout | None:
     if not are_clear(names) or not declared.keys() <= {name.casefold() for name in names}:
         return None
     read = [(name, kind.kind if isinstance(kind, Bare) else kind) for name, kind in found if kind is not None]
-    return Layout(ddl_of(read), tuple(name for name, kind in found if kind is None or isinstance(kind, Bare)))
+    return FileColumns(ddl_of(read), tuple(name for name, kind in found if kind is None or isinstance(kind, Bare)))
 
 
 def are_clear(names: Sequence[str]) -> bool:
@@ -81,3 +83,32 @@ def rescued_sql(others: Sequence[str], unread: Sequence[str]) -> str:
     members = ", ".join(f"{literal(name)}, {value}" for name, value in values.items())
     options = ", ".join(literal(text) for option in _JSON.items() for text in option)
     return f"nullif(to_json(named_struct({members}), map({options})), '{{}}')"
+
+
+def sql_of(kind: DataType) -> str:
+    """Return a type in SQL; names of fields are quoted, since they may be any text, such as `$oid`, `content-type`."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return f"struct<{', '.join(f'{quoted_name(field.name)}: {sql_of(field.dataType)}' for field in kind.fields)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{sql_of(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{sql_of(kind.keyType)}, {sql_of(kind.valueType)}>"
+    return str(kind.simpleString())
+
+
+def ddl_of(columns: Iterable[tuple[str, DataType]]) -> str:
+    """Return columns as DDL."""
+    return ", ".join(f"{quoted_name(name)} {sql_of(kind)}" for name, kind in columns)
+
+
+def without_line_end(text: str) -> str:
+    """Return the SQL of a text without the end of its last line."""
+    return f"regexp_replace({text}, '\\\\r?\\\\n\\\\z', '')"
+
+
+def literal(value: str) -> str:
+    """Return a text as a literal of SQL."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -35,7 +35,7 @@ _SHORTEST = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskReach:
+class TaskAccess:
     """The connections of tasks that read a region's starts (`sources.contract.TaskConnections`), without credentials.
 
     Args:

@@ -24,7 +24,7 @@ _NONE = np.int64(-(10**9))
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimeFields:
     """What a text names. What it leaves out is that of 1970-01-01 00:00:00.
 
     Attributes:
@@ -72,7 +72,7 @@ class Form:
         found = self._python.fullmatch(text)
         return {group[0]: part for group, part in found.groupdict().items() if part} if found else {}
 
-    def read(self, text: str) -> Moment | None:
+    def read(self, text: str) -> TimeFields | None:
         """Return what a text names; None if it is not of this form, or there is no such day or time."""
         found = self._python.fullmatch(text)
         named: dict[str, int] = {}
@@ -155,13 +155,13 @@ def minutes_of(zone: str) -> int | None:
 # --- one ------------------------------------------------------------------------------------------------------------
 
 
-def _moment(named: Mapping[str, int]) -> Moment | None:
+def _moment(named: Mapping[str, int]) -> TimeFields | None:
     date = _date(named)
     hour = _hour(named)
     if hour is None or named.get("E", date.isoweekday()) != date.isoweekday():
         return None
     clock = dt.time(hour, named.get("m", 0), named.get("s", 0), named.get("S", 0))
-    return Moment(dt.datetime.combine(date, clock), named.get("z", 0))
+    return TimeFields(dt.datetime.combine(date, clock), named.get("z", 0))
 
 
 def _date(named: Mapping[str, int]) -> dt.date:

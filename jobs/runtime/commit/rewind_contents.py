@@ -1,4 +1,4 @@
-"""The reach of a rewind beyond the declared tables: tables of earlier code, and images in place of dropped changes.
+"""What a rewind takes along beside the declared tables: tables of earlier code, and images in place of dropped changes.
 
 A sink that is taken out of the code leaves its table in place. Without a rewind of that table, withdrawn rows would
 stand beside the rows of the new ids: for readers at once, and for the region if the sink is declared again.
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from drainmark.resources.checkpoints.region_store import RegionTables
 
 
-def reach_of(store: RegionTables, history: RegionHistory, to: int, horizon: int) -> Rewind:
+def contents_of(store: RegionTables, history: RegionHistory, to: int, horizon: int) -> Rewind:
     """Return the contents of a rewind to an id: for the plan that is shown, or for the row that is committed.
 
     Args:
         horizon: number of ids.
 
     Raises:
-        RewindRefused: see `RegionHistory.check_rewind`, `images_for`, `former_in_reach`.
+        RewindRefused: see `RegionHistory.check_rewind`, `images_for`, `former_tables`.
         StoreUnavailable: a sink outside Delta does not answer.
     """
     history.check_rewind(to, horizon)
     images = images_for(store, history, to)
-    former = former_in_reach(store, history)
+    former = former_tables(store, history)
     return Rewind(
         to=to,
         tables=(*history.tables, *former),
@@ -42,7 +42,7 @@ def reach_of(store: RegionTables, history: RegionHistory, to: int, horizon: int)
     )
 
 
-def former_in_reach(store: RegionTables, history: RegionHistory) -> tuple[RegionTable, ...]:
+def former_tables(store: RegionTables, history: RegionHistory) -> tuple[RegionTable, ...]:
     """Return the tables that are not declared any more, and that a rewind takes along.
 
     A table that was deleted since, or given to another owner, is left out: it has no rows of the region.
@@ -70,7 +70,7 @@ def own_tables(store: RegionTables, history: RegionHistory) -> Sequence[RegionTa
     return (*history.tables, *(table for table in history.former if table.is_managed and store.is_own(table)))
 
 
-def out_of_reach(store: RegionTables, table: RegionTable) -> bool:
+def takes_no_groups(store: RegionTables, table: RegionTable) -> bool:
     """Say whether a former table can take no more groups: it or its history was deleted or given to another owner.
 
     An adopted table need only exist: before its first group it has no sign of the region.

@@ -18,9 +18,9 @@ from drainmark.jobs.errors import UsageError
 from drainmark.jobs.errors.environment import ClusterRefused, EnvironmentFailed
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.inputs import task_answers
-from drainmark.resources.inputs.source_access import RegionReach
+from drainmark.resources.inputs.source_access import RegionAccess
+from drainmark.resources.inputs.task_access import TaskAccess, references
 from drainmark.resources.inputs.task_answers import told_to_tasks
-from drainmark.resources.inputs.task_reach import TaskReach, references
 from drainmark.resources.settings import load_settings
 
 SECRET = "hush-hush%40"  # noqa: S105
@@ -40,12 +40,12 @@ sasl_password = "{SECRET}"
 
 
 @pytest.fixture
-def reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RegionReach:
+def access(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RegionAccess:
     (tmp_path / "drainmark.toml").write_text(TOML)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KAFKA_USER", "reader")
     monkeypatch.setenv("KAFKA_PASSWORD", SECRET)
-    return Workplace(load_settings()).reach("app/s")
+    return Workplace(load_settings()).access("app/s")
 
 
 @pytest.fixture
@@ -56,14 +56,14 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(folder)
 
 
-def sent(reach: RegionReach) -> TaskReach:
+def sent(access: RegionAccess) -> TaskAccess:
     """Return the reach that a task on an executor gets."""
-    with reach.of_tasks(are_ours=False) as found:
+    with access.of_tasks(are_ours=False) as found:
         content = pickle.dumps(found)
     assert b"hush" not in content
     assert "hush" not in repr(found)
     given = pickle.loads(content)  # noqa: S301 - it was made here
-    assert isinstance(given, TaskReach)
+    assert isinstance(given, TaskAccess)
     return given
 
 
@@ -80,9 +80,9 @@ def test_a_secret_that_is_written_out_is_sent_as_the_name_of_a_variable() -> Non
 
 
 def test_executors_take_credentials_from_their_own_environment(
-    reach: RegionReach, monkeypatch: pytest.MonkeyPatch
+    access: RegionAccess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = sent(reach)
+    there = sent(access)
     monkeypatch.setenv("KAFKA_PASSWORD", "another/word")
     monkeypatch.setenv("DRAINMARK_KAFKA__WRITTEN_OUT__SASL_PASSWORD", "third-word")
     monkeypatch.setenv("DRAINMARK_DATABASES__CRM", "postgresql+psycopg://other:w%2Frd@db/crm")
@@ -103,9 +103,9 @@ def test_executors_take_credentials_from_their_own_environment(
 
 @pytest.mark.parametrize("value", [None, "no url hush-hush"])
 def test_a_variable_that_an_executor_lacks_is_named_with_its_host(
-    reach: RegionReach, monkeypatch: pytest.MonkeyPatch, value: str | None
+    access: RegionAccess, monkeypatch: pytest.MonkeyPatch, value: str | None
 ) -> None:
-    there = sent(reach)
+    there = sent(access)
     monkeypatch.delenv("KAFKA_PASSWORD")
     with pytest.raises(ClusterRefused, match=f"KAFKA_PASSWORD is not set on {socket.gethostname()}"):
         there.kafka("t", servers="", cluster="main")
@@ -119,9 +119,9 @@ def test_a_variable_that_an_executor_lacks_is_named_with_its_host(
 
 
 def test_a_package_that_an_executor_lacks_is_named(
-    reach: RegionReach, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    access: RegionAccess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = sent(reach)
+    there = sent(access)
     (tmp_path / "pg8000.py").write_text("raise ImportError('no libpq\\nhere')\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
@@ -137,9 +137,9 @@ def test_a_package_that_an_executor_lacks_is_named(
         there.database("crm")
 
 
-def test_workers_of_this_machine_ask_the_run(reach: RegionReach, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_of_this_machine_ask_the_run(access: RegionAccess, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their environment may be that of a server that started before the credentials were set."""
-    with reach.of_tasks(are_ours=True) as given:
+    with access.of_tasks(are_ours=True) as given:
         content = pickle.dumps(given)
         assert b"hush" not in content
         there = pickle.loads(content)  # noqa: S301 - it was made here
@@ -165,7 +165,7 @@ def test_workers_of_this_machine_find_the_same_certificates(
     (tmp_path / "drainmark.toml").write_text(text)
     (tmp_path / "ca.pem").write_text("")
     monkeypatch.chdir(tmp_path)
-    with Workplace(load_settings()).reach("app/s").of_tasks(are_ours=True) as there:
+    with Workplace(load_settings()).access("app/s").of_tasks(are_ours=True) as there:
         read, made = there.database("crm").url.query, there.kafka("t", servers="", cluster="main").conf
     ca = str(tmp_path / "ca.pem")
     assert read == {"sslrootcert": ca, "sslmode": "require", "sslkey": "gone.pem"}
@@ -173,12 +173,12 @@ def test_workers_of_this_machine_find_the_same_certificates(
 
 
 @pytest.mark.parametrize("are_ours", [True, False])
-def test_a_cluster_that_the_settings_have_no_more_is_named(reach: RegionReach, are_ours: bool) -> None:
-    with reach.of_tasks(are_ours=are_ours) as there, pytest.raises(UsageError, match="no Kafka cluster 'gone' is set"):
+def test_a_cluster_that_the_settings_have_no_more_is_named(access: RegionAccess, are_ours: bool) -> None:
+    with access.of_tasks(are_ours=are_ours) as there, pytest.raises(UsageError, match="no Kafka cluster 'gone' is set"):
         there.kafka("t", servers="", cluster="gone")
 
 
-def test_tasks_that_ask_at_once_all_get_their_answers(reach: RegionReach) -> None:
+def test_tasks_that_ask_at_once_all_get_their_answers(access: RegionAccess) -> None:
     """A machine has as many workers as cores; a socket refuses a connection that does not fit its queue."""
     urls: list[str] = []
     with told_to_tasks(lambda kind, name: f"{kind} {name}") as address:
@@ -215,29 +215,29 @@ def test_a_queue_that_is_full_is_waited_for(place: Path) -> None:
 
 
 def test_tasks_ask_also_where_the_temporary_folder_has_a_long_path(
-    reach: RegionReach, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    access: RegionAccess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = tmp_path / ("t" * 100)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    with reach.of_tasks(are_ours=True) as there:
+    with access.of_tasks(are_ours=True) as there:
         assert there.address.startswith(str(long))
         assert there.database("crm").url.host == "db"
         os.utime(Path(there.address).parent, (0, 0))
-        with reach.of_tasks(are_ours=True):  # it does not treat the other folder as a leftover of a killed run
+        with access.of_tasks(are_ours=True):  # it does not treat the other folder as a leftover of a killed run
             assert there.database("crm").url.host == "db"
     assert list(long.iterdir()) == []
 
 
 def test_a_run_that_does_not_answer_is_no_fault_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_answers, "_ANSWER_SECONDS", 0.1)
-    gone = TaskReach(region="app/s", address=str(tmp_path / "run"))
-    far = TaskReach(region="app/s", address=str(tmp_path / ("t" * 100) / "run"))
+    gone = TaskAccess(region="app/s", address=str(tmp_path / "run"))
+    far = TaskAccess(region="app/s", address=str(tmp_path / ("t" * 100) / "run"))
     for away in (gone, far):
         with pytest.raises(EnvironmentFailed, match="'crm'"):
             away.database("crm")
     with told_to_tasks(lambda kind, name: 1 / 0) as address, pytest.raises(EnvironmentFailed, match="'crm'"):
-        TaskReach(region="app/s", address=address).database("crm")
+        TaskAccess(region="app/s", address=address).database("crm")
 
 
 def test_one_that_asks_nothing_does_not_keep_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
