@@ -37,20 +37,18 @@ from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.state_generations import state_table
-from drainmark.jobs.protocol.records.triggers import Trigger
-from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime import one_stage_run
+from drainmark.jobs.runtime import region_run
 from drainmark.jobs.runtime.analysis import blueprint as analysis
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
-from drainmark.jobs.runtime.group_pipeline import Pipeline
 from drainmark.jobs.runtime.input.inbox import Group, GroupInbox
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine, quarantine_table
-from drainmark.jobs.runtime.one_stage_run import OneStageRun
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.region_run import RegionRun
+from drainmark.jobs.runtime.stages.sole_stage import SoleStage
+from drainmark.jobs.runtime.stages.stages import Stages
 from drainmark.jobs.state.keyed_state import KeyedState
 from drainmark.orchestration.runs import preparation
 from drainmark.orchestration.workplace import spark_choice
@@ -104,59 +102,50 @@ class Hand(Protocol):
         """Forget the groups that were staged and may never be committed."""
 
 
-@dataclass(slots=True)
-class _Staging:
-    """A group at work; it drains once its rows are made."""
+@dataclass(slots=True, kw_only=True)
+class _WorkByHand:
+    """The work of a hand on a group; it drains once its rows are made."""
 
+    hand: Hand
     group: Group
+    history: RegionHistory
+    states: Mapping[str, KeyedState]
     is_draining: bool = False
+
+    def stage(self) -> StagedGroup:
+        world.pass_point(FailPoint.PROCESS_BEFORE)
+        found = self.hand.stage(self.group, self.history, self.states)
+        world.pass_point(FailPoint.DRAIN)
+        self.is_draining = True
+        world.pass_point(FailPoint.PROCESS_STAGED)
+        return found
 
 
 @dataclass(slots=True, kw_only=True)
-class _PipelineByHand(Pipeline):
-    """The pipeline of a run whose rows are made by hand."""
+class _StageByHand(SoleStage):
+    """The stage of a run whose rows a hand makes."""
 
     hand: Hand
 
-    def stage(self, pending: Sequence[Trigger]) -> None:
-        world.pass_point(FailPoint.ASSIGN_BEFORE)
-        self.states.begin_group()
-        if self.under_way is None:
-            self.owner.moved(Event.TRIGGERED)
-        group = Group(members=self._ids.assign(pending), epoch=self.owner.epoch, attempt=world.token())
-        world.pass_point(FailPoint.ASSIGN_AFTER)
-        work, states = _Staging(group), self.states.handlers
-        self._work = work  # type: ignore[assignment]
-
-        def staged() -> StagedGroup:
-            world.pass_point(FailPoint.PROCESS_BEFORE)
-            found = self.hand.stage(group, self.owner.history, states)
-            world.pass_point(FailPoint.DRAIN)
-            work.is_draining = True
-            world.pass_point(FailPoint.PROCESS_STAGED)
-            return found
-
-        self._staging = self._bounded(group, self._time.seconds, staged)
+    def _work_on(self, group: Group) -> Any:
+        return _WorkByHand(hand=self.hand, group=group, history=self.owner.history, states=self.states.handlers)
 
     def reset(self) -> None:
         self.hand.forget()
-        Pipeline.reset(self)
+        SoleStage.reset(self)
 
 
-class GroupsByHand(OneStageRun):
-    """The groups of a run, whose rows a hand makes."""
-
-    def __init__(self, run: RegionRun, hand: Hand) -> None:
-        self.run = run
-        self._pipeline = _PipelineByHand(
-            blueprint=run.blueprint,
-            outside=run.outside,
-            owner=run.owner,
-            states=RegionStates(blueprint=run.blueprint, outside=run.outside, hosted=run.hosted),
-            grace=run.grace,
-            small_bytes=run.limits.small_bytes,
-            hand=hand,
-        )
+def stage_by_hand(run: RegionRun, hand: Hand) -> Stages:
+    """Return the stage of a run whose rows a hand makes."""
+    return _StageByHand(
+        blueprint=run.blueprint,
+        outside=run.outside,
+        owner=run.owner,
+        states=RegionStates(blueprint=run.blueprint, outside=run.outside, hosted=run.hosted),
+        grace=run.grace,
+        small_bytes=run.limits.small_bytes,
+        hand=hand,
+    )
 
 
 # --- what an application declares ---------------------------------------------------------------------------------
@@ -446,8 +435,8 @@ _MERGES: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _groups(run: RegionRun) -> GroupsByHand:
-    return GroupsByHand(run, HandOfApplication(blueprint=run.blueprint, outside=run.outside))  # type: ignore[arg-type]
+def _stage(**facts: Any) -> Stages:
+    return _StageByHand(hand=HandOfApplication(blueprint=facts["blueprint"], outside=facts["outside"]), **facts)
 
 
 @contextmanager
@@ -461,7 +450,7 @@ def by_hand(functions: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
         for name, function in functions.items():
             patched.setitem(_FUNCTIONS, name, function)
         patched.setattr(analysis, "analyse", analyse)
-        patched.setattr(one_stage_run, "OneStageRun", _groups)
+        patched.setattr(region_run, "SoleStage", _stage)
         patched.setattr(preparation, "probe_first_use", lambda workplace, run: None)
         patched.setattr(spark_choice, "make_engine", lambda settings, is_service=False: NoSpark())
         yield

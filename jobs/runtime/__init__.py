@@ -1,6 +1,6 @@
-"""Runs: `region_run` claims a region, `one_stage_run` loops over its groups, `failure_handling` judges failures.
+"""Runs: `region_run` claims a region, `stages/run` loops over its groups, `failure_handling` judges failures.
 
-Read on in the order of a group: `scan/`, `region_run`, `commit/claim`, `one_stage_run`, `group/backlog`,
-`input/`, `group/group_work`, `group/output_staging`, `group_pipeline`, `commit/commit_point`,
-`commit/publish/publication`. A region with several stages has its own loop in `stages/`.
+Read on in the order of a group: `scan/`, `region_run`, `commit/claim`, `stages/run`, `stages/pipeline`,
+`group/id_assignment`, `stages/sole_stage`, `input/`, `group/group_work`, `group/output_staging`, `commit/commit_point`,
+`commit/publish/publication`. Several stages with channels between them are `stages/connected_stages`.
 """

@@ -1,11 +1,7 @@
-"""One run of a region: claim, groups until no trigger is pending, hand over. The CLI and Dagster use the same one.
-
-`OneStageRun` runs the groups of a region with one stage, `stages.run.MultiStageRun` those of a region with several.
-"""
+"""One run of a region: claim, groups until no trigger is pending, hand over. The CLI and Dagster use the same one."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +18,7 @@ from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.after_publish import Pace, PublishedGroups
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.commit.ledger import Identity
+from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.failure_handling import FailureHandling, resetting
 from drainmark.jobs.runtime.group.backlog import Backlog, Limits
@@ -31,28 +28,28 @@ from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.maintenance.housekeeping import Housekeeping
 from drainmark.jobs.runtime.messages import classified, described, halted_error
 from drainmark.jobs.runtime.outside import Outside, Report
+from drainmark.jobs.runtime.stages.connected_stages import ConnectedStages
+from drainmark.jobs.runtime.stages.crew import Crew
+from drainmark.jobs.runtime.stages.pipeline import Pipeline
+from drainmark.jobs.runtime.stages.run import GroupsRun
+from drainmark.jobs.runtime.stages.sole_stage import SoleStage
+from drainmark.jobs.runtime.stages.stages import Stages
 from drainmark.jobs.runtime.table_names import TableNames
 from drainmark.jobs.runtime.timeout import Bounded, Grace
 
 
-class GroupsRun(ABC):
-    """The part of a region's run that runs its groups."""
-
-    @abstractmethod
-    def reset(self) -> None:
-        """Bring the states back to the last committed id; all committed groups must be published."""
-
-    @abstractmethod
-    def groups(self) -> Iterator[GroupReport]:
-        """See `RegionRun.groups`."""
-
-    @abstractmethod
-    def at_work(self) -> Mapping[str, Group]:
-        """Return the groups that are processed now, by name of the stage ("" if there is one); from any thread."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Wait for a checkpoint under way, and release everything."""
+def stages_of(run: RegionRun) -> Stages:
+    """Return the stages of a run's region."""
+    known: dict[str, Any] = {
+        "blueprint": run.blueprint,
+        "outside": run.outside,
+        "grace": run.grace,
+        "small_bytes": run.limits.small_bytes,
+    }
+    if run.blueprint.region.channels:
+        return ConnectedStages(owner=run.owner, crew=Crew(hosted=run.hosted, note=run.report, **known), **known)
+    states = RegionStates(blueprint=run.blueprint, outside=run.outside, hosted=run.hosted)
+    return SoleStage(owner=run.owner, states=states, **known)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,7 +58,7 @@ class RegionRun:
 
     Attributes:
         blueprint: the analysed region.
-        runs_groups: makes the `GroupsRun` of this run.
+        stages_of: returns the stages of this run.
         max_triggers: the run stops after so many triggers (1 with `runs="per_trigger"`); None for all.
         while_waiting: called repeatedly while no trigger is pending and stages are still at work.
         interrupted: set from a signal handler; a group that can commit soon is committed, otherwise it is abandoned.
@@ -71,7 +68,7 @@ class RegionRun:
     blueprint: Blueprint
     outside: Outside
     identity: Identity
-    runs_groups: Callable[[RegionRun], GroupsRun]
+    stages_of: Callable[[RegionRun], Stages] = stages_of
     limits: Limits = field(default_factory=Limits)
     report: Report = lambda step, numbers: None
     max_triggers: int | None = None
@@ -86,7 +83,7 @@ class RegionRun:
     housekeeping: Housekeeping = field(init=False)
     names: TableNames = field(init=False)
     published: PublishedGroups = field(init=False)
-    _groups: GroupsRun = field(init=False)
+    _pipeline: Pipeline = field(init=False)
 
     def __post_init__(self) -> None:
         region = self.blueprint.region
@@ -109,7 +106,7 @@ class RegionRun:
             pace=self.pace,
             report=self._tell,
         )
-        self._groups = self.runs_groups(self)
+        self._pipeline = Pipeline(owner=self.owner, stages=self.stages_of(self))
 
     @property
     def region(self) -> str:
@@ -154,7 +151,7 @@ class RegionRun:
                 raise self.failures.halted(decision.reason, error=error, trigger=trigger)
             first = decision.first_group if isinstance(decision, Proceed) else 1
             self.backlog.size = GroupSize(first, limit)
-            self._groups.reset()
+            self._pipeline.reset()
         self.housekeeping.dispose()
 
     def groups(self) -> Iterator[GroupReport]:
@@ -165,11 +162,18 @@ class RegionRun:
         Raises:
             DrainmarkError: the run is over; `hand_over` notes the error for the next owner.
         """
-        return self._groups.groups()
+        return GroupsRun(
+            pipeline=self._pipeline,
+            published=self.published,
+            failures=self.failures,
+            may_take=lambda: self.max_triggers,
+            while_waiting=self.while_waiting,
+            interrupted=self.interrupted,
+        ).groups()
 
     def at_work(self) -> Mapping[str, Group]:
         """Return the groups that are processed now, by name of the stage ("" if there is one); from any thread."""
-        return self._groups.at_work()
+        return self._pipeline.stages.at_work
 
     def rest(self) -> None:
         """Bring up lagging tables, and commit the note of publishing now, since the next group may come late."""
@@ -183,7 +187,7 @@ class RegionRun:
         Raises:
             Fenced: another owner has claimed it; most often the run failed because of that: its staged files are gone.
         """
-        self._groups.close()
+        self._pipeline.close()
         if isinstance(error, Fenced):
             self.owner.leave()
             return
@@ -221,4 +225,4 @@ class RegionRun:
             return 0
 
 
-__all__ = ["GroupReport", "GroupsRun", "Limits", "RegionRun", "classified"]
+__all__ = ["GroupReport", "Limits", "RegionRun", "classified"]

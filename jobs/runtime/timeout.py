@@ -41,6 +41,7 @@ class Bounded(Generic[T]):
         seconds: time limit; after it, `cancel` is called and `late(seconds)` raised.
         grace: the time that the action has after a signal.
         cancel: stops jobs that the action started elsewhere (Spark jobs).
+        may_abandon: says whether the action may still be abandoned; if not, it is waited for.
         name: of the thread.
     """
 
@@ -52,11 +53,13 @@ class Bounded(Generic[T]):
         *,
         late: Callable[[float], DrainmarkError],
         cancel: Callable[[], None] = lambda: None,
+        may_abandon: Callable[[], bool] = lambda: True,
         name: str = "bounded",
     ) -> None:
         self.cancel = cancel
-        self._seconds, self._grace, self._late = seconds, grace, late
+        self._seconds, self._grace, self._late, self._may_abandon = seconds, grace, late, may_abandon
         self._deadline = world.monotonic() + seconds
+        self._abandoned: DrainmarkError | None = None
 
         def work() -> T:
             try:
@@ -84,21 +87,29 @@ class Bounded(Generic[T]):
         """Say whether the action has returned or raised."""
         return self._answer.is_there
 
-    def result(self, look: Callable[[], None] = lambda: None) -> T:
-        """Return the result of the action, or raise its error.
+    def has_ended(self, seconds: float = 0.0) -> bool:
+        """Wait at most so many seconds; say whether the action is over, or is abandoned: `result` tells which."""
+        if self._abandoned is None and not self._answer.wait(seconds):
+            is_interrupted = self._grace.is_over()
+            is_late = world.monotonic() > self._deadline
+            if not ((is_interrupted or is_late) and self._may_abandon()):
+                return False
+            self.cancel()  # before `late`, which may tell what was cancelled
+            if is_interrupted:
+                remedy = "start it again: no attempt was counted"
+                self._abandoned = Interrupted("the group was abandoned", remedy=remedy)
+            else:
+                self._abandoned = self._late(self._seconds)
+        return True
 
-        Args:
-            look: called repeatedly while the action is under way.
+    def result(self) -> T:
+        """Return the result of the action, or raise its error.
 
         Raises:
             Interrupted: the grace after a signal is over; costs no attempt.
         """
-        while not self._answer.wait(POLL_SECONDS):
-            look()
-            if self._grace.is_over():
-                self.cancel()
-                raise Interrupted("the group was abandoned", remedy="start it again: no attempt was counted")
-            if world.monotonic() > self._deadline:
-                self.cancel()
-                raise self._late(self._seconds)
+        while not self.has_ended(POLL_SECONDS):
+            pass
+        if self._abandoned is not None:
+            raise self._abandoned
         return self._answer.get()

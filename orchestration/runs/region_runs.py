@@ -52,9 +52,7 @@ def region_run(
     from drainmark.jobs.runtime.analysis.blueprint import analyse
     from drainmark.jobs.runtime.analysis.supported_features import require_runnable
     from drainmark.jobs.runtime.commit.ledger import Identity
-    from drainmark.jobs.runtime.one_stage_run import OneStageRun
     from drainmark.jobs.runtime.region_run import Limits, RegionRun
-    from drainmark.jobs.runtime.stages.run import MultiStageRun
     from drainmark.orchestration.workplace.application_identity import code_digest
 
     require_runnable(opened.plan, region)
@@ -71,7 +69,6 @@ def region_run(
             if table.is_managed:
                 outside.store.foreign_commits.require_place(table.name)
     return RegionRun(
-        runs_groups=MultiStageRun if region.channels else OneStageRun,
         blueprint=blueprint,
         outside=outside,
         identity=Identity(

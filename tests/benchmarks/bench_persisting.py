@@ -35,7 +35,7 @@ from rich.console import Console
 
 import drainmark as dm
 from drainmark.jobs.runtime.commit.commit_point import GroupCommits
-from drainmark.jobs.runtime.stages.pipeline import StagePipeline
+from drainmark.jobs.runtime.stages.connected_stages import ConnectedStages
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.testing.processing import settings_of
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
@@ -79,15 +79,15 @@ class Filling:
     durable: float | None = None
     ids: int = 0
 
-    def is_full(self, pipeline: StagePipeline) -> bool:
-        board = pipeline.board
+    def is_full(self, stages: ConnectedStages) -> bool:
+        board = stages.board
         if board is None or len(board.groups) < self.batches:
             return False
         return board.exchange.begun >= board.groups[-1].last_id
 
-    def begin(self, pipeline: StagePipeline) -> None:
-        if pipeline.board is not None:
-            self.found = pipeline.board.exchange.inflight_batches, pipeline.board.exchange.inflight_bytes
+    def begin(self, stages: ConnectedStages) -> None:
+        if stages.board is not None:
+            self.found = stages.board.exchange.inflight_batches, stages.board.exchange.inflight_bytes
         self.asked = time.monotonic()
         self.flows.set()
 
@@ -105,14 +105,14 @@ class Filling:
 @contextmanager
 def holding(filling: Filling) -> Iterator[None]:
     """Keep staged runs of this process from requesting a state until the channel is full; later they run normally."""
-    commit_if_due, commit = StagePipeline.commit_if_due, GroupCommits.commit
+    due, commit = ConnectedStages.due, GroupCommits.commit
 
-    def asked(pipeline: StagePipeline, *, is_final: bool) -> bool:
+    def asked(stages: ConnectedStages, *, is_final: bool) -> StagedGroup | None:
         if filling.asked is None:
-            if not filling.is_full(pipeline):
-                return False
-            filling.begin(pipeline)
-        return commit_if_due(pipeline, is_final=is_final)
+            if not filling.is_full(stages):
+                return None
+            filling.begin(stages)
+        return due(stages, is_final=is_final)
 
     def committed(groups: GroupCommits, staged: StagedGroup) -> Any:
         row = commit(groups, staged)
@@ -120,7 +120,7 @@ def holding(filling: Filling) -> Iterator[None]:
             filling.durable, filling.ids = time.monotonic(), len(staged.group.members)
         return row
 
-    with patch.object(StagePipeline, "commit_if_due", asked), patch.object(GroupCommits, "commit", committed):
+    with patch.object(ConnectedStages, "due", asked), patch.object(GroupCommits, "commit", committed):
         yield
 
 

@@ -26,7 +26,7 @@ from bench_passages import Passage, require_rows
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.runtime.commit.commit_point import GroupCommits
-from drainmark.jobs.runtime.stages.pipeline import StagePipeline
+from drainmark.jobs.runtime.stages.pipeline import Pipeline
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import settings_of
@@ -187,13 +187,12 @@ class Watch:
 def watched() -> Iterator[Watch]:
     """Time two calls of the product in staged runs of this process; nothing else of the product changes."""
     watch = Watch()
-    give, commit = StagePipeline.give, GroupCommits.commit
+    give, commit = Pipeline.give, GroupCommits.commit
 
-    def given(pipeline: StagePipeline, pending: Sequence[Trigger]) -> None:
+    def given(pipeline: Pipeline, pending: Sequence[Trigger]) -> None:
         now = time.time()
         give(pipeline, pending)
-        if pipeline.board is not None:
-            watch.begun.update((member.sequence_id, now) for member in pipeline.board.groups[-1].members)
+        watch.begun.update((member.sequence_id, now) for member in pipeline.stages.groups[-1].members)
 
     def committed(groups: GroupCommits, staged: StagedGroup) -> Any:
         row = commit(groups, staged)
@@ -201,7 +200,7 @@ def watched() -> Iterator[Watch]:
         watch.durable.update((member.sequence_id, now) for member in staged.group.members)
         return row
 
-    with patch.object(StagePipeline, "give", given), patch.object(GroupCommits, "commit", committed):
+    with patch.object(Pipeline, "give", given), patch.object(GroupCommits, "commit", committed):
         yield watch
 
 

@@ -13,7 +13,7 @@ import drainmark as dm
 from drainmark.jobs.errors import DrainTimeout
 from drainmark.jobs.runtime.autonomous.input import Feeding
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
-from drainmark.jobs.runtime.group_pipeline import Pipeline
+from drainmark.jobs.runtime.stages.pipeline import Pipeline
 from drainmark.orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark

@@ -502,6 +502,24 @@ def test_a_request_to_halt_waits_for_what_is_pending(workplace: Workplace, inbox
     assert tables(workplace, "counts") == golden("counts", len(history.states))
 
 
+def test_a_request_to_halt_ends_the_wait_of_a_throttle(workplace: Workplace, inbox: Path, journal: Journal) -> None:
+    application = opened(inbox, journal, {"counts": True})
+    gate = journal.waits["counts", 1] = threading.Event()
+    driven = started(workplace, application, max_group=1)
+    journal.await_line("processed", "counts", 1)
+    driven.run.pace.rows_per_second = 0.001
+    gate.set()
+    until = time.monotonic() + PATIENCE
+    while len(driven.reports) < 2:  # the throttle holds up neither the checkpoint under way nor the group behind it
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert driven.run.pace.left_seconds > PATIENCE
+    workplace.registry.progress.request_halt(REGION, "enough")
+    driven.join()
+    assert isinstance(driven.error, Halted)
+    assert len(workplace.history(REGION).states) == 2
+
+
 @pytest.mark.slow
 @pytest.mark.seed("E18", "V167")
 def test_a_request_to_halt_outlives_what_fails_beside_it(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from by_hand import SCHEMA_JSON, HandFed
-from hand_runs import GroupsByHand
+from hand_runs import stage_by_hand
 from slices_by_hand import read_slices
 
 from drainmark.jobs import world
@@ -326,7 +326,7 @@ class _LoopByHand(RegionLoop):
         )  # fmt: skip
         fed.outside = region_outside(self.workplace, self.region.name, self.opened.application)
         run = RegionRun(
-            runs_groups=partial(GroupsByHand, hand=fed),
+            stages_of=partial(stage_by_hand, hand=fed),
             blueprint=blueprint,
             outside=fed.outside,
             identity=Identity(

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drainmark.jobs import world
-from drainmark.jobs.errors import DrainTimeout, Interrupted
+from drainmark.jobs.errors import DrainTimeout
 from drainmark.jobs.failpoints import FailPoint
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
-from drainmark.jobs.runtime.timeout import POLL_SECONDS, Grace
+from drainmark.jobs.runtime.timeout import Bounded, Grace
 
 if TYPE_CHECKING:
     from drainmark.resources.spark.session import Engine
@@ -51,23 +51,30 @@ class BackgroundCheckpoint:
     commit_seconds: float = 0.0
     publish_seconds: float = 0.0
     pending_seconds: float = 0.0
-    _end: world.Answer[None] = field(init=False)
+    _end: Bounded[None] = field(init=False)
     _gate: threading.Lock = field(default_factory=threading.Lock)
     _is_committing: bool = False
     _is_abandoned: bool = False
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return tuple(member.trigger for member in self.staged.group.members)
-
-    @property
-    def is_over(self) -> bool:
-        """Say whether the checkpoint has ended or its deadline has passed."""
-        return world.monotonic() > self.deadline or self._end.is_there
+        return self.staged.group.triggers
 
     def begin(self) -> None:
         """Start in the background."""
-        self._end = world.Answer(self._establish, "checkpoint")
+        self._end = Bounded(
+            self._establish,
+            self.deadline - world.monotonic(),
+            self.grace,
+            late=lambda _: self.late,
+            cancel=lambda: self.engine.cancel(self.tag),
+            may_abandon=self._abandon,
+            name="checkpoint",
+        )
+
+    def has_ended(self, seconds: float = 0.0) -> bool:
+        """Wait at most so many seconds; say whether the checkpoint has ended, or is abandoned: `wait` tells which."""
+        return self._end.has_ended(seconds)
 
     def wait(self) -> None:
         """Wait until the group is established.
@@ -76,18 +83,12 @@ class BackgroundCheckpoint:
             DrainTimeout, Interrupted: the group was abandoned; it is not committed and never will be.
             Exception: the error of the checkpoint; the group may be committed all the same.
         """
-        while not self._end.wait(POLL_SECONDS):
-            over = self.grace.is_over()
-            if (over or world.monotonic() > self.deadline) and self._abandon():
-                raise Interrupted("the group was abandoned", remedy="start it again") if over else self.late
-        self._end.get()
+        self._end.result()
 
     def _abandon(self) -> bool:
         """Prevent the commit of the group; return False if the commit has begun, so that the caller waits for it."""
         with self._gate:
             self._is_abandoned = not self._is_committing
-        if self._is_abandoned:
-            self.engine.cancel(self.tag)
         return self._is_abandoned
 
     def _establish(self) -> None:

@@ -52,6 +52,10 @@ class Group:
         return self.members[-1].sequence_id
 
     @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        return tuple(member.trigger for member in self.members)
+
+    @property
     def bytes_to_read(self) -> int:
         """Return an estimate of the bytes after decompression."""
         return sum(

@@ -1,5 +1,5 @@
-"""The run of a region of several stages: one thread per stage, channels between the stages, one commit point as always.
+"""The groups of a run: stages work on them, a pipeline commits what the stages have done, one commit point as always.
 
-A region of one stage does not use this package: `orchestration.runs.region_runs` chooses once whether `OneStageRun` or
-`MultiStageRun` runs the groups of a `RegionRun`.
+`run` is the loop and the controller, `pipeline` the way of groups. A region without channels has a `sole_stage`; others
+have `connected_stages`: one thread per stage, channels between the stages.
 """

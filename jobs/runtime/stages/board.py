@@ -29,6 +29,7 @@ from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Ta
 from drainmark.jobs.runtime.stages.channels.waiting import Wait
 from drainmark.jobs.runtime.stages.finished_parts import FinishedParts
 from drainmark.jobs.runtime.stages.group_parts import Moment, joinable, replaces
+from drainmark.jobs.runtime.stages.stages import Failure
 
 GroupOf = Callable[[int, int], Group]
 """Returns the group of committed ids, from the history."""
@@ -40,15 +41,6 @@ class Task:
 
     group: Group
     taken: Taken | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """The failure of a stage at a group, after all restarts that it may make; the region must be reset."""
-
-    stage: str
-    group: Group | None
-    error: BaseException
 
 
 class Board:
@@ -302,5 +294,5 @@ class Board:
 
 
 def _is_reached(exchange: Exchange, group: Group, *, is_unaligned: bool) -> bool:
-    is_unaligned = is_unaligned and not replaces(member.trigger for member in group.members)
+    is_unaligned = is_unaligned and not replaces(group.triggers)
     return group.last_id <= (exchange.begun if is_unaligned else exchange.complete)

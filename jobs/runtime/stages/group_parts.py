@@ -43,7 +43,7 @@ def joinable(groups: Iterable[Group]) -> Sequence[Group]:
     """Return the first groups that one row can commit: ids without a gap; a group that replaces others is alone."""
     found: list[Group] = []
     for group in groups:
-        is_alone = replaces(member.trigger for member in group.members)
+        is_alone = replaces(group.triggers)
         if found and (is_alone or group.first_id != found[-1].last_id + 1):
             break
         found.append(group)

@@ -17,7 +17,7 @@ from drainmark.jobs.protocol.stage_flow import part_attempt
 from drainmark.jobs.regions.stages import StagePlan
 from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
-from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.commit.staged_group import GroupTime, StagedGroup, StagedTable
 from drainmark.jobs.runtime.group.group_work import GroupWork
 from drainmark.jobs.runtime.input.executors import GroupExecutor
 from drainmark.jobs.runtime.input.inbox import Group
@@ -27,8 +27,8 @@ from drainmark.jobs.runtime.stages.board import Board, Task
 from drainmark.jobs.runtime.stages.border import StageBorder
 from drainmark.jobs.runtime.stages.channels.batches import Batch
 from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, ChannelRows, FileRows
-from drainmark.jobs.runtime.stages.states import moved_on
 from drainmark.jobs.runtime.timeout import Bounded, Grace
+from drainmark.jobs.state.checkpointed_state import Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,8 +44,7 @@ class StageWorker:
     Attributes:
         states: of the stage.
         small_bytes: groups of up to so many bytes (inclusive) stay in this process.
-        group_timeout: seconds for one group in this stage.
-        late: makes the error of a group that takes longer.
+        time: for one group in this stage.
         restarts_allowed: of one group, before the region is reset.
         note: called with the stage, the group and the error whenever it begins a group again.
     """
@@ -57,8 +56,7 @@ class StageWorker:
     outlets: Outlets
     grace: Grace
     small_bytes: int
-    group_timeout: float
-    late: Callable[[Group], DrainTimeout]
+    time: GroupTime
     restarts_allowed: int
     note: Callable[[str, Group, BaseException], None]
     tag: str = ""
@@ -150,16 +148,28 @@ class StageWorker:
         return written, left | files
 
     def _moved_on(self, staged: StagedGroup) -> StagedGroup:
+        """Apply the stage's own changes to its states at once, and write the files that are left; return the part.
+
+        A reset loads all states from the committed history, so changes that are applied and never committed do no harm.
+
+        Raises:
+            Interrupted: the part was abandoned, and an operator that runs in this process was reset.
+        """
         with self.outside.engine.tagged(self.tag):
-            return moved_on(self.states, staged)
+            frozen = self.states.freeze(staged)
+            made = self.states.write(frozen, frozen.frozen)
+            for name, state in staged.states.items():
+                state.checkpointed(made.written.get(name, Written()))
+        tables = {name: StagedTable(files=table.files, image=table.image) for name, table in made.tables.items()}
+        return replace(made, tables=tables, states={}, frozen={}, written={})  # the commit needs only the files
 
     def _bounded(self, group: Group, action: Callable[[], StagedGroup]) -> StagedGroup:
         tag = self.tag
         return Bounded(
             action,
-            self.group_timeout,
+            self.time.seconds,
             self.grace,
-            late=lambda _: self.late(group),
+            late=lambda _: self.time.too_late(group),
             cancel=lambda: self.outside.engine.cancel(tag),
         ).result()
 

@@ -25,8 +25,9 @@ from drainmark.jobs.runtime.input.inbox import Assigned, Group
 from drainmark.jobs.runtime.stages.board import Board, Task
 from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, Spool
 from drainmark.jobs.runtime.stages.commit_intervals import CommitIntervals
+from drainmark.jobs.runtime.stages.connected_stages import ConnectedStages
 from drainmark.jobs.runtime.stages.group_parts import joinable, joined
-from drainmark.jobs.runtime.stages.pipeline import StagePipeline
+from drainmark.jobs.runtime.stages.pipeline import Pipeline
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 ALIGNED, UNALIGNED = Alignment.ALIGNED, Alignment.UNALIGNED
@@ -334,16 +335,16 @@ def commit(board: Board) -> None:
 @pytest.mark.parametrize(("interval", "is_held_up"), [(None, True), (0, False), (3600, False)])
 def test_blocking_checkpoints_hold_the_flow_up_when_one_is_due(interval: float | None, is_held_up: bool) -> None:
     plan = region(checkpoints="blocking", checkpoint_interval=interval)
-    stages = pipeline_of(plan)
-    assert not stages.is_held_up, "there is nothing to establish"
+    stages, pipeline = pipeline_of(plan)
+    assert not pipeline.is_held_up, "there is nothing to establish"
     assert stages.board is not None
     stages.board.give(group(1, 1))
-    assert stages.is_held_up is is_held_up
+    assert pipeline.is_held_up is is_held_up
     stages.intervals.committed_at -= 3600.0
-    assert stages.is_held_up is (interval != 0)
-    stages.under_way = object()
-    assert stages.is_held_up
-    assert not pipeline_of(region(checkpoints="non-blocking")).is_held_up
+    assert pipeline.is_held_up is (interval != 0)
+    pipeline.under_way = object()
+    assert pipeline.is_held_up
+    assert not pipeline_of(region(checkpoints="non-blocking"))[1].is_held_up
 
 
 @pytest.mark.seed("K7")
@@ -356,13 +357,15 @@ def test_intervals_in_which_nothing_came_are_not_dropped(seconds: float, dropped
     assert intervals.dropped == dropped
 
 
-def pipeline_of(plan: RegionPlan) -> Any:
-    """Return a pipeline, which decides when groups begin; its crew is not used in these tests."""
+def pipeline_of(plan: RegionPlan) -> tuple[ConnectedStages, Any]:
+    """Return stages, and their pipeline, which decides when groups begin; no stage works in these tests."""
     nobody: Any = None
-    return StagePipeline(
-        blueprint=SimpleNamespace(region=plan), outside=nobody, owner=nobody, states=nobody, grace=nobody,
-        crew=nobody, board=board_of(plan),
+    blueprint: Any = SimpleNamespace(region=plan)
+    stages = ConnectedStages(
+        blueprint=blueprint, outside=nobody, owner=nobody, grace=nobody, small_bytes=0, crew=nobody,
+        board=board_of(plan),
     )  # fmt: skip
+    return stages, Pipeline(owner=nobody, stages=stages)
 
 
 @pytest.mark.seed("V102", "V103", "V110")
