@@ -42,7 +42,7 @@ def reset(
 ) -> None:
     """Return to the last committed state, or rewind to an earlier one. Without --yes only the plan is shown."""
     from drainmark.orchestration.verbs import orders
-    from drainmark.orchestration.verbs.interventions import RewindTarget
+    from drainmark.orchestration.verbs.reset_plan import RewindTarget
     from drainmark.orchestration.workplace.declaration import find_region
 
     workplace = open_workplace(home)

@@ -32,8 +32,8 @@ from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG, fa
 from drainmark.orchestration.doctor.registry_repair import repair_order
 from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.verbs.backfill import Wanted
-from drainmark.orchestration.verbs.interventions import RewindTarget
 from drainmark.orchestration.verbs.orders import Order, moment
+from drainmark.orchestration.verbs.reset_plan import RewindTarget
 from drainmark.orchestration.workplace.declaration import load_region
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.home_secret import home_key

@@ -99,7 +99,8 @@ class Result:
         Raises:
             RewindRefused: no state of that id or file is in force, or it is beyond the horizon.
         """
-        from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
+        from drainmark.orchestration.verbs.interventions import reset
+        from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 
         target = RewindTarget(to=to) if isinstance(to, int) else RewindTarget(to_file=to)
         reset(self.workplace, plan_reset(self.workplace, self.region.name, target))

@@ -18,7 +18,7 @@ from drainmark.jobs.runtime.messages import halt_text
 from drainmark.orchestration.verbs import accept_loss as losses
 from drainmark.orchestration.verbs import interventions, quarantine
 from drainmark.orchestration.verbs.backfill import Wanted, plan_queue
-from drainmark.orchestration.verbs.interventions import ResetPlan, RewindTarget
+from drainmark.orchestration.verbs.reset_plan import ResetPlan, RewindTarget, plan_reset
 from drainmark.orchestration.workplace.declaration import declared
 from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
 
@@ -74,9 +74,9 @@ def reset(
             RewindRefused.
 
     Raises:
-        UsageError, RewindRefused: see `interventions.plan_reset`.
+        UsageError, RewindRefused: see `plan_reset`.
     """
-    plan = interventions.plan_reset(workplace, region, target)
+    plan = plan_reset(workplace, region, target)
     chain = plan.chain if cascade else ()
 
     def act() -> Done:

@@ -141,7 +141,7 @@ def _named(workplace: Workplace, region: str, history: RegionHistory, name: str)
     Raises:
         UnknownName, UsageError: the name means none, or several.
     """
-    from drainmark.orchestration.verbs.interventions import names_file
+    from drainmark.orchestration.verbs.reset_plan import names_file
 
     bad = [
         (number, row)

@@ -21,7 +21,7 @@ from drainmark.jobs.protocol.records.triggers import PERIOD, Trigger, TriggerSta
 from drainmark.jobs.runtime.messages import scanned_identity
 from drainmark.orchestration.discovery.state_inputs import files_behind
 from drainmark.orchestration.verbs.chains import readers_of
-from drainmark.orchestration.verbs.interventions import names_file
+from drainmark.orchestration.verbs.reset_plan import names_file
 from drainmark.orchestration.verbs.trace_entries import NUMBERED, TraceEntries, waiting_entry
 from drainmark.orchestration.verbs.traced_tables import TracedTables
 from drainmark.orchestration.views.status import commit_times

@@ -49,10 +49,13 @@ def changes_of(reader: RegionReader, table: str, *, after: int, through: int | N
         without the rows `delete` and `update_preimage`, and with the others, is `dm.read(at=through)`.
 
     Raises:
-        UsageError: `after` lies behind `through`.
+        UsageError: `after` lies behind `through`, or a column of the table is called `_change_type`.
         RewindRefused: one of them is not the id of a state in force, or its rows are out of reach.
     """
     wanted = reader.named(table)
+    if CHANGE_TYPE in wanted.column_names:
+        msg = f"{table!r} has a column {CHANGE_TYPE} of its own, where changes tell what they are"
+        raise UsageError(msg, remedy="read both states, with dm.read(at=…), and compare them")
     reader.require_state(wanted, after)  # a reader that comes back after a rewind learns that its id was withdrawn
     last = reader.newest_id(wanted) if through is None else through
     if after > last:

@@ -13,16 +13,18 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
-
-from sqlalchemy import Row
+from typing import TYPE_CHECKING, Any, Self
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, Owned, StoreUnavailable
 from drainmark.resources.processes import boot_id, process_started
 from drainmark.resources.registry.queries import Looks, statement, utc
-from drainmark.resources.registry.registry import Registry
 from drainmark.resources.settings import Settings
+
+if TYPE_CHECKING:  # `status` looks at owners, and starts without SQLAlchemy
+    from sqlalchemy import Row
+
+    from drainmark.resources.registry.registry import Registry
 
 __all__ = ["Lease", "LeaseHolder", "Owner", "describe", "process_started"]
 

@@ -37,6 +37,7 @@ from drainmark.jobs.runtime.maintenance.compaction import EVERY_GROUPS, maintain
 from drainmark.jobs.scan.folder import identity_key, identity_of
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
@@ -129,7 +130,7 @@ class Fed:
     def rewind(self, to: int) -> Mapping[str, float]:
         """Rewind the region as `reset --to` does; return the seconds of the plan and of the work."""
         began = time.monotonic()
-        plan = interventions.plan_reset(self.workplace, self.region, interventions.RewindTarget(to=to))
+        plan = plan_reset(self.workplace, self.region, RewindTarget(to=to))
         planned = time.monotonic()
         interventions.reset(self.workplace, plan)
         return {"plan": planned - began, "work": time.monotonic() - planned}

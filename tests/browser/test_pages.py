@@ -21,6 +21,7 @@ from browser.site import JOB, REGION, Site, running_site
 from drainmark.jobs.testing.syslog import HOSTS
 from drainmark.orchestration.dagster_jobs.desk import PLAN_ONLY
 from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -155,8 +156,8 @@ def test_the_asset_page_leads_to_the_page_of_the_region(chrome: Chrome, site: Si
     chrome.driver.get(address)
     chrome.wait_for(REGION, "HALTED", "mail1 sends nonsense", f"drainmark resume {REGION}")
 
-    target = interventions.RewindTarget(to=FILES - 8)
-    interventions.reset(site.workplace, interventions.plan_reset(site.workplace, REGION, target))
+    target = RewindTarget(to=FILES - 8)
+    interventions.reset(site.workplace, plan_reset(site.workplace, REGION, target))
     interventions.resume(site.workplace, REGION, "mail1 is mended")
     site.wait_committed(FILES)
     chrome.wait_for("STARTED", f"rewound to {FILES - 8}")  # the page reloads by itself

@@ -36,7 +36,8 @@ from drainmark.orchestration import doctor
 from drainmark.orchestration.doctor.registry_repair import repair_order
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions, table_repair
-from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
+from drainmark.orchestration.verbs.interventions import reset
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset, resolve_target
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY
 from drainmark.resources.settings import Settings
@@ -603,4 +604,4 @@ def test_a_rewind_to_a_time_keeps_nothing_that_was_committed_later_by_a_clock_th
         fed.process(1)
         fed.owner.ledger.outside = replace(fed.owner.ledger.outside, clock=lambda: time.time() - 3600)
         fed.process(1)
-    assert interventions.resolve_target(fed.history(), RewindTarget(to_time=moment)) == 1
+    assert resolve_target(fed.history(), RewindTarget(to_time=moment)) == 1

@@ -21,7 +21,7 @@ from drainmark.jobs.protocol.chains import IDS, readings_of
 from drainmark.jobs.protocol.records.triggers import slices_of
 from drainmark.orchestration.pages.page_file import page_path
 from drainmark.orchestration.verbs import orders
-from drainmark.orchestration.verbs.interventions import RewindTarget
+from drainmark.orchestration.verbs.reset_plan import RewindTarget
 from drainmark.orchestration.verbs.trace import Tracer
 from drainmark.orchestration.views.reads import told_of
 from drainmark.orchestration.views.status import status_of
@@ -87,7 +87,7 @@ def test_rows_that_come_while_a_slice_is_cut_by_ids_are_in_the_next_one(
     before = two.access.newest_version("first")
     take(one, "c")
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr("drainmark.resources.inputs.source_access.RegionReach.newest_version", lambda *_: before)
+        meanwhile.setattr("drainmark.resources.inputs.source_access.RegionAccess.newest_version", lambda *_: before)
         two.tick()
     two.run()
     assert two.rows() == ["a", "b", "c"]
@@ -165,7 +165,7 @@ def test_a_position_of_an_earlier_version_is_translated_by_the_next_rows(
     one: HandFed, two: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before:
-        before.setattr("drainmark.resources.inputs.source_access.RegionReach.upstream", lambda *_: None)
+        before.setattr("drainmark.resources.inputs.source_access.RegionAccess.upstream", lambda *_: None)
         take(one, "a")
         two.run()
     assert [each.through for each in readings_of(two.history())] == [None]
@@ -182,7 +182,7 @@ def test_without_an_id_in_its_position_a_reader_that_was_away_says_so(
     one: HandFed, two: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before:
-        before.setattr("drainmark.resources.inputs.source_access.RegionReach.upstream", lambda *_: None)
+        before.setattr("drainmark.resources.inputs.source_access.RegionAccess.upstream", lambda *_: None)
         take(one, "a")
         two.run()
     take(one, "b")
@@ -191,11 +191,13 @@ def test_without_an_id_in_its_position_a_reader_that_was_away_says_so(
         two.run()
 
 
-def test_rows_that_were_replaced_while_the_reader_was_away_halt_it(
-    one: HandFed, two: Reader, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("on_change", "error"), [("halt", InputChanged), ("ignore", InputMissing)])
+def test_rows_that_were_replaced_while_the_reader_was_away_are_not_read_twice(
+    one: HandFed, two: Reader, monkeypatch: pytest.MonkeyPatch, on_change: str, error: type[Exception]
 ) -> None:
     from drainmark.jobs.protocol.history import RegionHistory
 
+    two.sources = (source_of("s", "first", on_change=on_change),)
     take(one, "a")
     two.run()
     take(one, "b")
@@ -204,7 +206,7 @@ def test_rows_that_were_replaced_while_the_reader_was_away_halt_it(
     real = one.workplace.history(one.region)
     monkeypatch.setattr("drainmark.resources.inputs.source_access._facts_of",
                         lambda *_: RegionHistory(states=real.states, replaced={1: replaced}))  # fmt: skip
-    with pytest.raises(InputChanged):
+    with pytest.raises(error):
         two.run()
 
 

@@ -28,6 +28,7 @@ from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.orchestration import doctor
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.settings import load_settings
 from drainmark.resources.spark.session import SparkEngine
@@ -208,7 +209,7 @@ def test_a_run_publishes_what_was_not_and_goes_on(home: Unpacked) -> None:
 @each_home()
 @pytest.mark.seed("G16", "H4")
 def test_it_is_rewound_and_processed_again(home: Unpacked) -> None:
-    plan = interventions.plan_reset(home.place, ORDERS, interventions.RewindTarget(to=2))
+    plan = plan_reset(home.place, ORDERS, RewindTarget(to=2))
     interventions.reset(home.place, plan, accept_loss=True)  # its inputs were lost with the old disk
     same(visible(home), golden([1, 2]))
     for number in range(3, 8):

@@ -25,6 +25,8 @@ from drainmark.jobs.failpoints import FailPoint, InjectedFailure, arm
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.protocol.transitions import State
 from drainmark.jobs.runtime import timeout
+from drainmark.jobs.runtime.commit.commit_point import GroupCommits
+from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.region_run import RegionRun
 from drainmark.jobs.state.keyed_state import KeyedState
@@ -484,6 +486,55 @@ def test_an_interruption_while_pending_abandons_what_cannot(
     assert again.error is None
     assert workplace.history(REGION).attempts == 0
     assert tables(workplace, "counts") == golden("counts")
+
+
+def test_a_group_that_is_committed_after_the_grace_of_a_signal_is_reported(
+    workplace: Workplace, inbox: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that has begun is waited for; sources and those who read the reports learn that it is there."""
+    monkeypatch.setattr(timeout, "INTERRUPT_GRACE_SECONDS", 0.2)
+    committing, gate, publish = threading.Event(), threading.Event(), GroupCommits.publish
+
+    def late(self: Any, row: Any) -> Any:
+        committing.set()
+        assert gate.wait(PATIENCE)
+        return publish(self, row)
+
+    monkeypatch.setattr(GroupCommits, "publish", late)
+    driven = started(workplace, opened(inbox, journal, {"counts": True}))
+    assert committing.wait(PATIENCE)
+    driven.run.interrupted.set()
+    time.sleep(0.5)
+    gate.set()
+    driven.join()
+    assert isinstance(driven.error, Interrupted)
+    assert len(workplace.history(REGION).states) == len(TEXTS)
+    assert [report.last_id for report in driven.reports] == [len(TEXTS)]
+
+
+def test_no_state_is_loaded_again_because_a_file_changed(
+    workplace: Workplace, inbox: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads, reset = list[int](), RegionStates.reset
+
+    def counted(self: Any, history: Any) -> None:
+        loads.append(history.committed_id)
+        reset(self, history)
+
+    monkeypatch.setattr(RegionStates, "reset", counted)
+    application = opened(inbox, journal, {"counts": True})
+    run = region_run(workplace, application, application.region(), max_group=1)
+    scan_region(workplace, application.region())
+    for number in (1, 2):
+        (inbox / f"{number}.txt").write_text("b c a\n")
+    driven = Driven(run=run)
+    driven.drive()
+    assert driven.error is None
+    assert [report.last_id for report in driven.reports] == list(workplace.history(REGION).states)
+    assert loads == [0]
+    assert finished(workplace, application).error is None
+    counts = {row["word"]: row["n"] for row in rows(workplace, REGION, "counts_now", ids=False)}
+    assert counts == {"a": 3, "b": 3, "c": 3, "d": 1}
 
 
 @pytest.mark.slow

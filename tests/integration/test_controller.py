@@ -26,6 +26,7 @@ from drainmark.jobs.runtime.region_run import RegionRun
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_owner, region_run
 from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
@@ -210,7 +211,7 @@ def halted_by_an_operator(scene: Scene) -> Parts:
 
 
 def rewind(place: Workplace, to: int) -> None:
-    interventions.reset(place, interventions.plan_reset(place, REGION, interventions.RewindTarget(to=to)))
+    interventions.reset(place, plan_reset(place, REGION, RewindTarget(to=to)))
 
 
 def out_of_attempts_at_a_clean_claim(scene: Scene) -> Parts:

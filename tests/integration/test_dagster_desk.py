@@ -123,7 +123,7 @@ def test_each_verb_is_a_job_whose_launchpad_explains_itself_and_does_nothing_by_
         assert (job.tags[DESK_TAG], job.tags["dagster/max_retries"]) == (REGION, "0")
         assert REGION_TAG not in job.tags
     reset = desk.repository.get_job(f"{JOB}__reset").graph.nodes[0].definition.config_schema.config_type.fields
-    assert set(reset) == {"plan", "to", "by", "to_file", "to_time", "to_initial", "accept_loss", "cascade"}
+    assert set(reset) == {"plan", "to", "by", "to_file", "to_time", "to_code", "to_initial", "accept_loss", "cascade"}
     assert all(not field.default_value for field in reset.values())
 
 

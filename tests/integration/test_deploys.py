@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ from harness import settle
 
 import drainmark as dm
 from drainmark.jobs.errors import RewindRefused
-from drainmark.jobs.protocol.claimed_code import deploy_of
+from drainmark.jobs.protocol.claimed_code import deploy_of, deployed
 from drainmark.jobs.protocol.digest import digest_of, history_from
 from drainmark.orchestration.cli.main import invoke
-from drainmark.orchestration.verbs.interventions import RewindTarget, resolve_target
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, resolve_target
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
@@ -135,3 +136,26 @@ def test_ids_of_before_have_no_code(project: Project) -> None:
             resolve_target(known, RewindTarget(to_code=history.deploys[0].code))
     finally:
         place.registry.close()
+
+
+def test_all_targets_are_named_to_who_gives_several(project: Project) -> None:
+    project.run(APPLICATION)
+    refused = project.said("reset", "app", "--to", "1", "--to-code", "a", code=2)
+    assert "one of --to, --to-file, --to-time, --by, --to-code, --to-initial" in refused
+
+
+def test_code_that_came_back_before_other_code_made_an_id_is_no_other_code(project: Project) -> None:
+    project.run(APPLICATION)
+    place = Workplace(Settings(home=project.root / "home", project_root=project.root))
+    try:
+        history = place.history("app/rows")
+    finally:
+        place.registry.close()
+    claim, operators = history.last_claim, history.operators
+    assert claim is not None
+    assert operators is not None
+    other = {name: f"{fingerprint} differs" for name, fingerprint in operators.items()}
+    between = replace(claim, detail={**claim.detail, "code": "other", "operators": other})
+    found = deployed(history.deploys, between, history.next_id, operators)
+    assert [deploy.code for deploy in found] == [history.code, "other"]
+    assert deployed(found, claim, history.next_id, other) == history.deploys

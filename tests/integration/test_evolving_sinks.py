@@ -16,7 +16,8 @@ from drainmark.jobs.errors import DeclarationError, SchemaMismatch
 from drainmark.jobs.failpoints import InjectedFailure, arm
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
+from drainmark.orchestration.verbs.interventions import reset
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader, read_at
 

@@ -43,8 +43,9 @@ from drainmark.orchestration.doctor import machine
 from drainmark.orchestration.doctor import regions as doctor_regions
 from drainmark.orchestration.doctor.regions import examine_region
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs import interventions, orders, table_repair
+from drainmark.orchestration.verbs import orders, table_repair
 from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.orchestration.verbs.reset_plan import RewindTarget
 from drainmark.orchestration.verbs.trace import Tracer
 from drainmark.orchestration.views.status import status_of
 from drainmark.orchestration.workplace.application_identity import NOTE
@@ -194,7 +195,7 @@ def test_a_halted_region_is_resumed(fed: Counting) -> None:
 
 def test_a_halt_that_was_asked_for_is_ended_by_what_the_verbs_say(fed: Counting) -> None:
     said = orders.halt(fed.workplace, fed.region, "lunch").act().lines[0]
-    plan = "\n".join(orders.reset(fed.workplace, fed.region, interventions.RewindTarget(to=1)).plan)
+    plan = "\n".join(orders.reset(fed.workplace, fed.region, RewindTarget(to=1)).plan)
     follow(said, "resume", fed.workplace.home)
     follow(plan, "resume", fed.workplace.home)
     require_right(fed)
@@ -231,7 +232,7 @@ def test_going_back_by_states_never_ends_at_a_skip(fed: Counting) -> None:
     fed.write("e", ["x"])
     fed.add("e")
     fed.drain()
-    orders.reset(fed.workplace, fed.region, interventions.RewindTarget(by=1)).act()
+    orders.reset(fed.workplace, fed.region, RewindTarget(by=1)).act()
     assert fed.history().committed_id == 3, "4 is the skip"
     require_right(fed)
 
@@ -271,7 +272,7 @@ def test_a_rewind_to_a_time_behind_a_skip_goes_to_the_state_before_it(fed: Count
     fed.write("d", ["d"])
     fed.add("d")
     orders.skip(fed.workplace, fed.region, "d", "nonsense").act()
-    target = interventions.RewindTarget(to_time=dt.datetime.now(dt.UTC) + dt.timedelta(hours=1))
+    target = RewindTarget(to_time=dt.datetime.now(dt.UTC) + dt.timedelta(hours=1))
     assert orders.reset(fed.workplace, fed.region, target).facts["to"] == 3
 
 
@@ -488,7 +489,7 @@ def test_a_group_whose_files_are_lost_before_it_is_published_comes_again_behind_
     with pytest.raises(Halted) as halted:
         fed.drain()
     with pytest.raises(RewindRefused, match="cannot rewind"):
-        orders.reset(place, fed.region, interventions.RewindTarget(to=fed.history().committed_id)).act()
+        orders.reset(place, fed.region, RewindTarget(to=fed.history().committed_id)).act()
     follow(ask(halted.value if ask is str else fed), "reset", place.home)
     require_right(reopened(fed))
 

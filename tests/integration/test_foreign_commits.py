@@ -38,6 +38,7 @@ from drainmark.orchestration.doctor.registry_repair import repair as rebuild
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import backfill, garbage, interventions, orders, table_repair
 from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.delta import commits, keyed_merge
 from drainmark.resources.delta.commit_log import SoleWriter
@@ -240,7 +241,7 @@ def test_what_a_halted_run_and_the_plan_of_a_rewind_tell_puts_the_tables_right(f
     fed.drain()
     assert shown(fed) == golden(fed)
     append(table(fed, APPEND))
-    plan = "\n".join(orders.reset(fed.workplace, fed.region, interventions.RewindTarget(to=1)).plan)
+    plan = "\n".join(orders.reset(fed.workplace, fed.region, RewindTarget(to=1)).plan)
     follow(plan, "doctor", fed.workplace.home)
     fed.drain()
     assert shown(fed) == golden(fed)
@@ -432,7 +433,7 @@ def test_a_table_that_was_deleted_is_not_made_anew_and_empty(fed: Counting, name
         assert "--to 0" in (plan.remedy or "")
         interventions.reset(
             fed.workplace,
-            interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to_initial=True)),
+            plan_reset(fed.workplace, fed.region, RewindTarget(to_initial=True)),
         )
     fed.drain()
     assert len(fed.history().states) == 3
@@ -461,8 +462,8 @@ def require_whole_repair(fed: Counting) -> None:
 
 
 def rewind(fed: HandFed, *, to: int) -> None:
-    target = interventions.RewindTarget(to=to)
-    interventions.reset(fed.workplace, interventions.plan_reset(fed.workplace, fed.region, target))
+    target = RewindTarget(to=to)
+    interventions.reset(fed.workplace, plan_reset(fed.workplace, fed.region, target))
 
 
 def process_again(fed: HandFed, name: str) -> None:
@@ -746,7 +747,7 @@ def test_groups_that_an_older_checkpoint_table_does_not_know_leave_the_tables(fe
 def test_a_rewind_of_a_damaged_region_puts_its_tables_right_on_the_way(fed: Counting, name: str) -> None:
     for harm in (append, merge):
         harm(table(fed, name))
-    plan = interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
+    plan = plan_reset(fed.workplace, fed.region, RewindTarget(to=1))
     assert [repair.table for repair in plan.repairs] == [name]
     interventions.reset(fed.workplace, plan)
     assert shown(fed) == golden(fed)
@@ -755,16 +756,14 @@ def test_a_rewind_of_a_damaged_region_puts_its_tables_right_on_the_way(fed: Coun
 
 
 def test_a_rewind_takes_back_what_its_plan_says_or_nothing(fed: Counting) -> None:
-    plan = interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
+    plan = plan_reset(fed.workplace, fed.region, RewindTarget(to=1))
     take(fed, three="a d")
     before = shown(fed)
     with pytest.raises(RewindRefused, match="withdraws 1 state above 1, and by_hand/files has 2 states") as refused:
         interventions.reset(fed.workplace, plan)
     assert "new plan" in (refused.value.remedy or "")
     assert shown(fed) == before
-    interventions.reset(
-        fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
-    )
+    interventions.reset(fed.workplace, plan_reset(fed.workplace, fed.region, RewindTarget(to=1)))
     assert list(fed.history().states) == [1]
 
 
@@ -778,7 +777,7 @@ def test_what_is_committed_and_not_published_leaves_with_a_rewind_of_a_table_tha
         with pytest.raises(SplitBrain):
             owner.groups.publish(row)
     vanish(fed, APPEND, 2)
-    plan = interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
+    plan = plan_reset(fed.workplace, fed.region, RewindTarget(to=1))
     interventions.reset(fed.workplace, plan)
     fed.drain()
     assert len(fed.history().states) == 3
@@ -867,9 +866,9 @@ def test_a_rewind_of_a_table_that_lost_ids_leaves_out_none_that_a_stage_brings_l
     table(fed, "lake/kept").delete("value = 'r8'")
     vanish(fed, "lake/kept", 8)
     with pytest.raises(RewindRefused) as refused:
-        interventions.reset(place, interventions.plan_reset(place, fed.region, interventions.RewindTarget(to=7)))
+        interventions.reset(place, plan_reset(place, fed.region, RewindTarget(to=7)))
     assert refused.value.facts["nearest"] == 4
-    interventions.reset(place, interventions.plan_reset(place, fed.region, interventions.RewindTarget(to=4)))
+    interventions.reset(place, plan_reset(place, fed.region, RewindTarget(to=4)))
     fed.drain()
     assert [value for _, value in fed.values("late")] == [f"r{number}" for number in range(1, 10)]
     assert fed.values("kept") == fed.values("late")

@@ -17,6 +17,7 @@ from hand_runs import NoSpark, engine, without_spark
 from harness import At, run_once
 from integration.two_regions import BY_HAND, REGION, SINKS, reading, write_orders
 
+from drainmark.jobs.errors import Fenced
 from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.runtime.maintenance import housekeeping
 from drainmark.jobs.runtime.maintenance.garbage_collection import clear, clock_fault, discard, find_garbage
@@ -211,9 +212,9 @@ def test_files_of_a_group_that_is_committed_and_not_published_stay(
 ) -> None:
     from drainmark.jobs import failpoints
 
-    monkeypatch.setattr(failpoints, "_act", interrupt)
+    monkeypatch.setattr(failpoints, "_act", fence)
     failpoints.arm("publish.before_commit:raise")
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Fenced):
         run_once(workplace, application, region=REGION, max_group=3)
     failpoints.arm("")
     history = workplace.history(REGION)
@@ -228,8 +229,8 @@ def test_files_of_a_group_that_is_committed_and_not_published_stay(
     assert visible(workplace) == states[3]
 
 
-def interrupt(point: str, action: str) -> None:
-    raise KeyboardInterrupt
+def fence(point: str, action: str) -> None:
+    raise Fenced("another owner has claimed the region")
 
 
 @pytest.mark.seed("FM-T1")

@@ -27,6 +27,7 @@ from drainmark.orchestration.discovery.source_watch import FolderWatch
 from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.views.status import history_entries, statuses
 from drainmark.orchestration.workplace.hand_off import ASKED, Requests
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
@@ -103,7 +104,7 @@ def test_a_run_takes_what_comes_and_makes_way_for_a_reset(
                 for check in [dg.AssetCheckKey(CHECKPOINTS, name) for name in (NOT_HALTED, SAME_ID)]}  # fmt: skip
     assert {record.run_id for record in verdicts.values()} == {newest.run_id}, "else they read Not Evaluated"
     assert {record.status.value for record in verdicts.values()} == {"SUCCEEDED"}
-    done = interventions.reset(place, interventions.plan_reset(place, REGION, interventions.RewindTarget(to=1)))
+    done = interventions.reset(place, plan_reset(place, REGION, RewindTarget(to=1)))
     assert done["requeued"] == 2
     result = run.end()
     assert result.success

@@ -24,7 +24,8 @@ from drainmark.jobs.errors import BadInput, Halted
 from drainmark.jobs.graph.params import bind_params
 from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
+from drainmark.orchestration.verbs.interventions import reset
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine

@@ -11,6 +11,7 @@ from harness import run_once
 from drainmark.orchestration.pages.page import page
 from drainmark.orchestration.pages.page_file import known_graph, page_path, report_of
 from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 
 pytestmark = pytest.mark.spark
@@ -30,8 +31,8 @@ def test_what_a_region_did_is_on_its_page(workplace: Workplace, tmp_path: Path) 
     assert "The newest 2 groups" in text
     assert "The newest 3 states" in text
 
-    target = interventions.RewindTarget(to=2)
-    interventions.reset(workplace, interventions.plan_reset(workplace, REGION, target))
+    target = RewindTarget(to=2)
+    interventions.reset(workplace, plan_reset(workplace, REGION, target))
     interventions.halt(workplace, REGION, "stock-taking")
     checkpoint = workplace.store(REGION).checkpoint
     report = report_of(workplace, REGION, checkpoint, known_graph(workplace.home, REGION))

@@ -14,6 +14,7 @@ from integration.test_lingering import FOR_EVER, Running, committed, eventually
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.dagster_jobs.sensors import LONG_SECONDS
 from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 
 pytestmark = pytest.mark.spark
@@ -54,7 +55,7 @@ def test_a_run_that_stays_ticks_by_itself(workplace: Workplace, instance: dg.Dag
         for part in ("x", "y"):
             drop(tmp_path, f"{number}{part}.csv", "a,1\n")
     eventually(lambda: sum(state.rows_in or 0 for state in workplace.history(REGION).states.values()) == 5, "all rows")
-    done = interventions.reset(workplace, interventions.plan_reset(workplace, REGION, interventions.RewindTarget(to=1)))
+    done = interventions.reset(workplace, plan_reset(workplace, REGION, RewindTarget(to=1)))
     assert done["requeued"] >= 1
     assert run.end().success
     history = workplace.history(REGION)

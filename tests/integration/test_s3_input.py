@@ -33,7 +33,8 @@ from drainmark.jobs.runtime.input.inbox import GroupInbox
 from drainmark.jobs.tasks.bucket_clients import Patience
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.discovery.region_scan import scan_region
-from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
+from drainmark.orchestration.verbs.interventions import reset
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.inputs.inputs import Inputs
 from drainmark.resources.settings import Settings
@@ -479,7 +480,9 @@ def test_the_command_line_takes_addresses(
     assert canary.SECRET not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("path", ["s3://", "s3://key:word@bucket/in", "gs://key:word@bucket/in", "az://a@b/in", "s3a://bucket/in"])
+@pytest.mark.parametrize(
+    "path", ["s3://", "s3://key:word@bucket/in", "gs://key:word@bucket/in", "az://a@b/in", "s3a://bucket/in"]
+)
 def test_other_addresses_are_refused_when_declared(path: str) -> None:
     problems = list(dm.DirectoryScan(path=path).problems())
     assert [rule for rule, _, _ in problems] == ["PATH"]

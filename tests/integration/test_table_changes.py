@@ -175,3 +175,11 @@ def test_what_cannot_be_told_is_refused(root: Path) -> None:
         dm.changes("newest", after=1, through=0)
     with pytest.raises(UnknownName, match="newst"):
         dm.changes("newst", after=0)
+
+
+def test_a_table_with_a_column_of_that_name_is_refused(root: Path) -> None:
+    (root / "app.py").write_text(APPLICATION.replace("n bigint", "_change_type bigint"))
+    write(root, 1, "tea,1\n")
+    done("run", "app.py")
+    with pytest.raises(UsageError, match="'all_rows' has a column _change_type of its own"):
+        dm.changes("all_rows", after=0)

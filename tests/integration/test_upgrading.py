@@ -25,8 +25,9 @@ from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.cli.plan import _outcome
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import drive
-from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
+from drainmark.orchestration.verbs.interventions import reset
 from drainmark.orchestration.verbs.plan import UpgradePlan, carry_out, drop_states, plan_upgrade
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.declaration import find_region
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.checkpoints.as_of import read_at

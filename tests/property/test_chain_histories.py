@@ -27,7 +27,7 @@ from drainmark.jobs.failpoints import FailPoint, InjectedFailure
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.testing.running import run_app as kit
 from drainmark.orchestration.verbs import interventions, orders
-from drainmark.orchestration.verbs.interventions import RewindTarget
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.views.status import status_of
 
 __all__ = ["engine", "without_spark"]
@@ -168,7 +168,7 @@ def play(one: Scene, draw: Callable[[Any], Any]) -> None:
         to = ids[draw(st.integers(0, len(ids) - 1))]
         if step == "alone":  # as for readers in another home, which nobody asks
             place, region = one.regions[name].workplace, one.regions[name].region.name
-            interventions.reset(place, interventions.plan_reset(place, region, RewindTarget(to=to)))
+            interventions.reset(place, plan_reset(place, region, RewindTarget(to=to)))
         elif step == "crash":
             point = draw(st.sampled_from([FailPoint.REWIND_BEFORE, FailPoint.REWIND_TABLE_BEFORE]))
             failpoints.arm(f"{point}:raise:{draw(st.integers(1, 3))}")
@@ -212,13 +212,13 @@ def test_a_partitioned_table_is_read_by_ids_when_its_log_and_files_are_gone(tmp_
 
 
 @pytest.mark.parametrize("shape", [CHAIN, DIAMOND], ids=["chain", "diamond"])
-@settings(max_examples=4, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_history_ends_in_the_tables_of_one_run(
     shape: Sequence[tuple[str, tuple[str, ...]]], data: st.DataObject
 ) -> None:
     with scene(shape) as one:
-        for _ in range(data.draw(st.integers(2, 10))):
+        for _ in range(data.draw(st.integers(3, 7))):
             play(one, data.draw)
         one.settle()
         one.check()

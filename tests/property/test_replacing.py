@@ -21,6 +21,7 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.orchestration import doctor
 from drainmark.orchestration.verbs import backfill, interventions
 from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.views.status import history_entries
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader
@@ -202,9 +203,7 @@ def test_the_registry_is_rebuilt_with_what_replaces(fed: HandFed) -> None:
     fed.drain()
     again(fed)
     fed.drain()
-    interventions.reset(
-        fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=3))
-    )
+    interventions.reset(fed.workplace, plan_reset(fed.workplace, fed.region, RewindTarget(to=3)))
     registry = fed.workplace.registry
     before = [registry.triggers.by_uri(fed.region, str(fed.inbox / name)) for name in "ab"]
 
@@ -223,7 +222,7 @@ def test_the_registry_is_rebuilt_with_what_replaces(fed: HandFed) -> None:
 
 
 def rewind(fed: HandFed, to: int) -> None:
-    plan = interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=to))
+    plan = plan_reset(fed.workplace, fed.region, RewindTarget(to=to))
     interventions.reset(fed.workplace, plan, accept_loss=True)
     assert fed.steps_done() == plan.steps, "what was shown is what was done"
 

@@ -10,6 +10,7 @@ from scene import Scene
 
 from drainmark.orchestration import doctor
 from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.views.status import history_entries, statuses
 
 Midway = Callable[..., Scene]
@@ -59,7 +60,7 @@ def test_a_refusal_and_a_skip_outlive_the_registry(midway: Midway) -> None:
     aside = gone.with_suffix(".aside")
     gone.rename(aside)
     try:
-        plan = interventions.plan_reset(scene.place, scene.region, interventions.RewindTarget(to=2))
+        plan = plan_reset(scene.place, scene.region, RewindTarget(to=2))
         interventions.reset(scene.place, plan, accept_loss=True)
         interventions.skip(scene.place, scene.region, str(skipped), "not wanted")
         assert_repairs(scene)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -78,6 +79,9 @@ def _mutated(given: argparse.Namespace, names: list[str]) -> int:
     return int(found < len(names))
 
 
+_RAISED_BY_MUTANT = re.compile(r'mutants\.py", line \d+, in \w+\n(?:    .*\n)*\w*(Attribute|Type|Name|Key|Index)Error')
+
+
 def _is_found(given: argparse.Namespace, name: str) -> bool:
     """Play with a fault in the product until a history finds it, which finds nothing without the fault."""
     histories, seconds = 0, 0.0
@@ -89,6 +93,9 @@ def _is_found(given: argparse.Namespace, name: str) -> bool:
         )  # fmt: skip
         histories, seconds = histories + totals.histories, seconds + totals.seconds
         for outcome in totals.findings:
+            if _RAISED_BY_MUTANT.search(outcome.finding or ""):
+                print(f"{name:32} is broken: {outcome.kind}", flush=True)
+                return False
             if play(outcome.script).finding is None:
                 print(f"{name:32} {seconds:5.1f} s {histories:4} histories  {outcome.kind}", flush=True)
                 return True

@@ -11,8 +11,8 @@ from followed import chains, parse
 from drainmark.orchestration import doctor
 from drainmark.orchestration.verbs import garbage, orders, table_repair
 from drainmark.orchestration.verbs.backfill import Wanted
-from drainmark.orchestration.verbs.interventions import RewindTarget
 from drainmark.orchestration.verbs.orders import moment
+from drainmark.orchestration.verbs.reset_plan import RewindTarget
 from drainmark.orchestration.workplace.declaration import find_region
 from drainmark.orchestration.workplace.workplace import Workplace
 

@@ -84,12 +84,12 @@ def ids_used_again() -> Iterator[None]:
 
     def rewind(self: Any, row: CheckpointRow) -> None:
         rewound(self, row)
-        self.facts["next_id"] = row.detail["to"] + 1
+        self.next_id = row.detail["to"] + 1
 
     def claim(self: Any, row: CheckpointRow) -> None:
-        before = self.facts["next_id"]
+        before = self.next_id
         claimed(self, row)
-        self.facts["next_id"] = before
+        self.next_id = before
 
     with _together(
         patch.object(RegionProgress, "set_next_id", set_next_id),

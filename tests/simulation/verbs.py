@@ -18,7 +18,7 @@ from drainmark.orchestration.doctor.registry_repair import repair_order
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import garbage, interventions, orders, quarantine
 from drainmark.orchestration.verbs.backfill import Wanted
-from drainmark.orchestration.verbs.interventions import RewindTarget
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.views.status import status_of
 from drainmark.orchestration.workplace.hand_off import owning
 from simulation.model import UNREADABLE, readable
@@ -118,7 +118,7 @@ def rewind(act: Act) -> None:
 
 def rewind_alone(act: Act) -> None:
     """Go back without the readers, as seen by those in another home."""
-    plan = interventions.plan_reset(act.fed.workplace, act.fed.region, _target(act))
+    plan = plan_reset(act.fed.workplace, act.fed.region, _target(act))
     interventions.reset(act.fed.workplace, plan, accept_loss=True)
 
 

@@ -24,6 +24,7 @@ from drainmark.jobs.world import entered
 from drainmark.orchestration.runs import halt_hook
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions, orders
+from drainmark.orchestration.verbs.reset_plan import RewindTarget
 from drainmark.orchestration.views.status import status_of
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -84,7 +85,7 @@ def fed(place: Workplace, tmp_path: Path) -> HandFed:
 
 def reset(place: Workplace, to: int | None) -> tuple[str, list[str]]:
     """Reset as the command line does; return the halt in its facts, and the lines about it in the plan and result."""
-    order = orders.reset(place, REGION, interventions.RewindTarget(to=to))
+    order = orders.reset(place, REGION, RewindTarget(to=to))
     done = order.act()
     said = [line.strip() for line in (*order.plan, *done.lines) if "halt" in line and " pending: " not in line]
     return order.facts["halt"], said

@@ -19,6 +19,7 @@ from drainmark.jobs.protocol.transitions import State
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.views import metrics
 from drainmark.orchestration.views.metrics import as_json, as_text, metrics_path, region_metrics
 from drainmark.orchestration.views.status import remedies as remedies_of
@@ -119,9 +120,7 @@ def test_resets_rewinds_and_halts_are_counted_and_what_is_withdrawn_stays_counte
     assert (found["reset_seconds_count", ""], found["last_reset_sequence_id", ""]) == (1, 1)
     assert found["reset_average_seconds", ""] > 0
 
-    interventions.reset(
-        fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
-    )
+    interventions.reset(fed.workplace, plan_reset(fed.workplace, fed.region, RewindTarget(to=1)))
     interventions.halt(fed.workplace, fed.region, 'a "quoted"\nreason')
     found = of(fed)
     assert (found["rewinds_total", ""], found["halts_total", ""], found["halted", ""]) == (1, 1, 1)

@@ -16,6 +16,7 @@ from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import backfill, interventions
 from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
@@ -74,7 +75,7 @@ def test_a_group_that_is_committed_and_not_published_is_part_of_the_answer(fed: 
 
 
 def test_after_a_rewind_only_the_ids_in_force_have_states(fed: Counting) -> None:
-    plan = interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=2))
+    plan = plan_reset(fed.workplace, fed.region, RewindTarget(to=2))
     interventions.reset(fed.workplace, plan)
     assert fed.steps_done() == plan.steps, "what was shown is what was done"
     assert (read(fed, "kept"), read(fed, "last")) == (rows_at(2), last_at(2))

@@ -26,6 +26,7 @@ from drainmark.orchestration.pages.page_file import PageFile, page_link, page_pa
 from drainmark.orchestration.pages.page_server import Pages, PageServer, listening
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings, load_settings
 
@@ -58,9 +59,7 @@ def test_the_page_is_written_at_each_outcome(fed: HandFed) -> None:
     assert _STARTED in written(fed)
     interventions.halt(fed.workplace, fed.region, "disk")
     assert '<span class="state HALTED">' in written(fed)
-    interventions.reset(
-        fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
-    )
+    interventions.reset(fed.workplace, plan_reset(fed.workplace, fed.region, RewindTarget(to=1)))
     assert "rewound to 1" in written(fed)
     assert '<span class="state HALTED">' in written(fed), "the rewind leaves it so"
     assert [path.name for path in page_path(fed.workplace.home, fed.region).parent.iterdir()] == ["files.html"]

@@ -13,7 +13,7 @@ from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.orchestration.verbs import interventions, quarantine
 from drainmark.orchestration.verbs.backfill import Wanted, queue
-from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

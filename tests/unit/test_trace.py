@@ -18,6 +18,7 @@ from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import backfill, interventions
 from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.verbs.trace import Tracer
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
@@ -120,9 +121,7 @@ def test_a_group_that_is_committed_and_not_published_is_traced_from_its_staged_f
 
 
 def test_every_id_of_a_file_is_listed_with_what_became_of_it(fed: Counting) -> None:
-    interventions.reset(
-        fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
-    )
+    interventions.reset(fed.workplace, plan_reset(fed.workplace, fed.region, RewindTarget(to=1)))
     assert Tracer.of(fed.workplace, fed.region).file("two.csv")["status"] == "pending"
     interventions.skip(fed.workplace, fed.region, "three.csv", "nonsense")
     fed.drain()

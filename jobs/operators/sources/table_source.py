@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from drainmark.jobs.errors import InputChanged, InputMissing, ObjectMissing
+from drainmark.jobs.errors import InputChanged, InputMissing, ObjectMissing, UsageError
 from drainmark.jobs.frames.origins import with_origins, with_tags_of_table
 from drainmark.jobs.frames.tags import RESERVED
 from drainmark.jobs.operators.sources.contract import RowSlices, SourceAccess, Workers
@@ -128,7 +128,11 @@ class TableSource(RowSlices):
             for version in self.versions(piece):
                 actions_of(folder, version, self.table)
         except InputMissing:  # rows in force are found by their ids
-            if IDS not in piece.facts or not _has_ids_in_order(access.upstream(self.table)):
+            try:
+                is_found = IDS in piece.facts and _has_ids_in_order(access.upstream(self.table))
+            except UsageError:  # the whole table is gone
+                is_found = False
+            if not is_found:
                 raise
 
     def versions(self, piece: Slice) -> range:
@@ -285,8 +289,10 @@ class _Cut:
         if upstream is None or through is None or facts is None or facts.flow.operators:
             return None
         replaced = min((old for old, new in facts.replaced.items() if old <= through < new.by), default=None)
-        if replaced is not None and source.on_change == "halt":
-            raise source.changed(self.newest, f"replaced rows of id {replaced} of {upstream.region}")
+        if replaced is not None:
+            if source.on_change == "halt":
+                raise source.changed(self.newest, f"replaced rows of id {replaced} of {upstream.region}")
+            return None  # these rows are there again, under a new id, and were read under the old one
         stays = facts.states.ids.at_most(through) or INITIAL_ID
         # At this version, not the newest by now: what comes after it is the next slice's.
         live = self.access.live_files(source.table, self.newest)

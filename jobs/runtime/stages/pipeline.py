@@ -110,7 +110,8 @@ class Pipeline:
             staged = self.stages.due(is_final=is_final)
         except Exception:
             self.follow(told=False)
-            self._drop()
+            self.stages.drop()
+            self.must_reset |= not self.stages.is_sequential  # a sole stage takes nothing over before its checkpoint
             raise
         is_progress = staged is not None and not staged.group.members  # stages only catch up with committed groups
         return replace(staged, progress_id=self._ids.take()) if staged is not None and is_progress else staged

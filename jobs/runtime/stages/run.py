@@ -177,3 +177,4 @@ class GroupsRun:
             if not (pipeline.in_hand or pipeline.under_way):
                 return
             yield from self._step(is_final=True)
+        yield from self._last_report()  # a commit that has begun is waited for
