@@ -104,9 +104,15 @@ class RegionAccess:
         home = tables.uri if tables is not None else name
         return Upstream(
             region=region,
-            home="" if home == self.tables.uri else home,
+            home="" if self._is_home(home) else home,
             facts=lambda: _facts_of(tables, region) if tables is not None else None,
         )
+
+    def _is_home(self, address: str) -> bool:
+        """Say whether an address is that of this home's tables, also by another way to the same folder."""
+        own = self.tables.uri
+        is_local = "://" not in address and "://" not in own
+        return address == own or (is_local and Path(address).resolve() == Path(own).resolve())
 
     def _tables_with(self, name: str) -> Folder | None:
         """Return the tables of the home that a table belongs to; None if its address does not tell."""

@@ -210,6 +210,20 @@ def test_a_region_is_found_by_rows_that_it_read_not_by_its_name(place: Workplace
     elsewhere.registry.close()
 
 
+def test_a_reader_that_names_its_own_home_in_another_way_goes_back_with_the_chain(
+    place: Workplace, one: HandFed, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(place.home)
+    two = Reader(place, tmp_path / "none", region="two/rows", names=("read",),
+                 sources=(source_of("linked", str(tmp_path / "link" / "lake" / "first")),))  # fmt: skip
+    for name in "ab":
+        take(one, name)
+        two.run()
+    assert chain_of(place, "one/files", 1) == [("two/rows", 1)]
+    reset(place, "one/files", 1, cascade=True)
+    assert two.rows() == ["a"]
+
+
 def test_a_region_that_reads_its_own_rows_by_way_of_another_one_goes_back_with_it(
     place: Workplace, one: HandFed
 ) -> None:
