@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from drainmark.jobs.formats import csv_dialect
+from drainmark.jobs.formats import csv_fields
 from drainmark.jobs.formats.bad_records import CAPS, OtherColumns, Parsed
 from drainmark.jobs.formats.column_fit import Found
 from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text, row_type
@@ -40,7 +40,7 @@ class CsvLines(Lines):
         return tuple(name for name, _ in expected.columns or ()) if is_one else None
 
     def check_header(self, record: bytes, expected: Expected) -> None:
-        csv_dialect.check_header(record, expected.header or (), expected.dialect)
+        csv_fields.check_header(record, expected.header or (), expected.dialect)
 
     def record_test(self, expected: Expected) -> Callable[[bytes], bool]:
         blanks, comment = expected.dialect.blanks.encode().replace(b"\0", b""), expected.dialect.comment
@@ -52,8 +52,8 @@ class CsvLines(Lines):
         fields = []
         for place, record in enumerate(records):
             try:
-                found = csv_dialect.fields_of(record.decode(), dialect)
-            except csv_dialect.NoRecord as fault:
+                found = csv_fields.fields_of(record.decode(), dialect)
+            except csv_fields.NoRecord as fault:
                 found, faults[place] = nothing, str(fault)
             if len(found) != len(columns):
                 faults[place] = f"has {len(found)} columns, declared are {len(columns)}"
@@ -63,7 +63,7 @@ class CsvLines(Lines):
         return _typed(texts, expected, faults)
 
     def are_several(self, text: str, expected: Expected) -> bool:
-        return csv_dialect.has_lines(text, expected.dialect)
+        return csv_fields.has_lines(text, expected.dialect)
 
     def parse_quickly(self, content: bytes, expected: Expected) -> Parsed | None:
         import pyarrow as pa
@@ -102,7 +102,7 @@ def _is_plain(content: bytes, expected: Expected) -> bool:
         and not (dialect.comment and dialect.comment in content)
         and not (dialect.trims_left or dialect.trims_right)
         and has_plain_ends(content)
-        and csv_dialect.quotes_are_plain(content, dialect)
+        and csv_fields.quotes_are_plain(content, dialect)
         and not (dialect.null and not dialect.null.strip(dialect.blanks))  # a line of it alone is no record
     )
     return is_plain and not (dialect.null and dialect.quote and dialect.quote.encode() in content)
@@ -167,11 +167,11 @@ class Csv(LineFormat):
         from pyspark.sql.types import StringType
 
         text = first_lines(file, suffix).decode(expected.encoding or "UTF-8", errors="replace")
-        records = csv_dialect.records_in(
+        records = csv_fields.records_in(
             text, expected.dialect, is_multiline=expected.is_multiline, line_end=expected.line_end
         )
         try:
-            names = next((csv_dialect.header_of(first.encode(), expected.dialect) for _, first in records), None)
+            names = next((csv_fields.header_of(first.encode(), expected.dialect) for _, first in records), None)
         except OtherColumns:
             return None
         return [(name, StringType()) for name in names] if names is not None else None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 from drainmark.jobs.formats.bad_records import Parsed, Readable
 from drainmark.jobs.formats.column_fit import Columns, Found
-from drainmark.jobs.formats.csv_dialect import Dialect
+from drainmark.jobs.formats.csv_fields import Dialect
 from drainmark.jobs.formats.values.grammar import Rules, pattern_fault
 from drainmark.jobs.frames.tags import RESCUED, plain_types
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from drainmark.jobs.formats import csv_dialect
+from drainmark.jobs.formats import csv_fields
 from drainmark.jobs.formats.bad_records import CAPS, Refused
 from drainmark.jobs.formats.column_fit import Bare, Columns
 from drainmark.jobs.formats.file_columns import are_clear
@@ -151,10 +151,10 @@ class _Seen:
 def _fields(text: str, expected: Expected) -> Iterator[tuple[int, list[str]]]:
     """Yield each record with the number of its line, or of the record if it may have several lines."""
     is_multiline, line_end = expected.is_multiline, expected.line_end
-    for number, record in csv_dialect.records_in(text, expected.dialect, is_multiline=is_multiline, line_end=line_end):
+    for number, record in csv_fields.records_in(text, expected.dialect, is_multiline=is_multiline, line_end=line_end):
         try:
-            yield number, [field or "" for field in csv_dialect.fields_of(record, expected.dialect)]
-        except csv_dialect.NoRecord:
+            yield number, [field or "" for field in csv_fields.fields_of(record, expected.dialect)]
+        except csv_fields.NoRecord:
             yield number, []
 
 
@@ -180,7 +180,7 @@ def _records(text: str, expected: Expected) -> Iterator[str | bytes]:
             yield from expected.lines.documents(text.removeprefix("\ufeff"), expected)
     else:
         dialect, line_end = expected.dialect, expected.line_end
-        for _, line in csv_dialect.records_in(text, dialect, is_multiline=False, line_end=line_end):
+        for _, line in csv_fields.records_in(text, dialect, is_multiline=False, line_end=line_end):
             yield line
 
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.executor import Facts
-from drainmark.jobs.tasks.file_shares import batches_of_groups, typed
 from drainmark.jobs.tasks.parquet_files import WrittenFile, new_name, parquet_writer
+from drainmark.jobs.tasks.parquet_shares import batches_of_groups, typed
 from drainmark.jobs.tasks.places import Place
 
 if TYPE_CHECKING:

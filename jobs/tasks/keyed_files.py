@@ -17,9 +17,9 @@ from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.state.keyed_parts import part_numbers
 from drainmark.jobs.state.keyed_rows import has_keys, last_per_key
 from drainmark.jobs.tasks.executor import Facts
-from drainmark.jobs.tasks.file_shares import FileShare, RowFile
 from drainmark.jobs.tasks.layout import NO_LAYOUT, Layout
 from drainmark.jobs.tasks.parquet_files import WriteTask, row_groups, write_groups
+from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile
 from drainmark.jobs.tasks.places import Place
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from drainmark.jobs.errors.environment import SHARE_FOLDERS, FilesLost
 from drainmark.jobs.frames.tags import SEQUENCE_ID, arrow_schema
 from drainmark.jobs.tasks.column_statistics import ColumnStatistics, floating_leaves
 from drainmark.jobs.tasks.executor import Facts, OnSpark
-from drainmark.jobs.tasks.file_shares import FileShare, RowFile
 from drainmark.jobs.tasks.layout import NO_LAYOUT, Layout
+from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile
 from drainmark.jobs.tasks.places import LocalPlace, MemoryPlace, Place
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.keyed_parts import in_part
 from drainmark.jobs.state.keyed_rows import last_per_key
-from drainmark.jobs.tasks.file_shares import RowFile
 from drainmark.jobs.tasks.keyed_files import Chosen, last_rows
+from drainmark.jobs.tasks.parquet_shares import RowFile
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.merge import arrow_schema, as_table, require_unique, typed
 from drainmark.resources.storage.folder import Folder

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import StoreUnavailable
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.executor import Executor, Here
-from drainmark.jobs.tasks.file_shares import FileShare, RowFile, packed
 from drainmark.jobs.tasks.keyed_files import (
     Bounds,
     Chosen,
@@ -30,6 +29,7 @@ from drainmark.jobs.tasks.keyed_files import (
     marked,
 )
 from drainmark.jobs.tasks.layout import Layout
+from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile, packed
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act
 from drainmark.resources.delta.keyed_changes import GivenRows, KeyedChanges, named

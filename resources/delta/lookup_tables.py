@@ -18,8 +18,8 @@ from drainmark.jobs.errors.spark_faults import NOT_REACHED
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.tags import arrow_schema
 from drainmark.jobs.protocol.records.addresses import is_object
-from drainmark.jobs.tasks.file_shares import FileErrors, FileShare, RowFile, packed, rows_of
 from drainmark.jobs.tasks.parquet_files import frame_of_shares
+from drainmark.jobs.tasks.parquet_shares import FileErrors, FileShare, RowFile, packed, rows_of
 from drainmark.resources.delta.commits import open_table
 from drainmark.resources.storage.bucket_folder import folder_of
 from drainmark.resources.storage.folder import Folder

@@ -28,7 +28,7 @@ from drainmark.jobs.frames.origins import ORIGIN
 from drainmark.jobs.operators.sources import table_log, table_source
 from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
-from drainmark.jobs.tasks.file_shares import constant_of
+from drainmark.jobs.tasks.parquet_shares import constant_of
 from drainmark.jobs.tasks.places import BucketPlace
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.inputs.source_access import RegionAccess

@@ -21,7 +21,7 @@ import drainmark as dm
 from drainmark.jobs.errors import Halted, SliceLost
 from drainmark.jobs.runtime.input import row_slices
 from drainmark.jobs.tasks.executor import Executor, OnSpark
-from drainmark.jobs.tasks.file_shares import RowFile, packed
+from drainmark.jobs.tasks.parquet_shares import RowFile, packed
 from drainmark.orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark

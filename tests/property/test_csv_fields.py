@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StringType
 
 from drainmark.jobs.formats import csv as csv_format
-from drainmark.jobs.formats import csv_dialect
-from drainmark.jobs.formats.csv_dialect import Dialect, NoRecord, RecordEnds, fields_of
+from drainmark.jobs.formats import csv_fields
+from drainmark.jobs.formats.csv_fields import Dialect, NoRecord, RecordEnds, fields_of
 from drainmark.jobs.formats.format import Expected
 from drainmark.resources.spark.session import SparkEngine
 
@@ -43,7 +43,7 @@ def fields(record: str, dialect: Dialect) -> list[str | None] | str:
 
 
 def by_each_character(record: str, dialect: Dialect) -> list[str | None] | None:
-    """Return the fields as the rules at the head of `csv_dialect` say, written down a second time; None if bad."""
+    """Return the fields as the rules at the head of `csv_fields` say, written down a second time; None if bad."""
     found: list[str | None] = []
     at = 0
     while True:
@@ -101,7 +101,7 @@ def test_fields_are_those_of_a_look_at_each_character(record: str, dialect: Dial
     found = fields(record, dialect)
     assert (None if isinstance(found, str) else found) == wanted
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_dialect, "_doubled", lambda *given: None)
+        patch.setattr(csv_fields, "_doubled", lambda *given: None)
         assert fields(record, dialect) == found
 
 

@@ -33,7 +33,7 @@ from pyspark.sql.types import (
 )
 from reads import Read, input_file, parsed, read, read_here, rows_of
 
-from drainmark.jobs.formats import bad_records, csv_dialect, json_records
+from drainmark.jobs.formats import bad_records, csv_fields, json_records
 from drainmark.jobs.formats.bad_records import CAPS, Caps
 from drainmark.jobs.formats.csv import CsvLines
 from drainmark.jobs.formats.format import Expected
@@ -52,7 +52,7 @@ SMALL = Caps(
     piece_bytes=7, line_bytes=40, document_bytes=160, bad_rows=5, raw_characters=16, columns=6, json_depth=3,
     json_values=8,
 )  # fmt: skip
-MODULES = (bad_records, contents_of_files, csv_dialect, json_records, line_ranges, record_ranges, read_files)
+MODULES = (bad_records, contents_of_files, csv_fields, json_records, line_ranges, record_ranges, read_files)
 QUICK = (CsvLines, JsonLines, TextLines)
 
 

@@ -35,7 +35,6 @@ from drainmark.jobs.state.run_files import KEY_HASH
 from drainmark.jobs.tasks.executor import Executor, Facts, Here, OnSpark
 from drainmark.jobs.tasks.exported_files import ExportTask
 from drainmark.jobs.tasks.file_ranges import DigestTask, EdgeTask, FileRange, InputFile, LayoutTask
-from drainmark.jobs.tasks.file_shares import FileShare, RowFile
 from drainmark.jobs.tasks.judged_rows import JudgeTask
 from drainmark.jobs.tasks.keyed_files import (
     Chosen,
@@ -49,6 +48,7 @@ from drainmark.jobs.tasks.keyed_files import (
 )
 from drainmark.jobs.tasks.layout import Layout
 from drainmark.jobs.tasks.parquet_files import WriteTask, write_file
+from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile
 from drainmark.jobs.tasks.places import LocalPlace, MemoryPlace, Place, TooLarge
 from drainmark.jobs.tasks.read_files import ReadTask, read_files
 from drainmark.jobs.tasks.slice_shares import Share, ShareTask, Unfit

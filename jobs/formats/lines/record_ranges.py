@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from drainmark.jobs.formats.bad_records import CAPS, Refused
-from drainmark.jobs.formats.csv_dialect import Dialect, RecordEnds
+from drainmark.jobs.formats.csv_fields import Dialect, RecordEnds
 from drainmark.jobs.formats.lines.content import Readable, whole_lines
 
 _OPEN = "has a quote that is not closed at the end of the file"

@@ -13,7 +13,7 @@ from drainmark.jobs.operators.sources.contract import Files
 from drainmark.jobs.operators.sources.slices import ANEW, Slice
 from drainmark.jobs.protocol.records.ids import REWOUND_TO
 from drainmark.jobs.tasks.executor import reached
-from drainmark.jobs.tasks.file_shares import FileErrors, FileShare, RowFile
+from drainmark.jobs.tasks.parquet_shares import FileErrors, FileShare, RowFile
 
 _LOG = "_delta_log"
 _Rewinds = list[tuple[int, int]]

@@ -27,7 +27,7 @@ from drainmark.jobs.operators.sources.table_log import (
 )
 from drainmark.jobs.protocol.chains import IDS, KEEPS, Upstream
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
-from drainmark.jobs.tasks.file_shares import FileShare, RowFile, packed, rows_of
+from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile, packed, rows_of
 from drainmark.jobs.tasks.places import LocalPlace
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The dialect of a CSV file: where records and fields end, and what the text of a field is.
+"""The fields of a CSV file, by its dialect: where records and fields end, and what the text of a field is.
 
 A field that begins with a quote ends at the next quote that is neither doubled nor escaped; only blanks may stand
 between it and the separator. In it two quotes are a quote, and the escape makes a quote or an escape an ordinary

@@ -12,7 +12,7 @@ import pytest
 from drainmark.jobs.errors import InputChanged, InputMissing
 from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.operators.sources.table_log import Followed
-from drainmark.jobs.tasks.file_shares import OURS, FileErrors, FileShare, RowFile
+from drainmark.jobs.tasks.parquet_shares import OURS, FileErrors, FileShare, RowFile
 from drainmark.jobs.tasks.places import LocalPlace
 from drainmark.resources.delta.lookup_tables import LookedUp
 
