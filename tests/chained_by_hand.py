@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,8 +22,24 @@ from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
 from drainmark.jobs.runtime.input.slices import cut_period
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 
 HORIZON = 1000
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Workplace]:
+    """Yield the home of a chain."""
+    found = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    yield found
+    found.registry.close()
+
+
+@pytest.fixture
+def one(place: Workplace, tmp_path: Path) -> HandFed:
+    """Return the region at the top of a chain, which reads files."""
+    return HandFed(place, tmp_path / "inbox", region="one/files", names=("first",))
 
 
 @dataclass

@@ -168,10 +168,7 @@ def stays_of(history: RegionHistory, source: str, upstream: RegionHistory) -> in
         upstream: the facts of the region whose table is read.
     """
     recent = RegionHistory(states=history.states.newest(_RECENT), skips=history.skips)
-    noted = [
-        int(((row.trigger_identity or {}).get(DIGESTS) or {}).get(source) or 0)
-        for _, row in pieces_read(recent, source)
-    ]
+    noted = [_noted(row, source) for _, row in pieces_read(recent, source)]
     newest = next((number for number in reversed(noted) if number), None)
     if newest is None or newest in upstream.states:
         return None

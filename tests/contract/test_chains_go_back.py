@@ -5,12 +5,11 @@ The regions are fed by hand, as in `test_slices_of_rewound_tables`: no Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from by_hand import HandFed
-from chained_by_hand import Reader, source_of, take
+from chained_by_hand import Reader, one, place, source_of, take
 
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import Owned, RewindRefused, SourceRewound
@@ -23,17 +22,7 @@ from drainmark.orchestration.workplace.declaration import Declared
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Workplace]:
-    found = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
-    yield found
-    found.registry.close()
-
-
-@pytest.fixture
-def one(place: Workplace, tmp_path: Path) -> HandFed:
-    return HandFed(place, tmp_path / "inbox", region="one/files", names=("first",))
+__all__ = ["one", "place"]
 
 
 def reader(place: Workplace, name: str, *tables: str) -> Reader:

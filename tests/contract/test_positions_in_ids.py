@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from by_hand import HandFed
-from chained_by_hand import Reader, rewound, source_of, take
+from chained_by_hand import Reader, one, place, rewound, source_of, take
 from deltalake import DeltaTable
 from followed import follow
 
@@ -26,19 +27,8 @@ from drainmark.orchestration.verbs.trace import Tracer
 from drainmark.orchestration.views.reads import told_of
 from drainmark.orchestration.views.status import status_of
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.settings import Settings
 
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Workplace]:
-    found = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
-    yield found
-    found.registry.close()
-
-
-@pytest.fixture
-def one(place: Workplace, tmp_path: Path) -> HandFed:
-    return HandFed(place, tmp_path / "inbox", region="one/files", names=("first",))
+__all__ = ["one", "place"]
 
 
 @pytest.fixture
@@ -54,6 +44,14 @@ def compacted(one: HandFed) -> None:
     table.optimize.compact()
     table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     log_is_gone(one)
+
+
+@contextmanager
+def by_an_earlier_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let runs write positions that are versions alone."""
+    with monkeypatch.context() as before:
+        before.setattr("drainmark.resources.inputs.source_access.RegionAccess.upstream", lambda *_: None)
+        yield
 
 
 def log_is_gone(one: HandFed) -> None:
@@ -164,8 +162,7 @@ def test_a_table_of_nobody_is_read_by_its_versions_alone(place: Workplace, one: 
 def test_a_position_of_an_earlier_version_is_translated_by_the_next_rows(
     one: HandFed, two: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as before:
-        before.setattr("drainmark.resources.inputs.source_access.RegionAccess.upstream", lambda *_: None)
+    with by_an_earlier_version(monkeypatch):
         take(one, "a")
         two.run()
     assert [each.through for each in readings_of(two.history())] == [None]
@@ -181,8 +178,7 @@ def test_a_position_of_an_earlier_version_is_translated_by_the_next_rows(
 def test_without_an_id_in_its_position_a_reader_that_was_away_says_so(
     one: HandFed, two: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as before:
-        before.setattr("drainmark.resources.inputs.source_access.RegionAccess.upstream", lambda *_: None)
+    with by_an_earlier_version(monkeypatch):
         take(one, "a")
         two.run()
     take(one, "b")

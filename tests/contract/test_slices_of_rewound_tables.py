@@ -6,7 +6,6 @@ The regions are fed by hand: a group is checked, and its slices are read, as `Ro
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from by_hand import HandFed
-from chained_by_hand import Reader, rewound, source_of, take
+from chained_by_hand import Reader, place, rewound, source_of, take
 from deltalake import DeltaTable
 
 from drainmark.jobs.errors import SourceRewound
@@ -22,14 +21,8 @@ from drainmark.jobs.operators.sources.slices import Slice
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.input.inbox import Assigned
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.settings import Settings
 
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Workplace]:
-    found = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
-    yield found
-    found.registry.close()
+__all__ = ["place"]
 
 
 @pytest.fixture
