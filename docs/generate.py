@@ -281,8 +281,8 @@ _PAGES = {
     "operators": (
         "Operators",
         "Every operator of the library; `drainmark operators` prints the same table.",
-        "functor select filter per_trigger sql split union sort deduplicate delay throttle expect punctor parse format "
-        "decompress dynamic_filter join lookup barrier pair Autonomous Buffered Control "
+        "functor select filter per_trigger sql split union sort deduplicate apply_changes delay throttle expect punctor "
+        "parse format decompress dynamic_filter join lookup barrier pair Autonomous Buffered Control "
         "gate switch tcp_source tcp_sink udp_source udp_sink",
     ),
     "aggregations": (

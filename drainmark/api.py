@@ -14,6 +14,7 @@ from drainmark.jobs.graph.composites import composite
 from drainmark.jobs.graph.declarations import Stream, autonomous, buffered, consistent
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.apply_changes import apply_changes
 from drainmark.jobs.operators.custom import custom
 from drainmark.jobs.operators.deduplicate import deduplicate
 from drainmark.jobs.operators.delay import delay
@@ -111,6 +112,7 @@ __all__ = [
     "ThreadedStart",
     "aggregate",
     "application",
+    "apply_changes",
     "approx_distinct",
     "autonomous",
     "barrier",

@@ -21,17 +21,20 @@ SOURCE_FILE = "source_file"
 ORDINAL = "_position_ordinal"
 
 
-TAGS = (SEQUENCE_ID, POSITION, ORDINAL)
-"""Columns of the rows of a consistent stream: the trigger, the place in the trigger's file, and an ordinal
-(array<bigint>). The ordinal orders rows of one place: those that a function made of one row, and those of a union."""
+GONE = "_gone"
+"""Column of a change stream (boolean, never null): true in a row that takes an earlier row back, false in a new row.
+Also in the changes of a kept state that can lose keys, and in the history of a sink of a change stream: true in the row
+that deletes its key."""
+
+
+TAGS = (SEQUENCE_ID, POSITION, ORDINAL, GONE)
+"""Columns of the rows of a consistent stream: the trigger, the place in the trigger's file, an ordinal (array<bigint>),
+and in change streams whether the row is gone. The ordinal orders rows of one place: those that a function made of one
+row, and those of a union."""
 
 
 RESERVED = (*TAGS, SOURCE_FILE)
 """Columns that a source adds to its rows, and so cannot read."""
-
-
-GONE = "_gone"
-"""Column in the changes of a kept state that can lose keys: true in the row that deletes its key."""
 
 
 RESCUED = "_rescued"

@@ -138,6 +138,7 @@ class StepResult:
         bad_halts: bad rows halt the region instead of going to its quarantine.
         unmet: rows that do not meet an expectation: `_sequence_id`, `_position` if the stream has it, `raw` and
             `reason` (string).
+        refused: rows for the quarantine, of any number, with the same columns; they are in no output.
     """
 
     output: DataFrame | None
@@ -146,6 +147,7 @@ class StepResult:
     bad: DataFrame | None = None
     bad_halts: bool = False
     unmet: DataFrame | None = None
+    refused: DataFrame | None = None
 
     def of(self, output: str) -> DataFrame | None:
         """Return the rows of one output port."""
@@ -214,6 +216,19 @@ class Operator(ABC):
     def outputs(self) -> tuple[str, ...]:
         """Names of the output ports; one unnamed port unless overridden, none for a sink."""
         return () if self.is_sink else ("",)
+
+    @property
+    def gives_changes(self) -> bool:
+        """Say whether it makes a change stream of plain rows: its results have the tag `GONE`."""
+        return False
+
+    @property
+    def takes_changes(self) -> bool:
+        """Say whether it may read a change stream; its own result is then a change stream, too.
+
+        A row-wise operator may: the old and the new row of a change go through the same expressions.
+        """
+        return False
 
     @property
     def tables(self) -> tuple[str, ...]:

@@ -45,6 +45,10 @@ class Punctor(Operator):
         kept_for = Retention(of=f"the condition {' '.join(self.condition_sql.split())}")
         return (KeptState(keys=self.keys, looked_up_by=self.keys, retention=kept_for),) if self.at == "rise" else ()
 
+    @property
+    def takes_changes(self) -> bool:
+        return self.at == "every"
+
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "when": self.condition_sql, "keys": list(self.keys), "at": self.at}
 

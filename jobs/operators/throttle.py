@@ -30,6 +30,10 @@ class Throttle(Operator):
 
     rows_per_second: float
 
+    @property
+    def takes_changes(self) -> bool:
+        return True
+
     def violations(self, in_region: bool) -> Iterator[Violation]:
         if not (math.isfinite(self.rows_per_second) and self.rows_per_second > 0):
             message = f"rows_per_second={self.rows_per_second!r} lets nothing through"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.frames.row_order import in_port_order, positioned
-from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import Operator
 
@@ -29,6 +29,10 @@ class Union(Operator):
     summary: ClassVar[str] = "the rows of several streams as one"
     keeps_tags: ClassVar[bool] = True
 
+    @property
+    def takes_changes(self) -> bool:
+        return True
+
     def violations(self, in_region: bool) -> Iterator[Violation]:
         if len(self.inputs) < 2:
             yield self.wrong("UNION_INPUTS", "a union of fewer than two streams is none", "name two streams or more")
@@ -37,6 +41,10 @@ class Union(Operator):
         streams = [frames.input(port) for port in self.inputs]
         if any(POSITION in stream.columns for stream in streams):
             streams = [in_port_order(positioned(stream), port) for port, stream in enumerate(streams)]
+        if any(GONE in stream.columns for stream in streams):
+            streams = [
+                stream if GONE in stream.columns else stream.selectExpr("*", f"false as {GONE}") for stream in streams
+            ]
         frames.once_a_run(self.name, lambda: self._require_equal(streams))
         return reduce(lambda some, more: some.unionByName(more), streams)
 

@@ -16,7 +16,13 @@ from drainmark.jobs.protocol.counters import Totals
 from drainmark.jobs.protocol.history import Outcome, RegionHistory, Replacement
 from drainmark.jobs.protocol.id_runs import Archive, IdRows, Ids, States
 from drainmark.jobs.protocol.records import state_generations
-from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, STAGES_FORMAT, CheckpointRow
+from drainmark.jobs.protocol.records.checkpoint_row import (
+    FORMAT_VERSION,
+    PLAIN_FORMAT,
+    STAGES_FORMAT,
+    CheckpointRow,
+    format_of,
+)
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, Replaced
 from drainmark.jobs.protocol.records.schema_compatibility import Retentions, retained
@@ -79,8 +85,8 @@ def digest_of(history: RegionHistory) -> str:
 
 
 def _format_of(history: RegionHistory) -> int:
-    if history.images or history.lags:  # an image may be made of runs
-        return FORMAT_VERSION
+    if history.images or history.lags or format_of((*history.tables, *history.former)) == FORMAT_VERSION:
+        return FORMAT_VERSION  # an image may be made of runs
     return STAGES_FORMAT if history.flow.channels or history.carried or history.states.rows.remarks else PLAIN_FORMAT
 
 

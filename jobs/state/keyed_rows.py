@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from drainmark.jobs.protocol.records.manifest import RegionTable
+
 
 def last_per_key(rows: pa.Table, keys: Sequence[str], order: Sequence[str] = (SEQUENCE_ID,)) -> pa.Table:
     """Return the last row of each key by the `order` columns (numbers without nulls), in the order of `rows`."""
@@ -31,6 +33,18 @@ def last_per_key(rows: pa.Table, keys: Sequence[str], order: Sequence[str] = (SE
     by_key = np.lexsort((*ranks, codes))
     is_last = np.append(codes[by_key][1:] != codes[by_key][:-1], True)
     return rows.take(np.sort(by_key[is_last]))
+
+
+def kept_columns(table: RegionTable, columns: Sequence[str]) -> list[str]:
+    """Return columns to read from a visible table's history, and the tag `GONE` if some of its rows may be gone."""
+    return [*columns, *([GONE] if table.deletes else [])]
+
+
+def present(last: pa.Table) -> pa.Table:
+    """Return last rows of keys without those that say that their key is gone."""
+    import pyarrow.compute as pc
+
+    return last.filter(pc.invert(last[GONE].fill_null(False))) if GONE in last.column_names else last
 
 
 def last_rows_per_key(rows: pa.Table, keys: Sequence[str], count: int) -> pa.Table:
@@ -130,12 +144,7 @@ class RowsPerKey:
 
     def last(self, rows: pa.Table) -> pa.Table:
         """Return the last rows of each key, in the order of `rows`; a key that is gone has none."""
-        last = self.newest(rows)
-        if GONE not in last.column_names:
-            return last
-        import pyarrow.compute as pc
-
-        return last.filter(pc.invert(last[GONE].fill_null(False)))
+        return present(self.newest(rows))
 
     def current(self, rows: DataFrame) -> DataFrame:
         """Return the same rows as `last`, for a Spark frame."""

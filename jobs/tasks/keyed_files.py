@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.state.keyed_parts import part_numbers
-from drainmark.jobs.state.keyed_rows import has_keys, last_per_key
+from drainmark.jobs.state.keyed_rows import has_keys, last_per_key, present
 from drainmark.jobs.tasks.executor import Facts
 from drainmark.jobs.tasks.layout import NO_LAYOUT, Layout
 from drainmark.jobs.tasks.parquet_files import WriteTask, row_groups, write_groups
@@ -47,6 +47,13 @@ class Chosen:
         if self.above is not None:
             rows = rows.filter(pc.field(SEQUENCE_ID) > self.above)
         return rows if self.through is None else rows.filter(pc.field(SEQUENCE_ID) <= self.through)
+
+
+def with_gone(schema: pa.Schema) -> pa.Schema:
+    """Return columns of a table, and the tag that tells which rows of its history are gone."""
+    import pyarrow as pa
+
+    return schema.append(pa.field(GONE, pa.bool_()))
 
 
 Bounds = Mapping[str, Sequence[Any]]
@@ -219,6 +226,7 @@ class PartTask:
         later: have the changed keys.
         earlier: have the rows that come back; None if a key gets its last row in `later`.
         others: have the rows of the files that leave the table.
+        deletes: rows of `later` and `earlier` may be gone; a key with such a last row gets none.
         keep: name of a column that marks the new rows, and others do not stay: a key without a new row then has a row
             that is not marked. "" for none.
     """
@@ -230,6 +238,7 @@ class PartTask:
     later: tuple[SplitFile, ...]
     earlier: tuple[SplitFile, ...] | None
     others: tuple[SplitFile, ...] = ()
+    deletes: bool = False
     keep: str = ""
 
     def work(self, share: Sequence[int]) -> Iterator[Facts]:
@@ -240,22 +249,21 @@ class PartTask:
         import numpy as np
         import pyarrow as pa
 
-        changed = last_per_key(self._joined(self.later, part), self.keys)
-        rows = changed if self.earlier is None else last_rows(self._rows(self.earlier, part), changed, self.keys)
+        kept = with_gone(self.schema) if self.deletes else self.schema
+        changed = pa.concat_tables([kept.empty_table(), *self._rows(self.later, part, kept)])
+        changed = rows = last_per_key(changed, self.keys)
+        if self.earlier is not None:
+            rows = last_rows(self._rows(self.earlier, part, kept), changed, self.keys)
+        changed, rows = changed.select(self.schema.names), present(rows).select(self.schema.names)
         if self.keep:
             yield marked(changed, rows, self.keys, self.keep)
             return
-        for others in self._rows(self.others, part):
+        for others in self._rows(self.others, part, self.schema):
             yield others.filter(pa.array(np.logical_not(has_keys(others, changed, self.keys))))
         yield rows
 
-    def _joined(self, files: Sequence[SplitFile], part: int) -> pa.Table:
-        import pyarrow as pa
-
-        return pa.concat_tables([self.schema.empty_table(), *self._rows(files, part)])
-
-    def _rows(self, files: Sequence[SplitFile], part: int) -> Iterator[pa.Table]:
-        return (rows.cast(self.schema) for file in files for rows in file.rows(self.place, part))
+    def _rows(self, files: Sequence[SplitFile], part: int, schema: pa.Schema) -> Iterator[pa.Table]:
+        return (rows.cast(schema) for file in files for rows in file.rows(self.place, part))
 
 
 def last_rows(pieces: Iterable[pa.Table], changed: pa.Table, keys: Sequence[str]) -> pa.Table:

@@ -14,7 +14,7 @@ from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version, txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
-from drainmark.jobs.state.keyed_rows import RowsPerKey
+from drainmark.jobs.state.keyed_rows import RowsPerKey, last_per_key, present
 from drainmark.resources.delta import commits
 from drainmark.resources.storage.bucket_folder import tables_folder
 
@@ -91,11 +91,17 @@ class RegionReader:
         if where is not None:
             rows = rows.filter(where)
         if wanted.role is TableRole.UPSERT:
-            from drainmark.jobs.state.keyed_rows import last_per_key
-
-            last = last_per_key(rows, wanted.keys)
+            last = present(last_per_key(rows, wanted.keys))
             return in_order(last.select(list(wanted.columns) or rows.column_names), wanted)
         return rows.sort_by(_SEQUENCE_ID)
+
+    def changed_keys(self, table: RegionTable, after: int, through: int) -> pa.Table:
+        """Return a row for each key of an upsert table that a state changed behind `after`, up to `through`: its last
+        one, also if the key is gone."""
+        import pyarrow.compute as pc
+
+        rows = _rows(self.store, self.history, table.history or "", through, pc.field(_SEQUENCE_ID) > after)
+        return last_per_key(rows, table.keys)
 
     def newest_id(self, table: RegionTable) -> int:
         """Return the id of the newest consistent state that a table has."""
@@ -307,8 +313,10 @@ def _newest_rows(store: RegionTables, history: RegionHistory, wanted: RegionTabl
         msg = f"the state {at} of {wanted.name!r} is out of reach: the rows before {edge} are no longer kept"
         raise RewindRefused(msg, remedy=f"{edge} or a later id", nearest=edge)
     table = store.table(wanted.history or "")
-    found = table.files.newest_rows(committed_files(store, history, wanted.history or ""), at)
-    return table.files.read([]) if found is None else found
+    files = committed_files(store, history, wanted.history or "")
+    found = table.files.newest_rows(files, at, deletes=wanted.deletes)
+    found = table.files.read([]) if found is None else found
+    return found.select(list(wanted.columns)) if wanted.deletes else found
 
 
 def committed_files(store: RegionTables, history: RegionHistory, name: str) -> Sequence[StagedFile]:
@@ -359,9 +367,10 @@ def view_of(session: SparkSession, settings: Settings, table: str) -> DataFrame:
     rows = _changes(session, RegionReader(settings, region), found, shown)
     if rows is None:
         return visible
-    changed = RowsPerKey(found.keys).current(rows).select(*(quoted_name(name) for name in found.columns))
+    newest = RowsPerKey(found.keys).current(rows).select(*(quoted_name(name) for name in found.columns))
+    changed = rows.select(*(quoted_name(key) for key in found.keys))
     same = [visible[quoted_name(key)].eqNullSafe(changed[quoted_name(key)]) for key in found.keys]
-    return visible.join(changed, on=same, how="left_anti").unionByName(changed)
+    return visible.join(changed, on=same, how="left_anti").unionByName(newest)
 
 
 def _changes(session: SparkSession, reader: RegionReader, table: RegionTable, after: int) -> DataFrame | None:

@@ -22,7 +22,7 @@ from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.commits import Published
 from drainmark.resources.delta.health.visible_rows import VisibleRows
 from drainmark.resources.delta.keyed_changes import KeyedChanges, named
-from drainmark.resources.delta.managed_table import ManagedTable, OverwrittenTable
+from drainmark.resources.delta.managed_table import KeyedTable, ManagedTable, OverwrittenTable
 from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
 from drainmark.resources.sinks.external_sinks import External, Externals
 from drainmark.resources.spark.session import Engine
@@ -107,7 +107,7 @@ class RegionTables:
         plain = self.table(table.name)
         if table.role is not TableRole.UPSERT:
             return plain
-        return ManagedTable(
+        return KeyedTable(
             plain.folder, self.region, writer=plain.writer, layout=layout_of(table), executors=self._choice.executor
         )
 
@@ -118,6 +118,7 @@ class RegionTables:
             keys=table.keys,
             later=tuple(map(named, files)),
             columns=table.columns,
+            deletes=table.deletes,
             chosen=Chosen(above=above) if above > INITIAL_ID else Chosen(),
         )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.state.keyed_rows import has_keys, present
 from drainmark.resources.checkpoints.as_of import RegionReader, owner_of
 
 if TYPE_CHECKING:
@@ -82,16 +83,15 @@ def _by_id(reader: RegionReader, wanted: RegionTable, after: int, through: int) 
 
 
 def _by_key(reader: RegionReader, wanted: RegionTable, after: int, through: int) -> pa.Table:
-    """Compare states of an upsert table: no key leaves it, and no row comes back, since no file of it is replaced."""
-    import pyarrow.compute as pc
-
-    from drainmark.jobs.state.keyed_rows import has_keys
-
-    now = reader.as_of(wanted.name, through, pc.field(SEQUENCE_ID) > after)
+    """Compare states of an upsert table; no row comes back to it, since no file of it is replaced."""
+    changed = reader.changed_keys(wanted, after, through)
+    now = present(changed).select(list(wanted.columns) or changed.column_names)
     before = reader.as_of(wanted.name, after)
-    before, was = before.filter(has_keys(before, now, wanted.keys)), has_keys(now, before, wanted.keys)
+    before, was = before.filter(has_keys(before, changed, wanted.keys)), has_keys(now, before, wanted.keys)
+    stays = has_keys(before, now, wanted.keys)
     return _joined(
-        (before, "update_preimage"),
+        (before.filter(~stays), "delete"),
+        (before.filter(stays), "update_preimage"),
         (now.filter(was), "update_postimage"),
         (now.filter(~was), "insert"),
     )

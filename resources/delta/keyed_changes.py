@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from drainmark.jobs.frames.tags import GONE
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.keyed_parts import in_part
-from drainmark.jobs.state.keyed_rows import last_per_key
-from drainmark.jobs.tasks.keyed_files import Chosen, last_rows
+from drainmark.jobs.state.keyed_rows import last_per_key, present
+from drainmark.jobs.tasks.keyed_files import Chosen, last_rows, with_gone
 from drainmark.jobs.tasks.parquet_shares import RowFile
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.merge import arrow_schema, as_table, require_unique, typed
@@ -69,6 +70,7 @@ class KeyedChanges:
         earlier: files with the rows that come back. A changed key gets its last row among those up to `to`; if it has
             none, its row leaves. None if changed keys get their last rows in `later`.
         to: the id that stays the last.
+        deletes: rows of the history may be gone; a key with such a last row gets none.
     """
 
     folder: Folder
@@ -78,6 +80,7 @@ class KeyedChanges:
     chosen: Chosen = field(default_factory=Chosen)
     earlier: tuple[RowFile, ...] | None = None
     to: int | None = None
+    deletes: bool = False
 
     @property
     def size(self) -> int:
@@ -101,11 +104,16 @@ class KeyedChanges:
         """Return the changed rows in part `number` of `count` of the keys, in the columns of `schema`."""
         import pyarrow as pa
 
+        names, schema = schema.names, self.kept(schema)
         later = [in_part(rows, self.keys, number, count) for rows in self._rows(self.later, self.chosen, schema)]
-        changed = last_per_key(pa.concat_tables([schema.empty_table(), *later]), self.keys)
-        if self.earlier is None:
-            return changed, changed
-        return changed, last_rows(self._rows(self.earlier, self.back, schema), changed, self.keys)
+        changed = rows = last_per_key(pa.concat_tables([schema.empty_table(), *later]), self.keys)
+        if self.earlier is not None:
+            rows = last_rows(self._rows(self.earlier, self.back, schema), changed, self.keys)
+        return changed.select(names), present(rows).select(names)
+
+    def kept(self, schema: pa.Schema) -> pa.Schema:
+        """Return the columns to read from the history for a table of these columns."""
+        return with_gone(schema) if self.deletes else schema
 
     def _rows(self, files: Sequence[RowFile], chosen: Chosen, schema: pa.Schema) -> Iterator[pa.Table]:
         for file in files:
@@ -134,7 +142,8 @@ def restoring(
         since: an id (exclusive); `to` by default.
     """
     after = to if since is None else since
-    live = commits.live_files(commits.open_table(history), history)
+    opened = commits.open_table(history)
+    live = commits.live_files(opened, history)
     more = tuple(RowFile(path=path, size=history.size(path)) for path in images)
     later = [named(file) for file in live if (file.last_id or 0) > after]
     earlier = [named(file) for file in live if (file.first_id or 0) <= to]
@@ -146,7 +155,14 @@ def restoring(
         chosen=Chosen(above=after),
         earlier=(*earlier, *more),
         to=to,
+        deletes=GONE in arrow_schema(opened).names,
     )
+
+
+def up_to(history: Folder, images: Sequence[str], to: int, keys: Sequence[str], columns: Sequence[str]) -> KeyedChanges:
+    """Return all keys of a history, each with its last row up to `to`; arguments as of `restoring`."""
+    found = restoring(history, images, to, keys, columns)
+    return replace(found, later=found.earlier or (), chosen=found.back, earlier=None)
 
 
 def named(file: StagedFile) -> RowFile:

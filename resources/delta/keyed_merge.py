@@ -237,7 +237,7 @@ class _Merge:
                 return (), ()
             leaving = _near(opened, among, joined([file.bounds for file in task.later]))
             files = tuple(named(file) for file in leaving)
-            others = self._split_files(self.folder, files, Chosen(), count)
+            others = self._split_files(self.folder, files, Chosen(), count, self.schema)
             try:
                 most = -(-(changes.size + _bytes(leaving)) // _FILE_BYTES)
                 shares = [range(count)[count * at // most : count * (at + 1) // most] for at in range(most)]
@@ -257,10 +257,11 @@ class _Merge:
     @contextmanager
     def _split(self, changes: KeyedChanges, count: int) -> Iterator[PartTask]:
         """Yield the task that merges parts of the keys, with the changed rows split into `count` parts."""
-        later = self._split_files(changes.folder, changes.later, changes.chosen, count)
+        kept = changes.kept(self.schema)
+        later = self._split_files(changes.folder, changes.later, changes.chosen, count, kept)
         earlier = None
         if changes.earlier is not None:
-            earlier = self._split_files(changes.folder, changes.earlier, changes.back, count)
+            earlier = self._split_files(changes.folder, changes.earlier, changes.back, count, kept)
         try:
             yield PartTask(
                 place=self.folder.place,
@@ -269,15 +270,16 @@ class _Merge:
                 layout=self.layout,
                 later=later,
                 earlier=earlier,
+                deletes=changes.deletes,
             )
         finally:
             _forget(self.folder, [*later, *(earlier or ())])
 
     def _split_files(
-        self, source: Folder, files: Sequence[RowFile], chosen: Chosen, count: int
+        self, source: Folder, files: Sequence[RowFile], chosen: Chosen, count: int, schema: pa.Schema
     ) -> tuple[SplitFile, ...]:
         task = SplitTask(place=self.folder.place.for_an_attempt(), keys=self.keys, parts=count, chosen=chosen)
-        shares = [FileShare(files=some, place=source.place, schema=self.schema) for some in packed(files, _FILE_BYTES)]
+        shares = [FileShare(files=some, place=source.place, schema=schema) for some in packed(files, _FILE_BYTES)]
         return tuple(SplitFile(**facts) for facts in self.executor.run(task, shares))
 
     @property

@@ -19,7 +19,7 @@ from drainmark.jobs.tasks.layout import OF_IDS, Layout
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act, Published
-from drainmark.resources.delta.keyed_changes import restoring
+from drainmark.resources.delta.keyed_changes import KeyedChanges, restoring
 from drainmark.resources.delta.keyed_merge import Changes, KeyedMerge
 from drainmark.resources.delta.merge import arrow_schema, of_ids, up_to
 from drainmark.resources.delta.schema_evolution import added_columns, widen
@@ -66,8 +66,7 @@ class ManagedTable:
         self.writer: SoleWriter | None = writer or SoleWriter(self.folder, region)
         self.files = TableFiles(self.folder, self.writer)
         self.upkeep = Upkeep(self.folder, region, writer=self.writer)
-        self._layout = layout
-        self._executors = executors
+        self._merges = KeyedMerge(folder=self.folder, layout=layout or Layout(has_statistics=True), executors=executors)
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -249,11 +248,8 @@ class ManagedTable:
         return commits.open_table(self.folder)
 
     def _merge(self, verb: str, version: int, changes: Callable[[], Changes]) -> Published:
-        layout = self._layout or Layout(has_statistics=True)
-        merge = KeyedMerge(folder=self.folder, layout=layout, executors=self._executors)
-
         def prepare(table: Any) -> Act:
-            return merge.replacing(table, changes()).commit(table, self.region, version)
+            return self._merges.replacing(table, changes()).commit(table, self.region, version)
 
         return self._commit(verb, version, prepare)
 
@@ -273,6 +269,24 @@ class ManagedTable:
 def read_at(table: ManagedTable, to: int, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the rows of a table of rows as they were at the consistent state `to`."""
     return table.read(columns, up_to(to))
+
+
+class KeyedTable(ManagedTable):
+    """The visible table of an upsert sink; all its rows can be made anew from its history."""
+
+    def fill(self, version: int, changes: KeyedChanges, *, verb: str = "publish") -> Published:
+        """Replace all rows of a table with one row for each key: each changed key has its new row, other keys leave.
+
+        Args:
+            version: of the checkpoint row that is carried out.
+            verb: names the fail points.
+        """
+
+        def prepare(table: Any) -> Act:
+            leaving, adds = commits.live_files(table, self.folder), self._merges.rebuilt(table, changes)
+            return lambda: commits.transact(table, self.region, version, adds=adds, removes=leaving)
+
+        return self._commit(verb, version, prepare)
 
 
 class OverwrittenTable(ManagedTable):
@@ -297,13 +311,13 @@ class OverwrittenTable(ManagedTable):
             version: of the checkpoint row of the rewind.
             to: the id that stays the last.
             newest: returns the last id up to `to` and the files that have its rows; called only if later ids are
-                visible.
+                visible, or no rows.
             staging: where new files go.
         """
 
         def prepare(table: Any) -> Act:
             live = commits.live_files(table, self.folder)
-            if all((file.last_id or 0) <= to for file in live):
+            if live and all((file.last_id or 0) <= to for file in live):
                 return lambda: commits.transact(table, self.region, version)
             return self._swap(table, version, history, newest(), staging)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RowsOf, StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
+from drainmark.jobs.state.keyed_rows import present
 from drainmark.jobs.tasks.parquet_files import frame_of_files
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
@@ -65,14 +66,23 @@ class TableFiles:
         for file in files:
             yield from self._folder.read_pieces(file.path, file.size, columns)
 
-    def newest(self, files: Sequence[StagedFile], to: int | None = None) -> RowsOf:
-        """Return the last id up to `to` (inclusive) with rows in some files, and the files that may hold it."""
+    def newest(self, files: Sequence[StagedFile], to: int | None = None, *, deletes: bool = False) -> RowsOf:
+        """Return the last id up to `to` (inclusive) with rows in some files, and the files that may hold it.
+
+        Args:
+            deletes: an id may have a row that is gone instead of rows; if it is the last, no id is returned.
+        """
         newest = INITIAL_ID
         for file in sorted(files, key=lambda file: file.last_id or 0, reverse=True):
             if (file.last_id or 0) > newest and (to is None or (file.first_id or 0) <= to):
                 newest = max(newest, self._last_id(file, to))
         ids = (newest,) if newest > INITIAL_ID else ()
-        return ids, [file for file in files if file.may_hold(ids)]
+        near = [file for file in files if file.may_hold(ids)]
+        return ((), []) if deletes and self._is_gone(ids, near) else (ids, near)
+
+    def _is_gone(self, ids: Collection[int], files: Sequence[StagedFile]) -> bool:
+        rows = (rows.filter(of_ids(ids)) for rows in self.pieces(files, [SEQUENCE_ID, GONE]))
+        return any(present(some).num_rows < some.num_rows for some in rows)
 
     def _last_id(self, file: StagedFile, to: int | None) -> int:
         """Return the largest id up to `to` (inclusive) with rows in a file, which is read only if it has later ids."""
@@ -83,11 +93,13 @@ class TableFiles:
         found = (rows.filter(pc.field(SEQUENCE_ID) <= to) for rows in self.pieces([file], [SEQUENCE_ID]))
         return max((pc.max(rows[SEQUENCE_ID]).as_py() or INITIAL_ID for rows in found), default=INITIAL_ID)
 
-    def newest_rows(self, files: Sequence[StagedFile], to: int | None = None) -> pa.Table | None:
+    def newest_rows(
+        self, files: Sequence[StagedFile], to: int | None = None, *, deletes: bool = False
+    ) -> pa.Table | None:
         """Return the rows of the last id up to `to` (inclusive) with rows in some files; None without any."""
         import pyarrow as pa
 
-        ids, near = self.newest(files, to)
+        ids, near = self.newest(files, to, deletes=deletes)
         found = [rows.filter(of_ids(ids)) for rows in self.pieces(near)] if ids else []
         return pa.concat_tables(found, promote_options="permissive") if found else None
 

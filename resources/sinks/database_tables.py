@@ -236,10 +236,10 @@ class DatabaseTable(DatabaseReader):
         return self._commit("publish", version, act)
 
     def merge(self, version: int, rows: Iterable[pa.Table], keys: Sequence[str]) -> Published:
-        """Update the table: each of `rows` replaces the row of its key, or is added.
+        """Update the table: each of `rows` replaces the row of its key, or is added; if it is gone, the key is deleted.
 
         Args:
-            rows: one row for each key; no key is in two tables.
+            rows: one row for each key; no key is in two tables. With a column `_gone` if rows may be gone.
             keys: key columns; nulls are equal.
 
         Raises:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
+from drainmark.jobs.state.keyed_rows import present
 from drainmark.resources.sinks.databases import is_passing, said_by
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ BATCH_ROWS = 10_000
 """Largest number of rows that are Python objects at the same time."""
 
 _GIVEN = "drainmark_given"
+_GONE_KEYS = "drainmark_gone"
 _ASIDE = "drainmark_aside"
 _IDS = 500
 _NOTICED = """
@@ -62,35 +64,70 @@ def merge(
     deletes, then one updates, and then one inserts.
 
     Args:
-        rows: one row for each key; no key is in two tables.
+        rows: one row for each key; no key is in two tables. A row that is gone, by the column `GONE`, deletes its key.
         leaving: condition of the rows to delete, among those whose keys are not in `rows`.
     """
-    given, with_nulls = _given(table), set[str]()
-    is_made = False
+    given, gone = _Given(connection, table, keys), _Given(connection, table, keys, only_keys=True)
     for part in rows:
-        if not part.num_rows:
-            continue
-        if not is_made:
-            given.create(connection)
-            is_made = True
-        insert(connection, given, [part])
-        with_nulls.update(key for key in keys if part.column(key).null_count)
-    if not is_made:
+        given.add(present(part))
+        if GONE in part.column_names:
+            gone.add(part.filter(part[GONE].fill_null(False)))
+    if (leaves := gone.same()) is not None:
+        connection.execute(table.delete().where(leaves.is_given(table)))
+        gone.drop()
+    same = given.same()
+    if same is None:
         if leaving is not None:
             connection.execute(table.delete().where(leaving))
         return
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.text(f"ANALYZE {_GIVEN}"))
-    else:  # without an index, SQLite would read all given rows for each row of the table
-        sa.Index(f"{_GIVEN}_keys", *(given.c[key] for key in keys)).create(connection)
-    same = _SameKey(given, keys, with_nulls, connection.dialect.name == "sqlite")
     if leaving is not None:
         connection.execute(table.delete().where(leaving, ~same.is_given(table)))
     _update(connection, table, same)
-    there = sa.select(sa.literal(1)).select_from(table).where(same.as_in(table)).correlate(given).exists()
-    names = [column.name for column in given.columns]
-    connection.execute(table.insert().from_select(names, sa.select(given).where(~there)))
-    given.drop(connection)
+    there = sa.select(sa.literal(1)).select_from(table).where(same.as_in(table)).correlate(same.given).exists()
+    names = [column.name for column in same.given.columns]
+    connection.execute(table.insert().from_select(names, sa.select(same.given).where(~there)))
+    given.drop()
+
+
+class _Given:
+    """Rows in a temporary table of this connection, which is made with the first of them.
+
+    Args:
+        table: has the columns of the rows.
+        only_keys: only the keys of the rows are there.
+    """
+
+    def __init__(
+        self, connection: sa.Connection, table: sa.Table, keys: Sequence[str], *, only_keys: bool = False
+    ) -> None:
+        columns = [sa.Column(each.name, each.type) for each in table.columns if not only_keys or each.name in keys]
+        name = _GONE_KEYS if only_keys else _GIVEN
+        self._connection, self._keys = connection, keys
+        self._table = sa.Table(name, sa.MetaData(), *columns, prefixes=["TEMPORARY"])
+        self._with_nulls, self._is_made = set[str](), False
+
+    def add(self, rows: pa.Table) -> None:
+        if not rows.num_rows:
+            return
+        if not self._is_made:
+            self._table.create(self._connection)
+            self._is_made = True
+        insert(self._connection, self._table, [rows])
+        self._with_nulls.update(key for key in self._keys if rows.column(key).null_count)
+
+    def same(self) -> _SameKey | None:
+        """Return the condition that a row has the key of one of these rows; None without any."""
+        if not self._is_made:
+            return None
+        is_lite = self._connection.dialect.name != "postgresql"
+        if is_lite:  # without an index, SQLite would read all given rows for each row of the table
+            sa.Index(f"{self._table.name}_keys", *(self._table.c[key] for key in self._keys)).create(self._connection)
+        else:
+            self._connection.execute(sa.text(f"ANALYZE {self._table.name}"))
+        return _SameKey(self._table, self._keys, self._with_nulls, is_lite)
+
+    def drop(self) -> None:
+        self._table.drop(self._connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +225,7 @@ def first_refused(
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
-    for batch in batches(rows, [column.name for column in table.columns]):
+    for batch in batches(rows, [column.name for column in table.columns], kept=(GONE,)):
         for tried in _one_a_key(batch, keys) if keys else [batch]:
             found = _first_refused(connection, table, tried, keys)
             if found is not None:
@@ -238,10 +275,10 @@ def _first_refused(
     return first or _first_refused(connection, table, rows.slice(half), keys)
 
 
-def batches(rows: Iterable[pa.Table], names: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield the rows in these columns, at most BATCH_ROWS at a time."""
+def batches(rows: Iterable[pa.Table], names: Sequence[str], *, kept: Sequence[str] = ()) -> Iterator[pa.Table]:
+    """Yield the rows in these columns, and in those of `kept` that they have, at most BATCH_ROWS at a time."""
     for table in rows:
-        chosen = table.select(list(names))
+        chosen = table.select([*names, *(name for name in kept if name in table.column_names)])
         for start in range(0, chosen.num_rows, BATCH_ROWS):
             yield chosen.slice(start, BATCH_ROWS)
 
@@ -249,12 +286,6 @@ def batches(rows: Iterable[pa.Table], names: Sequence[str]) -> Iterator[pa.Table
 def digest(text: str) -> str:
     """Return twelve hexadecimal characters that stand for a name that may be too long."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _given(table: sa.Table) -> sa.Table:
-    """Return a temporary table, visible in this connection only, with the columns of another table."""
-    columns = [sa.Column(column.name, column.type) for column in table.columns]
-    return sa.Table(_GIVEN, sa.MetaData(), *columns, prefixes=["TEMPORARY"])
 
 
 def _copy(connection: sa.Connection, table: sa.Table, rows: pa.Table) -> None:

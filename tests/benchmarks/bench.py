@@ -5,6 +5,7 @@ Each part runs in a process of its own. By default the parts run that together t
 
     one, bulk     the same job as Structured Streaming: one file at a time, and many (`bench_streaming`)
     one_upsert    (long) one file at a time, the totals in an upsert table
+    changes       (long) inserts, updates and deletes as newest rows and as a history, against MERGE (`bench_changes`)
     flink         the same job as Flink SQL (`bench_flink`; needs `make bench-flink-setup`)
     checkpoints   (long) what checkpoints of a large state cost (`bench_checkpoints`)
     counting      what reference counting costs a stream (`bench_counting`; streamz needs `make bench-streamz-setup`)

@@ -75,6 +75,7 @@ PARTS = {
     for part in (
         Part("one", "bench_streaming", "measure_one", _STREAMING_ONE, 3.5),
         Part("bulk", "bench_streaming", "measure_bulk", ("bulk_files", "rounds", "all_peers", *_SPARK), 7),
+        Part("changes", "bench_changes", options=("rounds", *_SPARK), minutes=8, is_long=True),
         Part("flink", "bench_flink", options=("bulk_files", "rounds", *_SPARK), minutes=2.6),
         Part("commits", "bench_commits", options=("commits", *_SPARK), minutes=0.7),
         Part("counting", "bench_counting", minutes=1.1),

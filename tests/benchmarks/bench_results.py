@@ -61,6 +61,8 @@ HEADLINES = (
     Headline("bulk_to_limit", "bulk", "Bulk, our files a second over those of Polars", "x", 0.5, is_owed=False),
     Headline("bulk_ratio_best", "bulk", "Bulk, each side at its best number of files a trigger", "x", 1.0),
     Headline("upsert_bulk_ratio", "bulk", "Bulk into an upsert table, against the fastest Spark peer", "x", 1.0),
+    Headline("changes_scd1_ratio", "changes", "Changes as newest rows, against `foreachBatch` and MERGE", "x", 3.0),
+    Headline("changes_scd2_ratio", "changes", "Changes as a history, against `foreachBatch` and MERGE", "x", 3.0),
     Headline("bulk_ratio_flink", "flink", "Bulk, against Flink SQL without its start-up", "x", 1.5),
     Headline("kept_512mb_whole_nonblocking", "checkpoints", "Speed kept, 512 MB written each state, non-blocking",
              "share", 0.94, span="95 %"),

@@ -47,6 +47,7 @@ WAYS = [
 
 ELSEWHERE = {
     "aggregate": "test_grouping.py",
+    "apply-changes": "test_applied_changes.py",
     "custom": "test_custom_states.py",
     "database-append": "test_outer_sinks.py",
     "database-upsert": "test_outer_sinks.py",

@@ -20,6 +20,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.append(str(BENCHMARKS))  # the benchmarks are programs in one folder, not a package
 
+import bench_changes  # noqa: E402
 import bench_checkpoints  # noqa: E402
 import bench_flink  # noqa: E402
 import bench_input  # noqa: E402
@@ -104,6 +105,47 @@ def test_at_its_best_ours_has_its_own_limits_and_each_peer_its_own_number() -> N
     assert load.a_trigger(bench_streaming.OURS) is None
     assert load.a_trigger("two queries") == 2000
     assert load.prefix + "_ratio" + load.suffix == "bulk_ratio_best"
+
+
+# --- changes: the same files, as many a trigger, and one table -----------------------------------------------------
+
+
+def test_changes_come_late_and_delete_what_comes_after_them(tmp_path: Path) -> None:
+    size = bench_changes.size_of(quick=True)
+    changes = bench_changes.write_changes(tmp_path / "inbox", size)
+    lines = [line for file in sorted((tmp_path / "inbox").iterdir()) for line in file.read_text().splitlines()]
+    assert [line.split(",")[1] for line in lines] == [str(change[1]) for change in changes]
+    assert len({change[1] for change in changes}) == size.changes  # no ties: the peer has no rule for them
+    newest = bench_changes.expected(changes, 1)
+    as_they_come = {change[0]: change[1] for change in changes if change[2] != "d"}
+    assert any(key not in newest or newest[key][0] != n for key, n in as_they_come.items())
+
+
+def test_both_take_as_many_files_of_changes_a_trigger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, Any] = {}
+
+    class Told(Exception):
+        """The number is known; nothing more is run."""
+
+    def ours(*arguments: Any, max_group: int) -> Any:
+        told["ours"] = max_group
+        raise Told
+
+    class Stream(Reader):
+        def csv(self, path: str) -> Any:
+            told["peer"] = self.told["maxFilesPerTrigger"]
+            raise Told
+
+    frame = SimpleNamespace(write=SimpleNamespace(format=lambda name: SimpleNamespace(save=lambda path: None)))
+    session = SimpleNamespace(createDataFrame=lambda *given: frame, readStream=Stream())
+    monkeypatch.setattr(bench_changes, "region_run", ours)
+    monkeypatch.setattr(bench_changes, "scan_region", lambda *given: None)
+    size = bench_changes.size_of(quick=True)
+    engine: Any = SimpleNamespace(session=session)
+    for who, contender in enumerate((bench_changes.ours, bench_changes.peer)):
+        with suppress(Told):
+            contender(engine, tmp_path / "inbox", tmp_path / f"home-{who}", size, 1)
+    assert told == {"ours": size.a_trigger, "peer": size.a_trigger}
 
 
 class Reader:

@@ -40,7 +40,7 @@ REQUIRED = {
     "refcount_overhead", "unaligned_duration_ratio", "aligned_duration_ratio", "unaligned_loss",
     "persist_over_drain_32mb", "stage_recovery_ratio", "driver_bytes_per_input_byte", "driver_cpu_seconds_per_gb",
     "driver_limit_cores",
-    "driver_memory_growth_mb",
+    "driver_memory_growth_mb", "changes_scd1_ratio", "changes_scd2_ratio",
 }  # fmt: skip
 
 

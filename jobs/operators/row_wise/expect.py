@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import Violation
+from drainmark.jobs.frames.tags import GONE
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import Operator, Positions, StepResult
 from drainmark.jobs.lazy import F
@@ -45,6 +46,10 @@ class Expect(Operator):
     expected: str
     on_fail: str
 
+    @property
+    def takes_changes(self) -> bool:
+        return True
+
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "expected": self.expected, "on_fail": self.on_fail}
 
@@ -61,6 +66,8 @@ class Expect(Operator):
         rows = frames.input(self.inputs[0]).selectExpr("*", f"coalesce(({self.expected}), false) as {_HOLDS}")
         judged = frames.once(self, rows)
         unmet = judged.where(~F.col(_HOLDS)).drop(_HOLDS)
+        if GONE in unmet.columns:  # the row that leaves was judged when it came
+            unmet = unmet.where(~F.col(GONE))
         kept = judged.where(_HOLDS) if self.on_fail == OnFail.QUARANTINE else judged
         why = F.lit(f"{self.name}: {self.expected} does not hold")
         return StepResult(kept.drop(_HOLDS), unmet=refused_rows(unmet, why))

@@ -29,6 +29,10 @@ class Filter(Operator):
 
     function: UserFunction
 
+    @property
+    def takes_changes(self) -> bool:
+        return len(self.inputs) == 1
+
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "function": self.function.source_digest()}
 

@@ -31,6 +31,10 @@ class Functor(Operator):
     function: UserFunction
     vectorised: bool = False
 
+    @property
+    def takes_changes(self) -> bool:
+        return len(self.inputs) == 1  # rows of a lookup or of a control port change between an old and a new row
+
     def vectorisation(self) -> Vectorises:
         return Vectorises.YES if self.vectorised and not self.kept else super().vectorisation()
 

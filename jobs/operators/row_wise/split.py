@@ -33,6 +33,10 @@ class Split(Operator):
     to: str = "first"
 
     @property
+    def takes_changes(self) -> bool:
+        return True
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         return (*self.conditions, *([self.otherwise] if self.otherwise else []))
 

@@ -182,6 +182,10 @@ class DatabaseUpsertSink(DatabaseSink):
     summary: ClassVar[str] = "database table of one row a key"
     role: ClassVar[TableRole] = TableRole.UPSERT
 
+    @property
+    def takes_changes(self) -> bool:
+        return True
+
     def described(self) -> str:
         return f"One row for each value of {', '.join(map(markdown_code, self.keys))}: the last one."
 

@@ -21,7 +21,8 @@ __all__ = ["DeltaUpsert"]
 class DeltaUpsert:
     """A Delta table `lake/<table>` with one row for each key: the last by (sequence id, position in the file).
 
-    Its columns are the keys, the stream's other columns, and `_sequence_id` of the last change. Null keys are keys.
+    Its columns are the keys, the stream's other columns, and `_sequence_id` of the last change. Null keys are keys. A
+    change stream deletes keys: see the docs, `how-to/tables.md`.
 
     Attributes:
         table: name below the lake.
@@ -78,6 +79,10 @@ class DeltaUpsertSink(DeltaSink):
     kind: ClassVar[str] = "delta-upsert"
     summary: ClassVar[str] = "Delta table of one row a key"
     role: ClassVar[TableRole] = TableRole.UPSERT
+
+    @property
+    def takes_changes(self) -> bool:
+        return True
 
     max_lag: float | None = None
     """Seconds."""

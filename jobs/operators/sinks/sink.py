@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from drainmark.jobs.errors import Location, UsageError, Violation
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.row_order import places_in
-from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, TAGS
+from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
 from drainmark.jobs.graph.operator import Guarantee, Operator
 from drainmark.jobs.graph.ports import Input
@@ -94,17 +94,22 @@ class Sink(Operator):
         return {**super().fingerprint(), **keys}
 
     def apply(self, frames: OperatorContext) -> DataFrame:
-        """Return every row with its id first; for a sink with keys, the last row by position of each key and id."""
+        """Return every row with its id first; for a sink with keys, the last row by position of each key and id.
+
+        Of a change stream this is the last new row, or else a row that is gone: `GONE` then comes before the id.
+        """
         rows = _without_empty(frames.input(self.inputs[0]), self.partition_by)
         require_columns(self, self.inputs[0], rows, self.keys)
         names = [name for name in visible_columns(rows.columns) if name.strip("`") not in self.keys]
         if not self.keys:
             return rows.selectExpr(SEQUENCE_ID, *names)
         payload = F.struct(*names) if names else F.struct(F.lit(True).alias("present"))
-        by = F.struct(*places_in(rows.columns), F.to_json(payload))
+        has_gone = GONE in rows.columns
+        by = F.struct(*([~F.col(GONE)] if has_gone else []), *places_in(rows.columns), F.to_json(payload))
+        gone = [F.bool_and(GONE).alias(GONE)] if has_gone else []
         keys = [quoted_name(key) for key in self.keys]
-        last = rows.groupBy(SEQUENCE_ID, *keys).agg(F.max_by(payload, by).alias("_last"))
-        return last.select(*keys, *(f"_last.{name}" for name in names), SEQUENCE_ID)
+        last = rows.groupBy(SEQUENCE_ID, *keys).agg(F.max_by(payload, by).alias("_last"), *gone)
+        return last.select(*keys, *(f"_last.{name}" for name in names), *([GONE] if has_gone else []), SEQUENCE_ID)
 
     def in_places(self, frames: OperatorContext) -> DataFrame:
         """Return the rows of `apply` for a sink without keys, and their `_position`: no two of an id have the same."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputChanged, InputMissing, ObjectMissing, UsageError
 from drainmark.jobs.frames.origins import with_origins, with_tags_of_table
-from drainmark.jobs.frames.tags import RESERVED
+from drainmark.jobs.frames.tags import GONE, RESERVED
 from drainmark.jobs.operators.sources.contract import RowSlices, SourceAccess, Workers
 from drainmark.jobs.operators.sources.slices import ANEW, Position, Slice, SliceLimit
 from drainmark.jobs.operators.sources.table_log import (
@@ -426,10 +426,13 @@ class _IdsAdded:
 
 
 def _read_of(found: pa.Schema) -> pa.Schema:
-    """Return a table's columns without the reserved ones, which the rows get from the reading region."""
+    """Return a table's columns without the reserved ones, which the rows get from the reading region.
+
+    A column `_gone` stays, and is refused with the columns: left out, all rows would look like rows that are there.
+    """
     import pyarrow as pa
 
-    return pa.schema([field for field in found if field.name.casefold() not in RESERVED])
+    return pa.schema([field for field in found if field.name.casefold() not in {*RESERVED} - {GONE}])
 
 
 def _bytes(added: list[dict[str, Any]]) -> int:

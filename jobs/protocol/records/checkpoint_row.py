@@ -23,7 +23,8 @@ The table is the truth: claims, states, rewinds, halts. Values that only some ki
 | skip | the id given to the skipped trigger | `reason` |
 | refused | last committed id | `reason` |
 
-The `images` of a `manifest` may be made of `runs`, and its files may have a `partition` (format 6).
+The `images` of a `manifest` may be made of `runs`, and its files may have a `partition` (format 6). The `tables` of a
+claim and of a rewind may have `deletes` (format 6).
 `through`: the id up to which (inclusive) rows are published. `lags`: by visible table that is behind its history, the
 last id that it shows (format 6); a rewind names them, too. `dropped`: by CHANGES table, the id up to which (inclusive)
 changes may be gone (format 3); the `images` of a rewind stand in for them. `trimmed`: by history of rows, the id up to
@@ -35,20 +36,28 @@ which (inclusive) rows may be gone (format 4).
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from drainmark.jobs.protocol.records.manifest import RegionTable
 
 FORMAT_VERSION = 6
-"""The newest format, of rows that name runs of a state, files of a partition, or tables that lag; raised whenever an
-older Drainmark could no longer read the table correctly."""
+"""The newest format, of rows that name runs of a state, files of a partition, or tables that lag or delete keys; raised
+whenever an older Drainmark could no longer read the table correctly."""
 
 STAGES_FORMAT = 5
 """The format of rows with facts about stages, without runs, partitions and lags: an older Drainmark can read them."""
 
 PLAIN_FORMAT = 4
 """The format of all other rows."""
+
+
+def format_of(tables: Iterable[RegionTable]) -> int:
+    """Return the format of a row that describes tables, and has nothing else that needs a newer one."""
+    return FORMAT_VERSION if any(table.deletes for table in tables) else PLAIN_FORMAT
 
 
 class RowKind(StrEnum):

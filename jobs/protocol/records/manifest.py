@@ -75,7 +75,7 @@ REGISTERED = "registered"
 WITHOUT_NAMES = "tables-without-names"
 """Name of a note in the registry: the reason for each table that could not get that name; JSON."""
 
-_FLAGS = frozenset({"adopted", "evolves", "external", "options", "retention"})
+_FLAGS = frozenset({"adopted", "deletes", "evolves", "external", "options", "retention"})
 _DERIVED = frozenset({TableRole.UPSERT, TableRole.OVERWRITE, TableRole.COPY})
 
 
@@ -93,6 +93,8 @@ class RegionTable:
         history: of a derived table: name of the CHANGES or APPEND table from which it is brought up to date.
         columns: of a derived table: the columns of the history that are visible; of an UPSERT table keys first,
             `_sequence_id` last.
+        deletes: rows of its history may be gone (`_gone`): of an UPSERT table they delete their keys, of an OVERWRITE
+            table one stands for an id without rows.
         adopted: others made the table and may write to it; published through delta-spark.
         evolves: columns that the code adds are added to the table.
         external: the adapter that writes it (`database`, `file`), "" for a Delta table.
@@ -108,6 +110,7 @@ class RegionTable:
     keys: tuple[str, ...] = ()
     history: str | None = None
     columns: tuple[str, ...] = ()
+    deletes: bool = False
     adopted: bool = False
     evolves: bool = False
     external: str = ""

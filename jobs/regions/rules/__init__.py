@@ -28,6 +28,7 @@ from drainmark.jobs.regions.rules.annotations import (
 )
 from drainmark.jobs.regions.rules.connections import (
     autonomous_port_fed_by_region,
+    changes,
     control_ports_only,
     cycle_not_on_control_port,
     loop_through_start,
@@ -126,6 +127,7 @@ RULES: tuple[Rule, ...] = (
     mixed_port,
     control_ports_only,
     autonomous_port_fed_by_region,
+    changes,
     buffered_outside_region,
     buffered_control_port,
     unbuffered_way_around,

@@ -8,6 +8,7 @@ from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.regions.change_streams import change_streams
 from drainmark.jobs.regions.merging import Draft, broken
 from drainmark.jobs.regions.reachability import loop_through, loops, ports_of
 
@@ -134,6 +135,28 @@ def autonomous_port_fed_by_region(draft: Draft) -> Iterator[Violation]:
                 f"{operator.name!r} declares {connection.stream!r} autonomous, but it is in the same region",
                 f"drop dm.Autonomous, or put @dm.autonomous on {connection.upstream!r}",
             )
+
+
+def changes(draft: Draft) -> Iterator[Violation]:
+    """A change stream goes to an operator that would take the rows which take others back for rows that come."""
+    origins = change_streams(draft.graph.ordered(draft.graph.operators))
+    for operator, connection in _connections(draft):
+        origin = origins.get(connection.upstream)
+        if origin is None:
+            continue
+        if draft.region_of(operator.name) is None:
+            why, remedy = "is in no consistent region", "let a consistent region write the changes to an upsert sink"
+        elif connection.control or not operator.takes_changes:
+            why = f"is a {operator.kind}, which may not read them"
+            if connection.control:
+                why = "reads them through a control port"
+            before = draft.graph.operators[origin].inputs
+            instead = f", or let it read {before[0].stream!r}, which has them as plain rows" if before else ""
+            remedy = f"write them to dm.DeltaUpsert or dm.DatabaseUpsert, which delete keys{instead}"
+        else:
+            continue
+        message = f"{connection.stream!r} has the changes of {origin!r}, rows that are gone among them"
+        yield broken("CHANGES", operator, f"{message}; {operator.name!r} {why}", remedy)
 
 
 def _connections(draft: Draft) -> Iterator[tuple[Operator, Input]]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SchemaMismatch
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.row_order import in_given_order
-from drainmark.jobs.frames.tags import ORDINAL, POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import GONE, ORDINAL, POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.blame import blaming
 from drainmark.jobs.graph.context import OperatorContext, empty_like
 from drainmark.jobs.graph.operator import KeptState, Operator, Positions, Retention, StepResult, Vectorises
@@ -32,16 +32,18 @@ from drainmark.jobs.protocol.claimed_code import NO_CODE, Code
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.state_generations import state_table
 from drainmark.jobs.protocol.stage_flow import Link
+from drainmark.jobs.regions.change_streams import change_streams
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.analysis.column_types import (
     check_channel_keys,
+    check_gone,
     check_keys,
     check_layouts,
     check_measured,
     check_names,
     check_types,
 )
-from drainmark.jobs.runtime.analysis.vectorisation import GroupVerdict, runs_in_python, verdict_of
+from drainmark.jobs.runtime.analysis.vectorisation import GroupVerdict, runs_in_python, unlike_rows, verdict_of
 from drainmark.jobs.runtime.input.quarantine_rows import quarantine_table
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.state.handlers.handler_state import HandlerState
@@ -144,16 +146,16 @@ def analyse(
     written_by: dict[str, str] = {}
     changes: dict[str, dict[str, DataFrame]] = {}
     found_results: dict[str, Sequence[DataFrame]] = {}
+    origins = change_streams(region.run_order)
     for operator in region.run_order:
         results, changes[operator.name] = _apply(application, operator, frames)
         found_results[operator.name] = tuple(results.values())
         with blaming(operator):  # a Connect session analyses a plan only when it is asked for the columns
             for output in operator.outputs or ("",):
                 result = results[output]
-                if operator.positions is Positions.CHECKED:
-                    known, found = walked.get(operator.name), verdict_of(result)
-                    walked[operator.name] = found if known is None else known.with_other(found)
+                _walk(operator, result, walked)
                 tagged = frames.tagged(operator, result)
+                check_gone(operator, origins, result, unlike_rows)
                 check_types(application, operator, tagged)
                 stream = f"{operator.name}[{output}]" if output else operator.name
                 frames.streams[stream] = empty_like(session, seen_downstream(operator, tagged))
@@ -184,6 +186,13 @@ def analyse(
         carried=carried,
         results=found_results,
     )
+
+
+def _walk(operator: Operator, result: DataFrame, walked: dict[str, GroupVerdict]) -> None:
+    """Add the verdict on a result of an operator to those on its other outputs, if the plan decides."""
+    if operator.positions is Positions.CHECKED:
+        known, found = walked.get(operator.name), verdict_of(result)
+        walked[operator.name] = found if known is None else known.with_other(found)
 
 
 def _judged(region: RegionPlan, walked: Mapping[str, GroupVerdict]) -> dict[str, GroupVerdict]:
@@ -387,7 +396,7 @@ def _tables_of(
         schema = nullable_schema(frames.streams[upstream.name].select(*(quoted_name(c) for c in columns)).schema.json())
     else:
         history = state_table(application, operator.name)
-        columns = tuple(result.columns)
+        columns = tuple(name for name in result.columns if name != GONE)
         tables.append(
             RegionTable(
                 name=history,
@@ -395,11 +404,12 @@ def _tables_of(
                 operator=operator.name,
                 schema_json=schema,
                 keys=operator.keys,
-                evolves=operator.evolves,
+                evolves=operator.evolves or GONE in result.columns,  # it had no such column before a change stream came
             )
         )
-    tables.append(operator.visible(schema, history=history, columns=columns))
-    return tables
+        schema = nullable_schema(result.drop(GONE).schema.json())
+    visible = operator.visible(schema, history=history, columns=columns)
+    return [*tables, replace(visible, deletes=GONE in result.columns)]
 
 
 def shares_history(operator: Operator, region: RegionPlan) -> bool:

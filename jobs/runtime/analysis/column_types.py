@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DeclarationError, OperatorFailed, Violation
-from drainmark.jobs.frames.tags import SEQUENCE_ID, TAGS, plain_types
+from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID, TAGS, plain_types
 from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.row_wise.functor import Functor
@@ -95,6 +95,35 @@ def _twins(columns: Sequence[str]) -> list[str]:
     """Return the names that Spark takes for the same."""
     alike = Counter(name.lower() for name in columns)
     return sorted({name for name in columns if alike[name.lower()] > 1})
+
+
+def check_gone(
+    operator: Operator, origins: Mapping[str, str], frame: DataFrame, unlike_rows: Callable[[DataFrame], str | None]
+) -> None:
+    """Refuse a result whose tag `GONE` says something else than its stream: it is lost, or the author's own column.
+
+    Args:
+        origins: see `change_streams`.
+        unlike_rows: returns the reason why a function is not row-wise; asked only of row-wise operators.
+
+    Raises:
+        OperatorFailed: it does; or an operator of a change stream is not row-wise.
+    """
+    origin, message = origins.get(operator.name), ""
+    if not operator.outputs or operator.is_reference:
+        return
+    if origin is None and GONE in frame.columns:
+        message = f"its result has a column {GONE}, the name of the tag of change streams"
+        remedy = f"give it another name: rows.withColumnRenamed({GONE!r}, …)"
+    elif origin is not None and GONE not in frame.columns:
+        message = f"its result lacks {GONE}, which says for each change of {origin!r} whether the row comes or is gone"
+        remedy = "select the columns by dm.select, which keeps it"
+    elif origin is not None and not operator.gives_changes and not operator.keeps_state and len(operator.inputs) == 1:
+        message = unlike_rows(frame) or ""
+        remedy = f"compute this before {origin!r}, or from one row alone"
+    if message:
+        text = f"{operator.name!r}: {message}"
+        raise OperatorFailed(text, operator=operator.name, location=operator.location, remedy=remedy)
 
 
 def check_measured(operator: Operator, frames: OperatorContext) -> None:

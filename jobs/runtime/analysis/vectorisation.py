@@ -126,6 +126,17 @@ def verdict_of(frame: DataFrame) -> GroupVerdict:
     return GroupVerdict(True, only_picks=only_picks, keeps_places=keeps_places, keeps_order=keeps_order)
 
 
+def unlike_rows(frame: DataFrame) -> str | None:
+    """Return the reason why a function may not make the same of a row that is gone as it made when it came; or None."""
+    root = tree_of(analysed_plan(frame))
+    for node in root.walk():
+        if found := _NOT_DETERMINISTIC.search(node.text):
+            return f"{found.group(1)}() gives another value for the row that is gone than for the row that came"
+        if len(node.children) > 1 or node.name not in _ROW_WISE | _IN_ORDER:
+            return f"{node.name} makes a row of several rows"
+    return None
+
+
 def _find_named_streams(nodes: Sequence[PlanNode]) -> None:
     """Mark nodes that refer to a common table expression of the stream: they may have dropped `_sequence_id`."""
     left = [node for node in nodes if node.name == "CTERelationRef"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import Outcome
-from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind, format_of
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.runtime.commit.claim_checks import ready, require_takeover
 from drainmark.jobs.runtime.commit.ledger import Ledger
@@ -38,6 +38,7 @@ def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code, *, is_verb:
     row = ledger.row(
         RowKind.CLAIM,
         max(ledger.history.next_id, info.next_id, newest + 1),  # an id that was taken is never used again
+        format_version=format_of(known),
         previous=previous.value,
         error=dict(last_error) if last_error and previous is Outcome.FAILED else None,
         tables=[table.to_json() for table in known],

@@ -6,7 +6,7 @@ It needs the row and the staged files, not the application. It needs Spark for a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,9 @@ from drainmark.jobs import world
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.id_runs import Ids
-from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind, format_of
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
-from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.protocol.records.manifest import RegionTable, RowsOf
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.protocol.rewind_steps import (
     CopiesLeave,
@@ -32,7 +32,9 @@ from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.jobs.runtime.commit.replacement import rows_of
 from drainmark.jobs.runtime.commit.rewind_contents import contents_of
 from drainmark.jobs.runtime.commit.table_damage import put_right_within
-from drainmark.jobs.state.keyed_parts import count_keys
+from drainmark.jobs.state.keyed_parts import count_keys, parts_of
+from drainmark.resources.delta.keyed_changes import schema_of, up_to
+from drainmark.resources.delta.managed_table import KeyedTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from drainmark.resources.delta.managed_table import ManagedTable
 
 _LOST = "lost when its state was withdrawn"
+_LEAST_ROW_BYTES = 16
 _MOST_REFUSED = 500_000
 """Refused triggers in one commit; a commit has room for a million rows (`checkpoint_rows.POSITION_BITS`)."""
 
@@ -68,7 +71,8 @@ class RewindCommits:
         wanted = replace(reached, lags=dict(ledger.lags), lost=gone)
         number = ledger.outside.registry.progress.take_ids(ledger.region, ledger.epoch, 1)
         back = (file for part in wanted.restored for files in part.files.values() for file in files)
-        known = FORMAT_VERSION if wanted.lags or any(file.partition for file in back) else PLAIN_FORMAT
+        is_plain = not wanted.lags and not any(file.partition for file in back)
+        known = format_of(wanted.tables) if is_plain else FORMAT_VERSION
         row = ledger.row(RowKind.REWIND, number, format_version=known, **wanted.to_detail())
         refused = [self._refused(each, to) for each in lost]
         ledger.append([*ledger.open_note(), row, *refused[:_MOST_REFUSED]], number)
@@ -126,9 +130,11 @@ def take_back(store: RegionTables, step: TableStep, row: CheckpointRow, epoch: i
     match step:
         case NewestReturns():
             history, staging = store.table(table.history or ""), store.staging(table, epoch, world.token())
-            return store.overwritten(table.name).rewind_overwrite(
-                version, to, history, lambda: history.files.newest(history.files.live(), to), staging
-            )
+
+            def newest() -> RowsOf:
+                return history.files.newest(history.files.live(), to, deletes=table.deletes)
+
+            return store.overwritten(table.name).rewind_overwrite(version, to, history, newest, staging)
         case CopiesLeave():
             return store.external(table, epoch).rewind_rows(version, to, restored=_restored(store, step))
         case KeysReturn():
@@ -137,6 +143,8 @@ def take_back(store: RegionTables, step: TableStep, row: CheckpointRow, epoch: i
             if step.is_former and visible.newest_id() <= to:
                 to = row.sequence_id  # its history may have gone on without it: show none of these rows
             since = min(to, to if step.shown is None else step.shown)
+            if table.deletes and not table.adopted and step.images and since < to:
+                return _filled(store, step, version, epoch, to)
             return visible.rewind_upsert(
                 version, to, history, table.keys, table.columns, images=step.images, since=since
             )
@@ -145,6 +153,21 @@ def take_back(store: RegionTables, step: TableStep, row: CheckpointRow, epoch: i
             back = [(part.ids, part.files) for part in restored]
             return store.table(table.name).rewind_rows(version, to, staging, restored=back)
     return store.delta(table).rewind_rows(version, to, store.staging(table, epoch, world.token()))
+
+
+def _filled(store: RegionTables, step: KeysReturn, version: int, epoch: int, to: int) -> Published:
+    """Give a table that lags all rows up to an id, and no others: an image does not tell which keys are gone."""
+    table, history = step.table, store.table(step.table.history or "")
+    changes = up_to(history.folder, step.images, to, table.keys, table.columns)
+    shown = store.open(table)
+    if isinstance(shown, KeyedTable):
+        return shown.fill(version, changes, verb="rewind_table")
+    parts, schema = parts_of(changes.size // _LEAST_ROW_BYTES), schema_of(history.folder, table.columns)
+
+    def rows(_: Collection[int]) -> Iterator[pa.Table]:
+        return (changes.part(schema, number, parts)[1] for number in range(parts))
+
+    return store.external(table, epoch).put_right(version, rows, written=(), leaving=(), keys=table.keys)
 
 
 def _restored(store: RegionTables, step: CopiesLeave) -> Iterator[pa.Table]:

@@ -244,6 +244,8 @@ class GroupWork:
             self._outputs.keep(operator, result.changes)
             self._quarantine.put_aside(operator, result)
             self._quarantine.expect(operator, result, frames.scanned_frames)
+            if result.refused is not None:
+                self._quarantine.refuse(operator, result.refused, frames.scanned_frames)
         for output in operator.outputs or ("",):
             frame = frames.tagged(operator, result.of(output), output)
             if isinstance(operator, QuarantineSink):

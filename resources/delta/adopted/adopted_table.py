@@ -195,9 +195,10 @@ class AdoptedTable:
         return done
 
     def merge(self, version: int, changes: Changes) -> Published:
-        """Bring the table up to date by MERGE: new rows replace the rows of their keys, or are added.
+        """Bring the table up to date by MERGE: new rows replace the rows of their keys, or are added; gone keys leave.
 
-        A row that others wrote with such a key becomes the region's. Columns that the rows lack keep their values.
+        A row that others wrote with such a key becomes the region's, or leaves. Columns that the rows lack keep their
+        values.
 
         Args:
             version: of the checkpoint row that is published.
@@ -208,7 +209,9 @@ class AdoptedTable:
             TableRefused, CommitOutcomeUnknown, SplitBrain, StoreUnavailable, WriterBusy: as `publish`.
         """
 
-        return self._merge("publish", version, lambda: changes, merge_clauses(changes.columns))
+        deletes = isinstance(changes, KeyedChanges) and changes.deletes
+        clauses = restore_clauses(changes.columns) if deletes else merge_clauses(changes.columns)
+        return self._merge("publish", version, lambda: changes, clauses)
 
     def rewind_rows(self, version: int, to: int, staging: Staging | None = None) -> Published:
         """Delete the rows with ids above `to`; rows without an id stay.
@@ -309,9 +312,14 @@ def merge_clauses(columns: Sequence[str]) -> str:
     return f"WHEN MATCHED THEN UPDATE SET {_set(columns)} WHEN NOT MATCHED THEN INSERT {_insert(columns)}"
 
 
-def restore_clauses(columns: Sequence[str], to: int) -> str:
-    """Return the clauses of a MERGE that gives keys with ids above `to` their earlier rows, or deletes them."""
-    mine, keep = f"target.{SEQUENCE_ID} > {int(to)}", f"source.{KEEP_COLUMN}"
+def restore_clauses(columns: Sequence[str], to: int | None = None) -> str:
+    """Return the clauses of a MERGE that gives keys new rows, or deletes them.
+
+    Args:
+        to: rows of the table with ids up to this one (inclusive), and rows of others, stay; None for no such rows.
+    """
+    mine = f"target.{SEQUENCE_ID} > {int(to)}" if to is not None else "true"
+    keep = f"source.{KEEP_COLUMN}"
     return (
         f"WHEN MATCHED AND {mine} AND {keep} THEN UPDATE SET {_set(columns)} "
         f"WHEN MATCHED AND {mine} AND NOT {keep} THEN DELETE "

@@ -11,6 +11,7 @@ from drainmark.jobs.frames.row_order import row_counts
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.state.keyed_parts import last_of_keys
+from drainmark.jobs.state.keyed_rows import kept_columns, present
 from drainmark.jobs.tasks.keyed_files import Chosen
 from drainmark.resources.delta.keyed_changes import KeyedChanges, named
 from drainmark.resources.delta.keyed_merge import KeyedMerge
@@ -50,7 +51,13 @@ class VisibleRows:
             ids, near = self._newest
             return staging.rewrite([[file] for file in near], schema, of_ids(ids), source=self.history)
         later = tuple(map(named, self.files))
-        changes = KeyedChanges(folder=self.history, keys=self.table.keys, later=later, chosen=Chosen(through=self.to))
+        changes = KeyedChanges(
+            folder=self.history,
+            keys=self.table.keys,
+            later=later,
+            chosen=Chosen(through=self.to),
+            deletes=self.table.deletes,
+        )
         merge = KeyedMerge(folder=staging.folder, layout=staging.layout, executors=self.executors)
         return merge.rebuilt(opened, changes)
 
@@ -59,13 +66,13 @@ class VisibleRows:
         if self.table.role is TableRole.OVERWRITE:
             ids, near = self._newest
             return row_counts(rows.filter(of_ids(ids)) for rows in TableFiles(self.history).pieces(near, [SEQUENCE_ID]))
-        columns = [*self.table.keys, SEQUENCE_ID]
+        columns = kept_columns(self.table, [*self.table.keys, SEQUENCE_ID])
 
         def read() -> Iterator[pa.Table]:
             return (rows.filter(up_to(self.to)) for rows in TableFiles(self.history).pieces(self.files, columns))
 
-        return row_counts(last_of_keys(read, sum(file.rows for file in self.files), self.table.keys))
+        return row_counts(map(present, last_of_keys(read, sum(file.rows for file in self.files), self.table.keys)))
 
     @property
     def _newest(self) -> RowsOf:
-        return TableFiles(self.history).newest(self.files, self.to)
+        return TableFiles(self.history).newest(self.files, self.to, deletes=self.table.deletes)

@@ -22,6 +22,13 @@ TIMES = {"left_time": "at", "right_time": "at"}
 BY_TIME: dict[str, Any] = {"on": ["k"], "within": (-MINUTE, MINUTE), "lateness": 0, **TIMES}
 
 
+def applied(stream: Any, **options: Any) -> Any:
+    """Apply changes, and pass them to nothing that may not read them."""
+    changed = dm.apply_changes(stream, **{"keys": ["k"], "sequence_by": "at", **options})
+    dm.sink(changed, dm.DeltaUpsert("changed", keys=["k"]))
+    return stream
+
+
 def broken(declare: Callable[[Any, Any], Any]) -> set[str]:
     """Return the rules that a declaration over two streams breaks."""
     with dm.application("refused") as declared:
@@ -58,6 +65,22 @@ REFUSED: list[tuple[str, Callable[[Any, Any], Any]]] = [
     ("DEDUPLICATE_WITHIN", lambda a, b: dm.deduplicate(a, keys=["k"], within=-1)),
     ("DEDUPLICATE_WITHIN", lambda a, b: dm.deduplicate(a, keys=["k"], within=-MINUTE, event_time="at")),
     ("DEDUPLICATE_TIME", lambda a, b: dm.deduplicate(a, keys=["k"], within=MINUTE)),
+    ("APPLY_CHANGES_KEYS", lambda a, b: applied(a, keys=[])),
+    ("APPLY_CHANGES_SEQUENCE", lambda a, b: applied(a, sequence_by=[])),
+    ("APPLY_CHANGES_SEQUENCE", lambda a, b: applied(a, sequence_by=" ")),
+    ("APPLY_CHANGES_CONDITION", lambda a, b: applied(a, apply_as_deletes=" ")),
+    ("APPLY_CHANGES_COLUMNS", lambda a, b: applied(a, columns=["k"], except_columns=["at"])),
+    ("APPLY_CHANGES_COLUMNS", lambda a, b: applied(a, except_columns=["k"])),
+    ("APPLY_CHANGES_TYPE", lambda a, b: applied(a, stored_as_scd_type=3)),
+    ("APPLY_CHANGES_HISTORY", lambda a, b: applied(a, track_history_columns=["k"])),
+    ("APPLY_CHANGES_HISTORY", lambda a, b: applied(a, stored_as_scd_type=2, apply_as_truncates="true")),
+    ("APPLY_CHANGES_HISTORY", lambda a, b: applied(
+        a, stored_as_scd_type=2, track_history_columns=["k"], track_history_except_columns=["k"])),
+    ("APPLY_CHANGES_WITHIN", lambda a, b: applied(a, within=-1)),
+    ("APPLY_CHANGES_WITHIN", lambda a, b: applied(a, within=-MINUTE)),
+    ("APPLY_CHANGES_WITHIN", lambda a, b: applied(a, within=MINUTE, sequence_by=["at", "k"])),
+    ("APPLY_CHANGES_WITHIN", lambda a, b: applied(a, within=1, stored_as_scd_type=2)),
+    ("ARGUMENT_TYPE", lambda a, b: applied(a, within="1 hour")),
     ("DELAY_BY", lambda a, b: dm.delay(a)),
     ("DELAY_BY", lambda a, b: dm.delay(a, ids=0)),
     ("DELAY_BY", lambda a, b: dm.delay(a, ids=1, duration=MINUTE, event_time="at")),
@@ -138,6 +161,8 @@ ALLOWED: list[Callable[[Any, Any], Any]] = [
     lambda a, b: dm.join(a, b, **BY_TIME),
     lambda a, b: dm.join(a, b, **{**BY_TIME, "on": "k", "within": [MINUTE, MINUTE]}, how="full"),
     lambda a, b: dm.deduplicate(a, keys=["k"], within=0),
+    lambda a, b: applied(a, within=0, apply_as_truncates="k is null"),
+    lambda a, b: applied(a, sequence_by=["at", "k"], stored_as_scd_type=2, track_history_except_columns=["k"]),
     lambda a, b: dm.split(a, outputs={"x": "k is null"}, otherwise="y")["y"],
 ]
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from change_stream import Marked
 from shapes import (
     OPERATOR_DRIVEN,
     PERIODIC,
@@ -23,6 +24,7 @@ from shapes import (
     Threaded,
     app,
     buffered,
+    connected,
     control,
     figure_1c,
     instance,
@@ -41,10 +43,13 @@ from drainmark.jobs.operators import catalogue
 from drainmark.jobs.operators.deduplicate import Deduplicate
 from drainmark.jobs.operators.row_wise.functor import Functor as RealFunctor
 from drainmark.jobs.operators.sinks.delta_append import DeltaAppendSink
+from drainmark.jobs.operators.throttle import Throttle
 from drainmark.jobs.regions.merging import draft_of
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.jobs.regions.rules import RULES
 from drainmark.jobs.regions.rules.annotations import start_kind, unsupported_in_region
+
+HERE = Location("figures.py", 3)
 
 
 def start(name: str = "start", **fields: Any) -> Any:
@@ -125,6 +130,30 @@ BROKEN = {
         app(start(), made(Functor, "f", "start:data", control("start:data"))),
     ],
     "AUTONOMOUS_PORT_FED_BY_REGION": [app(start(), made(Functor, "f", outside("start")))],
+    "CHANGES": [
+        app(start(), made(Marked, "m", "start", gone="g"), made(Counter, "f", "m")),
+        app(start(), made(Marked, "m", "start", gone="g"), made(Counter, "f", control("m"), "start")),
+        app(start(), made(Marked, "m", "start", gone="g"), made(Custom, "f", "m", autonomous=True)),
+        app(
+            start(),
+            made(Marked, "m", "start", gone="g"),
+            made(Throttle, "t", "m", rows_per_second=1),
+            made(Counter, "f", "t"),
+        ),
+        *(
+            app(
+                start(),
+                made(Marked, "m", "start", gone="g"),
+                target.operator(name="f", inputs=(connected("m"),), location=HERE),
+            )
+            for target in (
+                dm.DeltaAppend("t"),
+                dm.DeltaOverwrite("t"),
+                dm.DatabaseAppend("d", "t"),
+                dm.FileSink("f", format="csv"),
+            )
+        ),
+    ],
     "CONTROL_PORTS_ONLY": [app(start(), made(Functor, "f", control("start")))],
     "TRIGGER_UNKNOWN": [declared(trigger="perodic")],
     "PERIOD_MISSING": [periodic(period=None)],
@@ -331,6 +360,7 @@ SHOWN = {
     "ALIGNMENT_TIMEOUT_FORBIDDEN": pytest.mark.seed("E30"),
     "INFLIGHT_BOUND": pytest.mark.seed("F29"),
     "MIXED_PORT": pytest.mark.seed("V51", "V52"),
+    "CHANGES": pytest.mark.seed("DL3"),
     "TWO_SCANNERS_OF_A_FOLDER": pytest.mark.seed("E24"),
     "CHANNEL_KEYS": pytest.mark.seed("AU9"),
 }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import ConstraintViolated, DrainmarkError
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.names import quoted_name
+from drainmark.jobs.frames.tags import GONE
 from drainmark.jobs.graph.blame import failure_of
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.protocol.records.manifest import RegionTable
@@ -21,6 +22,7 @@ from drainmark.jobs.runtime.analysis.column_types import require_text, unreadabl
 from drainmark.jobs.runtime.commit.replacement import replaced_ids
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.outside import Outside
+from drainmark.jobs.state.keyed_rows import kept_columns
 from drainmark.jobs.tasks.executor import OnSpark
 from drainmark.jobs.tasks.judged_rows import UNREADABLE, first_unfit
 from drainmark.resources.delta.adopted.constraints import Breach
@@ -65,6 +67,7 @@ def _breach(table: RegionTable, staged: StagedTable, outside: Outside) -> Breach
     frame = staged.frame if staged.rows is None else frame_of(outside.engine.session, staged.rows)
     if frame is None:
         return None
+    frame = frame.where(f"not {GONE}") if table.deletes else frame
     visible = frame.select(*(quoted_name(name) for name in table.columns)) if table.columns else frame
     return outside.store.adopted(table.name).breach(visible)
 
@@ -73,7 +76,7 @@ def _breach_outside(
     operator: Operator, table: RegionTable, staged: StagedTable, group: Group, outside: Outside
 ) -> Breach | None:
     """Return the breach that a sink outside Delta finds in its rows; this needs no Spark, except when tasks check."""
-    columns, target = list(table.columns), outside.store.external(table)
+    columns, target = kept_columns(table, table.columns), outside.store.external(table)
     replaced = replaced_ids(outside.store, group)
     if staged.rows is not None:
         return target.breach([staged.rows.select(columns)], replaced=replaced)

@@ -25,6 +25,7 @@ from drainmark.jobs.protocol.repairs import SinkRepair
 from drainmark.jobs.protocol.rewind_steps import Rewind
 from drainmark.jobs.runtime.commit.replacement import rows_of
 from drainmark.jobs.state.keyed_parts import last_of_keys
+from drainmark.jobs.state.keyed_rows import kept_columns, present
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -281,10 +282,10 @@ class _Content:
         files = [*self._image(), *(file for file in self._files() if (file.first_id or 0) <= to)]
 
         def read() -> Iterator[pa.Table]:
-            for rows in kept.files.pieces(files, list(columns)):
+            for rows in kept.files.pieces(files, kept_columns(self.table, columns)):
                 yield rows.filter(pc.field(SEQUENCE_ID) <= to)
 
-        yield from last_of_keys(read, sum(file.rows for file in files), self.table.keys)
+        yield from map(present, last_of_keys(read, sum(file.rows for file in files), self.table.keys))
 
     def _image(self) -> Sequence[StagedFile]:
         """Return the files that stand for dropped changes.

@@ -84,7 +84,8 @@ def _show(store: RegionTables, table: RegionTable, manifest: Manifest, row: Chec
     if table.role is TableRole.UPSERT:
         return merge_history(store, table, version, files, epoch)
     if table.role is TableRole.OVERWRITE:
-        staging, newest = store.staging(table, epoch, world.token()), history.newest(files)
+        staging = store.staging(table, epoch, world.token())
+        newest = history.newest(files, deletes=table.deletes)
         source = store.table(table.history or "")
         return store.overwritten(table.name).overwrite(version, source, newest, staging).delta_version
     return _copy(store, table, manifest, row, epoch)

@@ -23,7 +23,8 @@ from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, Stag
 from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.jobs.runtime.commit.rewind_contents import takes_no_groups
 from drainmark.jobs.state.keyed_parts import last_of_keys, parts_of
-from drainmark.jobs.state.keyed_rows import last_per_key
+from drainmark.jobs.state.keyed_rows import kept_columns, last_per_key, present
+from drainmark.resources.delta.managed_table import KeyedTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,11 +113,12 @@ class VisibleTables:
         """
         store, history, lag = self.ledger.outside.store, self.ledger.history, self.ledger.lags[table.name]
         kept = store.table(table.history or "").files
-        files = [file for file in kept.live() if (file.last_id or 0) > lag]
+        files, whole = [file for file in kept.live() if (file.last_id or 0) > lag], False
         if lag < history.dropped.get(table.history or "", INITIAL_ID):  # the table was declared late, or again
             image = history.image_held(table.history or "", upto, kept.holds)
             files += image.files if image is not None else ()
-        return merge_history(store, table, version, files, self.ledger.epoch, above=lag)
+            whole = table.deletes  # an image has no row of a key that is gone
+        return merge_history(store, table, version, files, self.ledger.epoch, above=lag, whole=whole)
 
     def timed(self, table: RegionTable, show: Callable[[], int]) -> int:
         """Bring up a table with `show`, which returns Delta's version; note the duration, and return the version."""
@@ -191,6 +193,7 @@ def merge_history(
     epoch: int,
     *,
     above: int = INITIAL_ID,
+    whole: bool = False,
 ) -> int:
     """Merge the last row of each key in some files of its history into a visible table; return Delta's version.
 
@@ -198,15 +201,26 @@ def merge_history(
         version: txnVersion of the commit.
         epoch: of the owner that merges.
         above: rows of ids up to this one (inclusive) are shown already.
+        whole: the files have all rows that the region has in the table: others leave, but for an adopted table.
     """
+    above = INITIAL_ID if whole else above
     if not table.external:
-        return store.delta(table).merge(version, store.changes(table, files, above=above)).delta_version
+        shown, changes = store.delta(table), store.changes(table, files, above=above)
+        fill = shown.fill if whole and isinstance(shown, KeyedTable) else shown.merge
+        return fill(version, changes).delta_version
     history = store.table(table.history or "").files
-    last = (rows.select(list(table.columns)) for rows in _last_rows(history, files, table, above))
-    return store.external(table, epoch).merge(version, last, table.keys).delta_version
+    columns = kept_columns(table, table.columns)
+    last = (rows.select(columns) for rows in _last_rows(history, files, table, columns, above))
+    sink = store.external(table, epoch)
+    if whole:
+        rows = map(present, last)
+        return sink.put_right(version, lambda _: rows, written=(), leaving=(), keys=table.keys).delta_version
+    return sink.merge(version, last, table.keys).delta_version
 
 
-def _last_rows(history: TableFiles, files: Sequence[StagedFile], table: RegionTable, above: int) -> Iterator[pa.Table]:
+def _last_rows(
+    history: TableFiles, files: Sequence[StagedFile], table: RegionTable, columns: Sequence[str], above: int
+) -> Iterator[pa.Table]:
     """Yield the last row of each key in some files of a history, in several tables if there are many."""
     import pyarrow.compute as pc
 
@@ -215,9 +229,9 @@ def _last_rows(history: TableFiles, files: Sequence[StagedFile], table: RegionTa
 
     count = sum(file.rows for file in files)
     if parts_of(count) == 1:
-        yield last_per_key(later(_rows_in(history, files, table.columns)), table.keys)
+        yield last_per_key(later(_rows_in(history, files, columns)), table.keys)
     else:
-        yield from last_of_keys(lambda: map(later, history.pieces(files, list(table.columns))), count, table.keys)
+        yield from last_of_keys(lambda: map(later, history.pieces(files, columns)), count, table.keys)
 
 
 def _rows_in(history: TableFiles, files: Sequence[StagedFile], columns: Sequence[str]) -> pa.Table:

@@ -1,0 +1,41 @@
+"""Keys that are deleted stay deleted, and others stay, if a process is killed while it publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import drainmark as dm
+from drainmark.orchestration.testing.running import Result
+
+pytestmark = [pytest.mark.spark, pytest.mark.seed("DL1", "DL2")]
+
+APP = Path(__file__).parent / "apps" / "mirrored.py"
+FILES = {
+    "1.csv": "ann,1,\nbob,2,\ncy,3,\n",
+    "2.csv": "ann,1,x\nbob,2,x\nbob,5,\nnobody,9,x\n",
+    "3.csv": "ann,7,\ncy,3,x\n",
+    "4.csv": "",
+}
+
+
+@pytest.mark.recovery
+def test_the_mirror_has_the_keys_that_are_not_gone_also_after_a_rewind(run_app: Callable[..., Result]) -> None:
+    result = run_app(APP, FILES, max_group=2)
+    for to, wanted in ((1, {"ann": 1, "bob": 2, "cy": 3}), (2, {"bob": 5, "cy": 3}), (3, {"ann": 7, "bob": 5})):
+        assert {row["customer"]: row["n"] for row in result.sink("mirror")} == {"ann": 7, "bob": 5}
+        assert result.sink("newest_lines") == []
+        result.rewind(to)
+        assert {row["customer"]: row["n"] for row in result.sink("mirror")} == wanted
+        assert len(result.sink("newest_lines")) == FILES[f"{to}.csv"].count("\n")
+        result.run()
+
+
+@pytest.mark.recovery
+def test_deletes_survive_sigkill_while_they_are_published() -> None:
+    proofs = dm.testing.assert_exactly_once(
+        APP, FILES, fail_points=["publish.before_commit", "publish.after_commit"], groupings=(2,), actions=["kill"]
+    )
+    assert [(proof.states, len(proof.failures)) for proof in proofs] == [(4, 2)]
