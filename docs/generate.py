@@ -289,7 +289,7 @@ _PAGES = {
         "Aggregations and windows",
         "A value for each key, over everything or over windows. Every value is the same for any grouping.",
         "aggregate tumbling sliding session count sum mean min max first last top bottom percentile variance stddev "
-        "approx_distinct collect_list collect_set Aggregation",
+        "approx_distinct count_distinct collect_list collect_set Aggregation",
     ),
     "handlers": (
         "Operators in Python",

@@ -61,6 +61,7 @@ from drainmark.jobs.operators.windows.aggregate import (
     collect_list,
     collect_set,
     count,
+    count_distinct,
     first,
     last,
     max,  # noqa: A004 - the field's words, exported to authors as dm.max and so on
@@ -125,6 +126,7 @@ __all__ = [
     "composite",
     "consistent",
     "count",
+    "count_distinct",
     "counting",
     "custom",
     "decompress",

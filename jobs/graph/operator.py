@@ -172,7 +172,8 @@ class Operator(ABC):
     is refused outside of regions, too; empty if it is allowed there. `instead`: a remedy. `sees_control_by_id`: it
     tells the rows of its control ports within a group apart by id, so it vectorises unless a loop is closed on it.
     `configurations`: the ways to declare it that compute different results; each has an oracle in the tests.
-    `single_because`: why its groups hold one trigger, if they do. `because`: why a sink can give its guarantee.
+    `single_because`: why its groups hold one trigger, if they do. `instead_over_changes`: of a kind that may not read a
+    change stream, what to declare there. `because`: why a sink can give its guarantee.
     """
 
     kind: ClassVar[str]
@@ -193,6 +194,7 @@ class Operator(ABC):
     sees_control_by_id: ClassVar[bool] = False
     configurations: ClassVar[tuple[str, ...]] = ("default",)
     single_because: ClassVar[str] = "sees one trigger at a time"
+    instead_over_changes: ClassVar[str] = ""
     positions: ClassVar[Positions] = Positions.SHARED
 
     name: str
@@ -229,6 +231,14 @@ class Operator(ABC):
         A row-wise operator may: the old and the new row of a change go through the same expressions.
         """
         return False
+
+    def over_changes(self, origin: str) -> Operator:
+        """Return the operator that does this over a change stream, by default this one; the plan has it in its place.
+
+        Args:
+            origin: the operator that the changes come from.
+        """
+        return self
 
     @property
     def tables(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import drainmark.jobs.operators as library
 from drainmark.jobs.graph.operator import Operator
 
 _WRITTEN = {
+    "aggregate over changes": "dm.aggregate(…) of a change stream",
     "barrier": "dm.barrier, dm.pair",
     "database-append": "dm.sink(…, dm.DatabaseAppend(…))",
     "database-upsert": "dm.sink(…, dm.DatabaseUpsert(…))",

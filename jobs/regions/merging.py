@@ -12,6 +12,7 @@ from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.annotations import Consistent
 from drainmark.jobs.graph.application import Application
 from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.regions.change_streams import over_changes
 from drainmark.jobs.regions.reachability import Graph, components, graph_of, reachable
 
 
@@ -113,8 +114,15 @@ class Draft:
 
 
 def draft_of(application: Application) -> Draft:
-    """Return an application with its connections, cut into regions."""
+    """Return an application with its connections, cut into regions; operators are in their forms over changes."""
     graph = graph_of(application)
+    formed = over_changes(graph.ordered(graph.operators))
+    if any(formed[name] is not operator for name, operator in graph.operators.items()):
+        operators = [
+            formed[each.name] if graph.operators[each.name] is each else each for each in application.operators
+        ]
+        application = replace(application, operators=tuple(operators))
+        graph = graph_of(application)
     return Draft(application=application, graph=graph, regions=memberships(graph))
 
 

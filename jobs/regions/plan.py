@@ -234,7 +234,7 @@ def compile_application(application: Application) -> ApplicationPlan:
         replace(_region_plan(application.name, graph, draft, drafts), origin=application.origin) for draft in drafts
     )
     return ApplicationPlan(
-        application=application,
+        application=draft.application,
         regions=regions,
         autonomous=_autonomous_plans(application.name, graph, drafts),
         fingerprint=digest_of(

@@ -48,6 +48,7 @@ WAYS = [
 ELSEWHERE = {
     "aggregate": "test_grouping.py",
     "apply-changes": "test_applied_changes.py",
+    "aggregate over changes": "test_retracting_aggregates.py",
     "custom": "test_custom_states.py",
     "database-append": "test_outer_sinks.py",
     "database-upsert": "test_outer_sinks.py",

@@ -26,11 +26,12 @@ from drainmark.jobs.operators.windows.window import (
     Window,
 )
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
-from drainmark.jobs.state.aggregations.aggregation import (
-    Aggregation,
+from drainmark.jobs.state.aggregations.aggregation import Aggregation
+from drainmark.jobs.state.aggregations.common_values import (
     approx_distinct,
     collect_set,
     count,
+    count_distinct,
     first,
     last,
     max,  # noqa: A004 - the field's words, exported to authors as dm.max and so on
@@ -50,6 +51,7 @@ __all__ = [
     "collect_list",
     "collect_set",
     "count",
+    "count_distinct",
     "first",
     "last",
     "max",
@@ -82,6 +84,10 @@ def aggregate(
     lateness. For the rows of an id it is computed from earlier ids. If all windows of a row are closed, or the row has
     no event time, it goes unchanged to the output `late`, `counts["late"]`. The state `<name>-watermark` counts these
     rows, even if no operator reads that output.
+
+    Over a change stream the values are those of the rows that are left, exactly; the result is a change stream, too. The
+    values `first`, `last`, `collect_list`, `approx_distinct` and your own, and windows that close, number or slide by
+    rows, are refused there.
 
     Args:
         keys: key columns; null is a key. With a window they may be left out.

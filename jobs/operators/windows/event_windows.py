@@ -43,6 +43,7 @@ class EventWindows(WatermarkedValues):
     configurations: ClassVar[tuple[str, ...]] = (
         "tumbling, change", "tumbling, closed", "tumbling, count trigger", "overlapping, change", "overlapping, closed"
     )  # fmt: skip
+    instead_over_changes: ClassVar[str] = "leave lateness= and emit= out: windows that stay open take changes"
 
     @property
     def bounds(self) -> EventTime:

@@ -7,17 +7,14 @@ that a group writes are at once the state's changelog, the operator's output, an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.lazy import F
-from drainmark.jobs.operators.windows.window import (
-    STARTS,
-    WINDOW_START,
-    EventTime,
-)
+from drainmark.jobs.operators.windows.retracting_aggregate import RetractingAggregate
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues, types_of
 from drainmark.jobs.state.aggregations.aggregation import (
     running_columns,
@@ -47,10 +44,11 @@ class Aggregate(KeyedValues):
     state_class: ClassVar[type[KeyedState]] = KeyedState
     is_history: ClassVar[bool] = True
 
-    @property
-    def all_keys(self) -> tuple[str, ...]:
-        """Return the keys of the state, the window's start included."""
-        return (*self.keys, *self.window_columns)
+    def over_changes(self, origin: str) -> Operator:
+        if type(self) is not Aggregate:
+            return self
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return RetractingAggregate(**given, changes_of=origin)
 
     @property
     def depth(self) -> int:
@@ -69,7 +67,7 @@ class Aggregate(KeyedValues):
         """
         rows = self.placed_where_order_counts(frames, frames.input(self.inputs[0]))
         made = frames.once_a_run(self.name, lambda: _Expressions.of(self, self.partials(frames, rows)))
-        partials = self._with_window(rows).groupBy(*made.by).agg(*made.partials)
+        partials = self.with_window(rows).groupBy(*made.by).agg(*made.partials)
         partials, before = frames.state(self, partials)
         history = partials.withColumn(_IS_NEW, made.new)
         if before is not None:
@@ -79,11 +77,6 @@ class Aggregate(KeyedValues):
             (self.name, _IS_NEW), lambda: self._running(types_of(partials.schema) if types is None else types)
         )
         return history.select(*made.grouping, made.is_new, *running).where(made.is_new).select(*made.finished)
-
-    def _with_window(self, rows: DataFrame) -> DataFrame:
-        if not isinstance(self.window, EventTime):
-            return rows
-        return rows.withColumn(STARTS, self.window.start()).where(F.col(STARTS).isNotNull())
 
     def _running(self, types: Mapping[str, Any]) -> list[Column]:
         """Return the state columns: for each row, the merge of it and of all earlier rows of its key."""
@@ -115,11 +108,10 @@ class _Expressions:
     @classmethod
     def of(cls, operator: Aggregate, partials: list[Column]) -> _Expressions:
         keys, states = [F.col(quoted_name(key)) for key in operator.all_keys], state_columns(operator.values)
-        start = [F.col(STARTS).alias(WINDOW_START)] if isinstance(operator.window, EventTime) else []
         hidden = [F.col(quoted_name(column)) for column in states if column not in operator.values]
         return cls(
             grouping=[*keys, F.col(SEQUENCE_ID)],
-            by=[*operator.key_columns(), *start, F.col(SEQUENCE_ID)],
+            by=[*operator.key_columns(), *operator.window_start(), F.col(SEQUENCE_ID)],
             partials=partials,
             finished=[*keys, *map(operator.finished, operator.values), *hidden, F.col(SEQUENCE_ID)],
             new=F.lit(True),

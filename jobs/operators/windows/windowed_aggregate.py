@@ -15,6 +15,7 @@ from drainmark.jobs.graph.operator import Measured, Operator, Retention
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.window import (
     EVERY_CHANGE,
+    STARTS,
     WINDOW_END,
     WINDOW_NUMBER,
     WINDOW_START,
@@ -69,6 +70,11 @@ class KeyedValues(Operator):
         if isinstance(self.window, Marked) or (isinstance(self.window, Rows | Delta) and not self.window.is_sliding):
             return (WINDOW_NUMBER,)
         return ()
+
+    @property
+    def all_keys(self) -> tuple[str, ...]:
+        """Return the keys of the values, those of the windows included."""
+        return (*self.keys, *self.window_columns)
 
     @property
     def emitted(self) -> tuple[str, ...]:
@@ -132,6 +138,16 @@ class KeyedValues(Operator):
     def by_key(self) -> list[Column]:
         """Return the columns by which a window of Spark is partitioned."""
         return self.key_columns() or [F.lit(0)]
+
+    def with_window(self, rows: DataFrame) -> DataFrame:
+        """Return each row once for each window of event time that it is in; all rows if there are no such windows."""
+        if not isinstance(self.window, EventTime):
+            return rows
+        return rows.withColumn(STARTS, self.window.start()).where(F.col(STARTS).isNotNull())
+
+    def window_start(self) -> list[Column]:
+        """Return the key that identifies the window of a row of `with_window`."""
+        return [F.col(STARTS).alias(WINDOW_START)] if isinstance(self.window, EventTime) else []
 
     def keys_as(self, prefix: str) -> list[Column]:
         """Return the keys under other names, for the other side of a join."""

@@ -152,7 +152,8 @@ def changes(draft: Draft) -> Iterator[Violation]:
                 why = "reads them through a control port"
             before = draft.graph.operators[origin].inputs
             instead = f", or let it read {before[0].stream!r}, which has them as plain rows" if before else ""
-            remedy = f"write them to dm.DeltaUpsert or dm.DatabaseUpsert, which delete keys{instead}"
+            other = f"{operator.instead_over_changes}; or " if operator.instead_over_changes else ""
+            remedy = f"{other}write them to dm.DeltaUpsert or dm.DatabaseUpsert, which delete keys{instead}"
         else:
             continue
         message = f"{connection.stream!r} has the changes of {origin!r}, rows that are gone among them"

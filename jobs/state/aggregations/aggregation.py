@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from drainmark.jobs.frames.names import quoted_name
-from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, TAGS
+from drainmark.jobs.frames.tags import POSITION, TAGS
 from drainmark.jobs.graph.code_digests import code_digest
 from drainmark.jobs.graph.operator import Meaning
 from drainmark.jobs.lazy import F
@@ -60,6 +60,10 @@ class Aggregation:
             cannot go on (STATE_INCOMPATIBLE); while the identity stays the same, it can.
         addends: by part, the value that an `F.sum` partial adds: with it, a sum of floats is the same for any order of
             a trigger's rows.
+        is_invertible: each part is a sum of numbers, so the partial of some rows can be subtracted again: `subtracted`.
+        over_changes: of an aggregation of the library that can take rows back: its form over a change stream, made from
+            Spark's name for the type of its column, such as "double"; "" if it has none.
+        instead: of one that cannot, what to declare over a change stream.
 
     Example:
         product = dm.Aggregation(
@@ -76,6 +80,9 @@ class Aggregation:
     columns: tuple[str, ...] | None = None
     identity: str = ""
     addends: Mapping[str, Callable[[], Column]] | None = field(default=None, repr=False)
+    is_invertible: bool = field(default=False, repr=False)
+    over_changes: Callable[[str], Retractable] | None = field(default=None, repr=False)
+    instead: str = field(default="compute the value from dm.count, dm.sum and so on in a dm.functor after", repr=False)
 
     @property
     def meaning(self) -> Meaning:
@@ -124,90 +131,38 @@ class Aggregation:
         return self.finish is None and not isinstance(self.partial, Mapping)
 
 
-def count(column: str | None = None) -> Aggregation:
-    """Count rows, or non-null values of a column; bigint.
+class Mergeable(Protocol):
+    """The part of an aggregation that keeps a state and finishes a value."""
 
-    Example:
-        values = {"rows": dm.count(), "priced": dm.count("amount")}
-        counted = dm.aggregate(orders, keys=["item"], values=values, name="counted")
+    @property
+    def parts(self) -> Mapping[str, StateColumn]: ...
+    @property
+    def is_simple(self) -> bool: ...
+    @property
+    def finish(self) -> Callable[[Any], Column] | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retractable:
+    """An aggregation in its form over a change stream: the partials take the rows with `GONE` back.
+
+    Its parts are those of the rows that are left, in whichever order these came and others went, and never null.
+
+    Attributes:
+        parts: by name.
+        finish: from the parts to the value, of the type that the aggregation has over plain rows.
+        rows: from the parts, the number of rows in the value; bigint.
+        is_short: from the parts, whether a value was taken back more often than it came; never null.
     """
-    return Aggregation(
-        partial=lambda: F.count(F.lit(1) if column is None else F.col(column)),
-        merge=lambda p: F.sum(p),
-        label=f"count({column or ''})",
-        columns=() if column is None else (column,),
-    )
 
+    parts: Mapping[str, StateColumn]
+    finish: Callable[[Any], Column]
+    rows: Callable[[Mapping[str, Column]], Column]
+    is_short: Callable[[Mapping[str, Column]], Column]
 
-def sum(column: str) -> Aggregation:  # noqa: A001 - the field's word; users write dm.sum
-    """Add up a column, in the type of Spark's sum. A sum of floats is the same for any order of rows.
-
-    Example:
-        sums = dm.aggregate(orders, keys=["item"], values={"sold": dm.sum("amount")}, name="sums")
-    """
-    return Aggregation(
-        partial=lambda: F.sum(F.col(column)),
-        merge=lambda p: F.sum(p),
-        label=f"sum({column})",
-        columns=(column,),
-        addends={"": lambda: F.col(column)},
-    )
-
-
-def min(column: str) -> Aggregation:  # noqa: A001
-    """Find the smallest value of a column.
-
-    Example:
-        smallest = dm.aggregate(orders, keys=["item"], values={"least": dm.min("amount")}, name="smallest")
-    """
-    return Aggregation(
-        partial=lambda: F.min(F.col(column)), merge=lambda p: F.min(p), label=f"min({column})", columns=(column,)
-    )
-
-
-def max(column: str) -> Aggregation:  # noqa: A001
-    """Find the largest value of a column.
-
-    Example:
-        largest = dm.aggregate(orders, keys=["item"], values={"most": dm.max("amount")}, name="largest")
-    """
-    return Aggregation(
-        partial=lambda: F.max(F.col(column)), merge=lambda p: F.max(p), label=f"max({column})", columns=(column,)
-    )
-
-
-def mean(column: str) -> Aggregation:
-    """Compute the arithmetic mean of the non-null values; double.
-
-    Example:
-        means = dm.aggregate(orders, keys=["item"], values={"mean": dm.mean("amount")}, name="means")
-    """
-    return Aggregation(
-        partial={"sum": lambda: F.sum(F.col(column).cast("double")), "count": lambda: F.count(F.col(column))},
-        merge={"sum": lambda p: F.sum(p), "count": lambda p: F.sum(p)},
-        finish=lambda parts: F.when(parts["count"] > 0, parts["sum"] / parts["count"]),
-        label=f"mean({column})",
-        columns=(column,),
-        addends={"sum": lambda: F.col(column).cast("double")},
-    )
-
-
-def first(column: str) -> Aggregation:
-    """Take the value of the first row by (sequence id, position in the file); in an id, rows without position go first.
-
-    Example:
-        beginnings = dm.aggregate(orders, keys=["customer"], values={"first_item": dm.first("item")}, name="beginnings")
-    """
-    return _extreme(column, "first")
-
-
-def last(column: str) -> Aggregation:
-    """Take the value of the last row by (sequence id, position in the file); in an id, rows without position go first.
-
-    Example:
-        latest = dm.aggregate(orders, keys=["customer"], values={"last_item": dm.last("item")}, name="latest")
-    """
-    return _extreme(column, "last")
+    @property
+    def is_simple(self) -> bool:
+        return False
 
 
 def place() -> Column:
@@ -218,54 +173,7 @@ def place() -> Column:
     return F.struct(F.col(POSITION).isNotNull(), F.col(POSITION))
 
 
-def _extreme(column: str, which: str) -> Aggregation:
-    def pick(value: Any, by: Any) -> Any:
-        return F.min_by(value, by) if which == "first" else F.max_by(value, by)
-
-    return Aggregation(
-        partial=lambda: pick(F.struct(F.col(SEQUENCE_ID).alias("id"), F.col(column).alias("value")), place()),
-        merge=lambda p: pick(p, p["id"]),
-        finish=lambda p: p["value"],
-        label=f"{which}({column})",
-        columns=(column,),
-    )
-
-
-def collect_set(column: str) -> Aggregation:
-    """Collect the distinct non-null values in a sorted array.
-
-    Example:
-        baskets = dm.aggregate(orders, keys=["customer"], values={"items": dm.collect_set("item")}, name="baskets")
-    """
-    return Aggregation(
-        partial=lambda: F.collect_set(F.col(column)),
-        merge=lambda p: F.collect_list(p),
-        tidy=lambda lists: F.array_distinct(F.flatten(lists)),
-        finish=lambda values: F.sort_array(values),
-        label=f"collect_set({column})",
-        columns=(column,),
-    )
-
-
-def approx_distinct(column: str) -> Aggregation:
-    """Estimate the number of distinct values with a HyperLogLog sketch; bigint, the same for the same values.
-
-    A sketch that was filled row by row keeps a second estimate, which depends on the order; a union drops it. So the
-    estimate is always taken from a union of the sketch with itself.
-
-    Example:
-        reach = dm.aggregate(orders, keys=["item"], values={"customers": dm.approx_distinct("customer")}, name="reach")
-    """
-    return Aggregation(
-        partial=lambda: F.hll_sketch_agg(F.col(column)),
-        merge=lambda p: F.hll_union_agg(p),
-        finish=lambda sketch: F.hll_sketch_estimate(F.hll_union(sketch, sketch)),
-        label=f"approx_distinct({column})",
-        columns=(column,),
-    )
-
-
-def state_columns(values: Mapping[str, Aggregation]) -> dict[str, tuple[str, str]]:
+def state_columns(values: Mapping[str, Mergeable]) -> dict[str, tuple[str, str]]:
     """Return the columns that hold state: column -> (value, part).
 
     The value of a simple aggregation is its state; the parts of other aggregations are hidden columns `_<value>` or
@@ -291,7 +199,27 @@ def float_sums(values: Mapping[str, Aggregation], rows: DataFrame) -> frozenset[
     return frozenset(kind.name for kind in kinds if kind.dataType.typeName() in ("float", "double"))
 
 
-def partial_columns(values: Mapping[str, Aggregation], floats: Collection[str]) -> list[Column]:
+def subtracted(
+    values: Mapping[str, Aggregation], state: Callable[[str], Column], part: Callable[[str], Column]
+) -> list[Column]:
+    """Return the state columns without the rows of a part: `state` minus `part`, for invertible aggregations.
+
+    Sums of integers and decimals, counts, variances come out exactly; the columns of `float_sums` were rounded when the
+    part was added, so they come out within rounding. A sum of which only nulls are left is 0, not null: the state does
+    not know that no number is left.
+
+    Args:
+        state, part: return a state column of the whole, and of the part, by its name.
+    """
+    if odd := [value for value, aggregation in values.items() if not aggregation.is_invertible]:
+        msg = f"{', '.join(odd)}: nothing can be subtracted from such a value"
+        raise ValueError(msg)
+    columns = state_columns(values)
+    less = {name: F.when(part(name).isNotNull(), state(name) - part(name)).otherwise(state(name)) for name in columns}
+    return [column.alias(name) for name, column in less.items()]
+
+
+def partial_columns(values: Mapping[str, Mergeable], floats: Collection[str]) -> list[Column]:
     """Return the state columns as aggregate expressions over rows in any order.
 
     Args:
@@ -307,7 +235,7 @@ def _unordered(part: StateColumn, is_float: bool) -> Column:
     return exact_sum(part.addend()) if is_float and part.addend is not None else part.partial()
 
 
-def running_columns(values: Mapping[str, Aggregation], over: Any, types: Mapping[str, Any]) -> list[Column]:
+def running_columns(values: Mapping[str, Mergeable], over: Any, types: Mapping[str, Any]) -> list[Column]:
     """Return the state columns as merges of the partials in a window, in the state's types."""
     states = []
     for column, (value, part) in state_columns(values).items():
@@ -318,13 +246,12 @@ def running_columns(values: Mapping[str, Aggregation], over: Any, types: Mapping
     return states
 
 
-def finished_column(values: Mapping[str, Aggregation], value: str) -> Column:
+def finished_column(values: Mapping[str, Mergeable], value: str) -> Column:
     """Return a value, computed from the state columns that are its parts."""
     aggregation = values[value]
     if aggregation.is_simple:
         return F.col(quoted_name(value))
-    columns = {part: F.col(quoted_name(name)) for name, (of, part) in state_columns(values).items() if of == value}
-    return _finish(aggregation, columns).alias(value)
+    return _finish(aggregation, parts_of(values, value)).alias(value)
 
 
 def value_over(aggregation: Aggregation, window: Any) -> Column:
@@ -340,9 +267,14 @@ def value_of(value: str, aggregation: Aggregation, floats: Collection[str]) -> C
     return parts[""] if aggregation.is_simple else _finish(aggregation, parts)
 
 
-def _finish(aggregation: Aggregation, parts: Mapping[str, Column]) -> Column:
+def _finish(aggregation: Mergeable, parts: Mapping[str, Column]) -> Column:
     finish = aggregation.finish or (lambda found: F.struct(*(part.alias(name) for name, part in found.items())))
     return finish(parts[""] if set(parts) == {""} else parts)
+
+
+def parts_of(values: Mapping[str, Mergeable], value: str) -> dict[str, Column]:
+    """Return the state columns of a value, by its parts."""
+    return {part: F.col(quoted_name(name)) for name, (of, part) in state_columns(values).items() if of == value}
 
 
 def argument_columns(values: Iterable[Aggregation], columns: Iterable[str], keys: Iterable[str]) -> list[str]:
@@ -362,17 +294,3 @@ def argument_columns(values: Iterable[Aggregation], columns: Iterable[str], keys
 def _root(argument: str) -> str:
     """Return the column in which an argument's value is."""
     return argument[1:].partition("`")[0] if argument.startswith("`") else argument.partition(".")[0]
-
-
-__all__ = [
-    "Aggregation",
-    "approx_distinct",
-    "collect_set",
-    "count",
-    "first",
-    "last",
-    "max",
-    "mean",
-    "min",
-    "sum",
-]

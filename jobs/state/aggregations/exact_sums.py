@@ -9,7 +9,7 @@ sums are added from the largest place down, which rounds only in the last digit.
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.lazy import F
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PLACES = range(72, -73, -24)
 _BITS = 24
-_TOO_LARGE = 2.0 ** (PLACES[0] + _BITS)
+TOO_LARGE = 2.0 ** (PLACES[0] + _BITS)
 
 
 def exact_sum(values: Column) -> Column:
@@ -30,10 +30,19 @@ def exact_sum(values: Column) -> Column:
     for piece in others:
         total = total + F.sum(piece)
     # The comparison is false for NaN, too.
-    return F.when(F.count_if(~(F.abs(number) < F.lit(_TOO_LARGE))) > 0, F.sum(number)).otherwise(total)
+    return F.when(F.count_if(~(F.abs(number) < F.lit(TOO_LARGE))) > 0, F.sum(number)).otherwise(total)
 
 
-def pieces(number: Column) -> list[Column]:
-    """Return the parts of a double cut at `PLACES`, the largest first, and the rest; their sum is the double."""
-    whole = [F.rint(number * F.lit(2.0**-place)) * F.lit(2.0**place) for place in PLACES]
-    return [whole[0], *(finer - coarser for coarser, finer in itertools.pairwise(whole)), number - whole[-1]]
+def pieces(number: Column, places: Sequence[int] = PLACES) -> list[Column]:
+    """Return the parts of a double cut at the places, the largest first, and the rest; their sum is the double."""
+    return [piece(number, at, places) for at in range(len(places) + 1)]
+
+
+def piece(number: Column, at: int, places: Sequence[int] = PLACES) -> Column:
+    """Return one of the `pieces`, made without the others: each expression costs a call to the JVM."""
+
+    def whole(at: int) -> Column:
+        return F.rint(number * F.lit(2.0 ** -places[at])) * F.lit(2.0 ** places[at])
+
+    finer = number if at == len(places) else whole(at)
+    return finer - whole(at - 1) if at else finer

@@ -4,6 +4,9 @@ The sum of x² minus the square of the sum of x loses digits if the values are c
 running mean depends on the order. So both sums are kept exactly: x, and the squares of its halves, are cut at fixed
 places (`exact_sums`), and the pieces of one place add up without rounding. Only the finished value is rounded, after a
 difference with twice the digits of a double.
+
+Over a change stream the squares have more places, so that the pieces of most doubles have no rest, which would round;
+the others are counted (`retraction`).
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.lazy import F
-from drainmark.jobs.state.aggregations.aggregation import Aggregation
-from drainmark.jobs.state.aggregations.exact_sums import PLACES, pieces
+from drainmark.jobs.state.aggregations.aggregation import Aggregation, Retractable
+from drainmark.jobs.state.aggregations.exact_sums import PLACES, piece
+from drainmark.jobs.state.aggregations.retraction import COUNTS, count_part, is_short_of, signed_sums, unfitting
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -21,6 +25,10 @@ if TYPE_CHECKING:
 _CUT = 2.0**27 + 1
 _NOISE = 2.0**-101
 """The possible error of the difference below, relative to its first operand; a smaller difference counts as 0."""
+
+_LARGEST = 2.0**60
+_SQUARES = range(96, -145, -24)
+"""Places of the squares of doubles below `_LARGEST` that have no rest at the last of `PLACES`."""
 
 
 def variance(column: str) -> Aggregation:
@@ -54,31 +62,72 @@ def _of(column: str, word: str, root: Callable[[Column], Column]) -> Aggregation
     return Aggregation(
         partial=parts,
         merge=dict.fromkeys(parts, lambda p: F.sum(p)),
-        finish=lambda found: root(_finished(found, list(sums), list(squares))),
+        finish=lambda found: root(
+            _finished(
+                found["count"], F.array(*(found[name] for name in sums)), F.array(*(found[name] for name in squares))
+            )
+        ),
+        over_changes=lambda kind: _left(column, root),
         label=f"{word}({column})",
+        is_invertible=True,
         columns=(column,),
     )
 
 
+def _left(column: str, root: Callable[[Column], Column]) -> Retractable:
+    """Return the value of the rows that are left of a change stream."""
+
+    def number() -> Column:
+        return F.col(column).cast("double")
+
+    def fits() -> Column:
+        return (F.abs(number()) < F.lit(_LARGEST)) & (piece(number(), len(PLACES)) == 0)
+
+    sums = signed_sums("sum", len(PLACES), lambda at: piece(number(), at), fits)
+    squares = signed_sums("squares", len(_SQUARES), lambda at: _piece_of_square(number(), at, _SQUARES), fits)
+
+    def finish(found: Mapping[str, Column]) -> Column:
+        others = [F.flatten(F.transform(found[COUNTS], of_one)) for of_one in (_times_count, _squares_times_count)]
+        totals = [F.array(*(found[name] for name in names)) for names in (sums, squares)]
+        return root(_finished(found["count"], *(F.concat(*each) for each in zip(totals, others, strict=True))))
+
+    return Retractable(
+        parts={"count": count_part(column), **sums, **squares, COUNTS: unfitting(number, fits)},
+        finish=finish,
+        rows=lambda found: found["count"],
+        is_short=lambda found: is_short_of(found, [*sums, *squares]),
+    )
+
+
+def _times_count(each: Column) -> Column:
+    return F.array(*_product(each["value"], each["count"].cast("double")))
+
+
+def _squares_times_count(each: Column) -> Column:
+    square, rest = _product(each["value"], each["value"])
+    count = each["count"].cast("double")
+    return F.array(*_product(square, count), rest * count)
+
+
 def _sum(column: str, place: int) -> Callable[[], Column]:
-    return lambda: F.sum(pieces(F.col(column).cast("double"))[place])
+    return lambda: F.sum(piece(F.col(column).cast("double"), place))
 
 
 def _sum_of_squares(column: str, place: int) -> Callable[[], Column]:
-    def partial() -> Column:
-        number = F.col(column).cast("double")
-        high, low = _halves(number)
-        return F.sum(pieces(high * high)[place] + pieces((high + high) * low)[place] + pieces(low * low)[place])
-
-    return partial
+    return lambda: F.sum(_piece_of_square(F.col(column).cast("double"), place, PLACES))
 
 
-def _finished(found: Mapping[str, Column], sums: Sequence[str], squares: Sequence[str]) -> Column:
-    """Return (n·Σx² − (Σx)²) / (n·(n − 1)); each operand has a high and a low double."""
-    count = found["count"].cast("double")
-    operands = F.struct(_total([found[name] for name in sums]), _total([found[name] for name in squares]))
-    differences = F.transform(F.array(operands), lambda pair: _difference(count, pair["col1"], pair["col2"]))
-    return F.when(count > 1, F.transform(differences, _above_noise)[0] / (count * (count - 1)))
+def _piece_of_square(number: Column, at: int, places: Sequence[int]) -> Column:
+    high, low = _halves(number)
+    return piece(high * high, at, places) + piece((high + high) * low, at, places) + piece(low * low, at, places)
+
+
+def _finished(count: Column, sums: Column, squares: Column) -> Column:
+    """Return (n·Σx² − (Σx)²) / (n·(n − 1)) from arrays of doubles; each operand has a high and a low double."""
+    number = count.cast("double")
+    operands = F.struct(_total(sums), _total(squares))
+    differences = F.transform(F.array(operands), lambda pair: _difference(number, pair["col1"], pair["col2"]))
+    return F.when(number > 1, F.transform(differences, _above_noise)[0] / (number * (number - 1)))
 
 
 def _difference(count: Column, total: Column, squares: Column) -> Column:
@@ -94,7 +143,7 @@ def _above_noise(difference: Column) -> Column:
     return F.when(is_noise, F.lit(0.0)).otherwise(difference["is"])
 
 
-def _total(numbers: Sequence[Column]) -> Column:
+def _total(numbers: Column) -> Column:
     """Return the sum of doubles with twice the digits of a double: a struct of `high` and `low`."""
     nothing = F.struct(F.lit(0.0).alias("high"), F.lit(0.0).alias("low"))
 
@@ -104,7 +153,7 @@ def _total(numbers: Sequence[Column]) -> Column:
         rounded_off = (total["high"] - (high - other)) + (number - other)
         return F.struct(high.alias("high"), (total["low"] + rounded_off).alias("low"))
 
-    return F.aggregate(F.array(*numbers), nothing, added)
+    return F.aggregate(numbers, nothing, added)
 
 
 def _product(left: Column, right: Column) -> tuple[Column, Column]:

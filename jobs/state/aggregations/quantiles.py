@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state.aggregations.aggregation import Aggregation
+from drainmark.jobs.state.aggregations.retraction import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -76,7 +77,8 @@ def percentile(column: str, p: float | Sequence[float], *, error: float = 0.01) 
     It is the smallest value such that at least this share of the values is not larger (Spark's `percentile_disc`), to
     within `error` times itself; the smallest and the largest value are exact. It is the same for any split of the rows
     and any order. NaN counts as larger than all numbers. The state has one entry for each bucket in use: at an error of
-    0.01, up to 115 for each power of ten that the values span, and never more than values.
+    0.01, up to 115 for each power of ten that the values span, and never more than values. Over a change stream the
+    value is exact, and the state has all different values.
 
     Args:
         column: of numbers, read as doubles.
@@ -97,9 +99,15 @@ def percentile(column: str, p: float | Sequence[float], *, error: float = 0.01) 
         raise UsageError(f"percentile of {column!r}: error={error!r} is not from 0.0016 to 0.5", remedy="leave it out")
     buckets = _Buckets(error)
 
+    def shown(found: Sequence[Column], count: Column) -> Column:
+        return F.when(count > 0, F.array(*found) if several else found[0])
+
     def finish(parts: Mapping[str, Column]) -> Column:
-        found = [_at_share(parts, buckets, share) for share in shares]
-        return F.when(parts["count"] > 0, F.array(*found) if several else found[0])
+        return shown([_at_share(parts, buckets, share) for share in shares], parts["count"])
+
+    def left(counts: Column) -> Column:
+        count = F.aggregate(counts, F.lit(0).cast("bigint"), lambda so_far, each: so_far + each["count"])
+        return shown([_item_at(counts, "value", "double", count, share) for share in shares], count)
 
     return Aggregation(
         partial={
@@ -117,23 +125,29 @@ def percentile(column: str, p: float | Sequence[float], *, error: float = 0.01) 
         finish=finish,
         label=f"percentile({column}, error {error})",
         columns=(column,),
+        over_changes=lambda kind: counted(column, "double", left),
     )
 
 
 def _at_share(parts: Mapping[str, Column], buckets: _Buckets, share: float) -> Column:
     """Return the value of the first bucket at the end of which the count of values reaches the share."""
     held = F.filter(_sketch("estimate", parts["buckets"]), lambda each: each["item"].isNotNull())
-    rank = F.greatest(F.ceil(F.lit(Decimal(str(share))) * parts["count"]).cast("bigint"), F.lit(1))
+    value = buckets.value(_item_at(F.array_sort(held), "item", "int", parts["count"], share))
+    return F.least(F.greatest(value, parts["smallest"]), parts["largest"])
+
+
+def _item_at(held: Column, field: str, kind: str, count: Column, share: float) -> Column:
+    """Return the first item, of sorted items with their counts, with which the count of all reaches the share."""
+    rank = F.greatest(F.ceil(F.lit(Decimal(str(share))) * count).cast("bigint"), F.lit(1))
 
     def passed(until: Column, each: Column) -> Column:
-        count = until["count"] + each["count"]
-        is_there = until["bucket"].isNull() & (count >= rank)
-        bucket = F.when(is_there, each["item"]).otherwise(until["bucket"])
-        return F.struct(count.alias("count"), bucket.alias("bucket"))
+        so_far = until["count"] + each["count"]
+        is_there = until["item"].isNull() & (so_far >= rank)
+        item = F.when(is_there, each[field]).otherwise(until["item"])
+        return F.struct(so_far.alias("count"), item.alias("item"))
 
-    start = F.struct(F.lit(0).cast("bigint").alias("count"), F.lit(None).cast("int").alias("bucket"))
-    value = F.aggregate(F.array_sort(held), start, passed, lambda until: buckets.value(until["bucket"]))
-    return F.least(F.greatest(value, parts["smallest"]), parts["largest"])
+    start = F.struct(F.lit(0).cast("bigint").alias("count"), F.lit(None).cast(kind).alias("item"))
+    return F.aggregate(held, start, passed, lambda until: until["item"])
 
 
 def _sketch(verb: str, of: Any) -> Column:

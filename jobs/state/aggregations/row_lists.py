@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.lazy import F
-from drainmark.jobs.state.aggregations.aggregation import Aggregation, place
+from drainmark.jobs.state.aggregations.aggregation import Aggregation, Retractable, place
+from drainmark.jobs.state.aggregations.retraction import counted_as, with_one_zero
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -32,13 +33,21 @@ def collect_list(column: str, *, limit: int) -> Aggregation:
         bought = dm.aggregate(orders, keys=["customer"], values={"items": items}, name="bought")
     """
     label = f"collect_list({column}, limit={limit})"
-    return _bounded(label, limit, column, lambda: F.when(F.col(column).isNotNull(), _in_stream()), columns=(column,))
+    return _bounded(
+        label,
+        limit,
+        column,
+        lambda: F.when(F.col(column).isNotNull(), _in_stream()),
+        columns=(column,),
+        instead=f'dm.bottom("{column}", {limit}, by=…), by a column that orders the rows',
+    )
 
 
 def top(column: str, n: int, *, by: str | None = None) -> Aggregation:
     """Collect a column's values from the `n` rows with the largest `by` in an array, the largest first.
 
-    Of rows with equal `by`, the last ones are taken.
+    Of rows with equal `by`, the last ones are taken; over a change stream, where no row is the last one, those with the
+    largest values.
 
     Args:
         column: the column of the values; nulls are among them if `by` is another column.
@@ -58,7 +67,8 @@ def top(column: str, n: int, *, by: str | None = None) -> Aggregation:
 def bottom(column: str, n: int, *, by: str | None = None) -> Aggregation:
     """Collect a column's values from the `n` rows with the smallest `by` in an array, the smallest first.
 
-    Of rows with equal `by`, the first ones are taken. Arguments and errors are those of `dm.top`.
+    Of rows with equal `by`, the first ones are taken; over a change stream, those with the smallest values. Arguments
+    and errors are those of `dm.top`.
 
     Example:
         cheap = dm.aggregate(orders, keys=["item"], values={"cheapest": dm.bottom("id", 3, by="amount")}, name="cheap")
@@ -70,8 +80,32 @@ def _extreme(word: str, column: str, n: int, by: str) -> Aggregation:
     def order() -> Column:
         return F.when(F.col(by).isNotNull(), F.struct(F.col(by).alias("by"), _in_stream().alias("place")))
 
-    label = f"{word}({column}, {n}, by={by})"
-    return _bounded(label, n, column, order, columns=(column, by), largest=word == "top")
+    label, largest = f"{word}({column}, {n}, by={by})", word == "top"
+    return _bounded(
+        label,
+        n,
+        column,
+        order,
+        columns=(column, by),
+        largest=largest,
+        over_changes=lambda kind: _left(column, kind, n, by, largest=largest),
+    )
+
+
+def _left(column: str, kind: str, n: int, by: str, *, largest: bool) -> Retractable:
+    """Return the values of the first rows by `by` (the last, if `largest`) that are left of a change stream."""
+
+    def finish(counts: Column) -> Column:
+        ordered = F.slice(F.reverse(counts) if largest else counts, 1, n)
+        repeated = F.transform(
+            ordered, lambda each: F.array_repeat(each["value"]["of"], F.least(each["count"], F.lit(n)).cast("int"))
+        )
+        return F.slice(F.flatten(repeated), 1, n)
+
+    def value() -> Column:
+        return F.struct(F.col(by).alias("by"), with_one_zero(column, kind).alias("of"))
+
+    return counted_as(value, lambda: F.col(by).isNotNull(), finish)
 
 
 def _in_stream() -> Column:
@@ -86,6 +120,8 @@ def _bounded(
     *,
     columns: tuple[str, ...],
     largest: bool = False,
+    over_changes: Callable[[str], Retractable] | None = None,
+    instead: str = "",
 ) -> Aggregation:
     """Return an aggregation that keeps the first rows by an order (the last, if `largest`), each with its order."""
     if not 1 <= limit <= _MOST:
@@ -104,4 +140,6 @@ def _bounded(
         finish=lambda rows: F.coalesce(F.transform(rows, lambda row: row["value"]), F.array()),
         label=label,
         columns=tuple(dict.fromkeys(columns)),
+        over_changes=over_changes,
+        instead=instead,
     )
