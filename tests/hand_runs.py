@@ -54,8 +54,11 @@ from drainmark.orchestration.runs import preparation
 from drainmark.orchestration.workplace import spark_choice
 
 ID = "_sequence_id"
-_ARROW = {"string": pa.string(), "long": pa.int64(), "integer": pa.int32(), "double": pa.float64()}
-_DDL = {"string": "string", "int64": "bigint", "int32": "int", "double": "double"}
+_TIME = pa.timestamp("us", "UTC")
+_ARROW = {
+    "string": pa.string(), "long": pa.int64(), "integer": pa.int32(), "double": pa.float64(), "timestamp": _TIME,
+}  # fmt: skip
+_DDL = {"string": "string", "int64": "bigint", "int32": "int", "double": "double", str(_TIME): "timestamp"}
 _STORED = {"bigint": "long", "int": "integer"}
 Row = dict[str, Any]
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -157,10 +157,12 @@ class Parsed:
         rows: a row for each record, in order. If `on_schema` is "rescue" and records name their fields, `_rescued` is
             last.
         faults: place of a bad record in `rows` -> reason; its row is to be dropped.
+        tombstones: places of records that are good and have no row; what is at these places is to be dropped.
     """
 
     rows: pa.Table
     faults: Mapping[int, str]
+    tombstones: frozenset[int] = frozenset()
 
     @property
     def good(self) -> pa.Table:
@@ -168,8 +170,8 @@ class Parsed:
         import numpy as np
         import pyarrow as pa
 
-        if not self.faults:
+        if not self.faults and not self.tombstones:
             return self.rows
         is_good = np.ones(self.rows.num_rows, dtype=bool)
-        is_good[list(self.faults)] = False
+        is_good[[*self.faults, *self.tombstones]] = False
         return self.rows.filter(pa.array(is_good))

@@ -31,11 +31,13 @@ class Records:
 
     Attributes:
         column: name of the column of the values in the rows as read.
-        format: `text`, `csv` or `json`.
-        schema: DDL of their columns; None for text, which stays in a column of the same name.
+        format: `text`, `csv`, `json` or `debezium`.
+        schema: DDL of their columns, with those that the format adds; None for text, which stays in a column of the
+            same name.
         options: as for files, without those that concern a whole file.
         others: DDL of the types of the other columns, by name.
         takes_null: a row without a value has nulls, and is not bad.
+        key: name of the column of their keys, which the rows have only as read; "" if keys are not needed.
         place: pattern that names a row's `block` and `row`, so that people find it.
     """
 
@@ -46,11 +48,15 @@ class Records:
     others: Mapping[str, str]
     on_bad: str
     takes_null: bool
+    key: str = ""
     place: str = "row {row}"
 
 
 BAD, RAW = "__bad", "__raw"
 """Columns of the rows as read: why a record is bad, and its bytes; null for a good one."""
+
+TOMBSTONE = "__tombstone"
+"""Column of batches of a format that has tombstones: such a record has no row, and is only counted."""
 
 _OF_FILES = frozenset({"header", "multiline", "linesep", "encoding", "charset", "wholetext"})
 
@@ -71,6 +77,20 @@ def parse_texts(texts: pa.Array, expected: Expected) -> tuple[pa.Table, pa.Array
         return _without_bad(parsed, values)
     with no_collection():
         return _parsed_each(values, lambda texts: _parsed_alone([_record(text) for text in texts], expected))
+
+
+def _parsed_changes(values: pa.Array, keys: pa.Array, expected: Expected) -> tuple[pa.Table, pa.Array, pa.Array]:
+    """Return what `parse_texts` does for records that have keys, and say of each whether it is a tombstone."""
+    import pyarrow as pa
+
+    texts, names = values.to_pylist(), keys.to_pylist()
+    faults = _faults_of_bytes(texts)
+    records = [b"null" if text is None or place in faults else _record(text) for place, text in enumerate(texts)]
+    with no_collection():
+        parsed = _lines(expected).parse_keyed(records, names, expected)
+    rows, why = _without_bad(Parsed(parsed.rows, {**parsed.faults, **faults}), texts)
+    gone = parsed.tombstones - faults.keys()
+    return rows, why, pa.array([place in gone for place in range(len(texts))], pa.bool_())
 
 
 def _parsed_each(
@@ -269,14 +289,18 @@ def read_records(batches: Iterable[pa.RecordBatch], records: Records, expected: 
     import pyarrow.compute as pc
 
     for batch in batches:
-        values = batch.column(records.column)
-        rows, why = _texts(values, records.column) if records.schema is None else parse_texts(values, expected)
+        values, gone = batch.column(records.column), dict[str, pa.Array]()
+        if records.key:
+            rows, why, gone[TOMBSTONE] = _parsed_changes(values, batch.column(records.key), expected)
+        else:
+            rows, why = _texts(values, records.column) if records.schema is None else parse_texts(values, expected)
         if not records.takes_null:
             why = pc.if_else(pc.is_null(values), _TOMBSTONE, why)
         raw = pc.if_else(pc.is_null(why), pa.scalar(None, pa.binary()), values)
-        others = {name: batch.column(name) for name in batch.schema.names if name != records.column}
+        read = (records.column, "" if records.key in records.others else records.key)
+        others = {name: batch.column(name) for name in batch.schema.names if name not in read}
         columns = {name: rows[name] for name in rows.column_names}
-        yield from pa.table({**others, **columns, BAD: why, RAW: raw}).combine_chunks().to_batches()
+        yield from pa.table({**others, **columns, BAD: why, RAW: raw, **gone}).combine_chunks().to_batches()
 
 
 def _texts(values: pa.Array, name: str) -> tuple[pa.Table, pa.Array]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import importlib
 import pkgutil
+import re
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -99,9 +100,11 @@ class Lines:
 
     Attributes:
         has_documents: with the option `multiLine` a file is one document; else its records may have several lines.
+        has_tombstones: a record, or a key without one, may say that there is nothing: it has no row, and is not bad.
     """
 
     has_documents: ClassVar[bool] = False
+    has_tombstones: ClassVar[bool] = False
 
     def header(self, expected: Expected) -> tuple[str, ...] | None:
         """Return the names that the first record must have, None for no header."""
@@ -125,6 +128,10 @@ class Lines:
             records: without line ends, each UTF-8 without NUL.
         """
         raise NotImplementedError
+
+    def parse_keyed(self, records: Sequence[bytes], keys: Sequence[bytes | None], expected: Expected) -> Parsed:
+        """Make rows of records as `parse` does; each has a key beside it, or none."""
+        return self.parse(records, expected)
 
     def parse_quickly(self, content: bytes, expected: Expected) -> Parsed | None:
         """Make rows of lines as `parse` does, faster.
@@ -170,6 +177,7 @@ class Format(ABC):
     Attributes:
         has_schema: users declare the columns.
         columns: DDL of the columns of all files; None if they are declared, or are one column of text.
+        added: DDL of the columns that rows have behind the declared ones; then no columns are inferred.
         options: those that files of the format may be declared with, in lower case.
         lines: None if the format has no lines.
         names_columns: a file names its columns, once for all its rows.
@@ -179,6 +187,7 @@ class Format(ABC):
     name: ClassVar[str]
     has_schema: ClassVar[bool] = True
     columns: ClassVar[str | None] = None
+    added: ClassVar[str] = ""
     options: ClassVar[frozenset[str]] = frozenset()
     lines: ClassVar[Lines | None] = None
     names_columns: ClassVar[bool] = False
@@ -299,6 +308,18 @@ def formats() -> Mapping[str, Format]:
     modules = sorted(module.name for module in pkgutil.iter_modules(room.__path__))
     found = (getattr(importlib.import_module(f"{room.__name__}.{name}"), "FORMAT", None) for name in modules)
     return {each.name: each for each in found if each is not None}
+
+
+def with_added(form: str, ddl: str) -> str:
+    """Return the DDL of the rows of a format: the declared columns, and those that it adds."""
+    added = format_of(form).added
+    return f"{ddl}\n, {added}" if added else ddl
+
+
+def taken_name(form: str, ddl: str) -> str | None:
+    """Return a column of a declaration that has the name of one that its format adds; None if there is none."""
+    added = [each.split()[0] for each in format_of(form).added.split(", ") if each]
+    return next((name for name in added if re.search(rf"(?:^|,)\s*`?{name}`?[\s:]", ddl, re.IGNORECASE)), None)
 
 
 def format_of(name: str) -> Format:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-_BLANK = bytes(range(1, 33))
+BLANK = bytes(range(1, 33))
 """The bytes that surround a record, or of which a line alone is none."""
 
 
@@ -28,7 +28,7 @@ class JsonLines(Lines):
     has_documents = True
 
     def record_test(self, expected: Expected) -> Callable[[bytes], bool]:
-        return lambda line: bool(line.strip(_BLANK))
+        return lambda line: bool(line.strip(BLANK))
 
     def parse(self, records: Sequence[bytes], expected: Expected) -> Parsed:
         kind, texts = _type_of(expected), [record.decode() for record in records]
@@ -41,12 +41,12 @@ class JsonLines(Lines):
                 objects[place] = json_records.characters_of(texts[place], kind)
             columns, misfits = fields_of(objects, kind.fields, expected.rules)
         faults |= {place: f"field {path[1:]!r}: {reason}" for place, (path, reason) in misfits.items()}
-        faults = {**_faults_of_names(objects, expected), **faults}
+        faults = {**faults_of_names(objects, expected), **faults}
         if expected.on_schema != "rescue":
-            return Parsed(_table(columns, expected), faults)
+            return Parsed(table_of(columns, expected), faults)
         good = (place not in faults and objects[place] for place in range(len(objects)))
         others = [json_records.others_in(text, each or {}, kind.names) for text, each in zip(texts, good, strict=True)]
-        return Parsed(_table(columns, expected, others), faults)
+        return Parsed(table_of(columns, expected, others), faults)
 
     def parse_quickly(self, content: bytes, expected: Expected) -> Parsed | None:
         rows = json_tables.rows_of(
@@ -54,7 +54,7 @@ class JsonLines(Lines):
         )
         if rows is None or (not _may_lack_fields(expected) and json_tables.has_row_without_value(rows)):
             return None
-        return Parsed(_table(rows.columns, expected, [None] * rows.num_rows), {})
+        return Parsed(table_of(rows.columns, expected, [None] * rows.num_rows), {})
 
     def documents(self, text: str, expected: Expected) -> Sequence[bytes]:
         return json_records.records_of_document(text)
@@ -70,7 +70,7 @@ def _type_of(expected: Expected) -> StructType:
     return StructType([StructField(name, kind) for name, kind in expected.columns or ()])
 
 
-def _table(columns: Sequence[Any], expected: Expected, others: Sequence[str | None] = ()) -> pa.Table:
+def table_of(columns: Sequence[Any], expected: Expected, others: Sequence[str | None] = ()) -> pa.Table:
     """Return the declared columns, and that of the other fields if they are to be rescued."""
     import pyarrow as pa
 
@@ -84,7 +84,7 @@ def _may_lack_fields(expected: Expected) -> bool:
     return expected.options.get("allownofields", "false").lower() == "true"
 
 
-def _faults_of_names(objects: Sequence[Mapping[str, Any] | None], expected: Expected) -> dict[int, str]:
+def faults_of_names(objects: Sequence[Mapping[str, Any] | None], expected: Expected) -> dict[int, str]:
     """Return the records that have other fields where none may be, or no declared field."""
     declared, faults = _names(expected), dict[int, str]()
     keeps_others = expected.on_schema == "rescue"

@@ -31,13 +31,13 @@ def others_in(record: str, tokens: Mapping[str, Any], declared: Collection[str])
 def _others(record: str, declared: Collection[str]) -> str | None:
     others = [
         f"{json.dumps(name, ensure_ascii=False)}:{value}"
-        for name, value in _members(record)
+        for name, value in members_of(record)
         if name not in declared and value != "null"
     ]
     return f"{{{','.join(others)}}}" if others else None
 
 
-def _members(record: str) -> Iterator[tuple[str, str]]:
+def members_of(record: str) -> Iterator[tuple[str, str]]:
     """Yield the names and the texts of the values of a record that is one object."""
     at = _space(record, record.index("{") + 1)
     while record[at] != "}":
@@ -58,7 +58,7 @@ def _space(text: str, at: int) -> int:
 
 def tokens_of(record: str) -> dict[str, Any] | str:
     """Return the members of a record as tokens (see `json_values`), or why it is no record."""
-    if len(record) > CAPS.json_depth and (excess := _excess(record, CAPS.json_values)):  # a bracket is a character
+    if excess := excess_of(record):
         return excess
     try:
         value, end = _TOKENS.raw_decode(record) if record[:1] == "{" else (None, -1)
@@ -145,6 +145,11 @@ def _items(text: str) -> Iterator[tuple[int, int]]:
         end = at + 1
     if rest := text[end:].lstrip(_WHITE):
         raise json.JSONDecodeError("Extra data", text, len(text) - len(rest))
+
+
+def excess_of(record: str) -> str | None:
+    """Return how a record is nested too deep, or has too many values; None if it may be parsed."""
+    return _excess(record, CAPS.json_values) if len(record) > CAPS.json_depth else None  # a bracket is a character
 
 
 def _excess(text: str, most_values: int) -> str | None:

@@ -22,7 +22,7 @@ from drainmark.jobs.errors import (
 )
 from drainmark.jobs.errors.environment import ClusterRefused, EnvironmentFailed
 from drainmark.jobs.errors.machine_faults import machine_fault
-from drainmark.jobs.formats.byte_records import BAD
+from drainmark.jobs.formats.byte_records import BAD, TOMBSTONE
 from drainmark.jobs.frames.origins import ORIGIN, OriginsSeen
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.tasks.executor import Executor, Facts
@@ -101,7 +101,7 @@ class ShareRows:
             number of the row in the share.
         origins: the first and the last origin of rows that have some and are in their order; None for other rows.
         highest_id: the highest id of their origins; 0 if they have none.
-        bad: see `TaggedRows`.
+        bad, tombstones: see `TaggedRows`.
     """
 
     rows: int
@@ -110,6 +110,7 @@ class ShareRows:
     origins: tuple[Sequence[int], Sequence[int]] | None = None
     highest_id: int = 0
     bad: int = 0
+    tombstones: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +173,13 @@ class ShareTask:
             file = write_batches(iter(rows), self.place, self.folder)
         finally:
             getattr(read, "close", lambda: None)()
-        facts = {"rows": rows.count, "is_numbered": rows.is_numbered, "file": asdict(file) if file else None}
-        return {**facts, "origins": rows.origins, "highest_id": rows.highest_id, "bad": rows.bad}
+        facts: dict[str, Any] = {
+            "rows": rows.count,
+            "is_numbered": rows.is_numbered,
+            "file": asdict(file) if file else None,
+        }
+        facts |= {"origins": rows.origins, "highest_id": rows.highest_id}
+        return {**facts, "bad": rows.bad, "tombstones": rows.tombstones}
 
 
 def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -199,6 +205,7 @@ class TaggedRows:
         count: rows so far.
         is_numbered: rows came without a `_position`.
         bad: rows with a fault so far, of those that come with the column `BAD`.
+        tombstones: records so far that have no row, of those that come with the column `TOMBSTONE`.
         origins, highest_id: see `ShareRows`.
 
     Raises:
@@ -212,6 +219,7 @@ class TaggedRows:
     count: int = field(default=0, init=False)
     is_numbered: bool = field(default=False, init=False)
     bad: int = field(default=0, init=False)
+    tombstones: int = field(default=0, init=False)
     _seen: OriginsSeen = field(default_factory=OriginsSeen, init=False)
 
     @property
@@ -224,11 +232,21 @@ class TaggedRows:
         return self._seen.highest_id
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for batch in self.batches:
+        for batch in map(self._with_rows, self.batches):
             yield self._tagged(batch)
             self.count += batch.num_rows
             if BAD in batch.schema.names:
                 self.bad += batch.num_rows - batch.column(BAD).null_count
+
+    def _with_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Count the records without a row, and leave them out."""
+        import pyarrow.compute as pc
+
+        if TOMBSTONE not in batch.schema.names:
+            return batch
+        rows = batch.filter(pc.invert(batch.column(TOMBSTONE)))
+        self.tombstones += batch.num_rows - rows.num_rows
+        return rows
 
     def _tagged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa

@@ -42,7 +42,8 @@ def init(
         typer.Option(
             "--template",
             help="words: a word count. logs: access logs of a web server. orders: CSV, with rows that are wrong."
-            " kafka: records of a topic, of a cluster that you fill in. s3: JSON of a bucket that you fill in.",
+            " kafka: records of a topic, of a cluster that you fill in. s3: JSON of a bucket that you fill in."
+            " cdc: the changes of a database's table, from Debezium.",
         ),
     ] = Kind.WORDS,
     home: Home = None,

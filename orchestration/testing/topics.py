@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.formats.format import format_of
+from drainmark.jobs.formats.format import format_of, with_added
 from drainmark.jobs.operators.sources.kafka_source import KafkaSource
 from drainmark.jobs.operators.sources.kafka_topic import OffsetRange, Offsets, Stood, TopicLook
 from drainmark.jobs.operators.sources.source import SlicedSource
@@ -194,7 +194,7 @@ def _encoded(source: KafkaSource, value: str | bytes | Mapping[str, Any] | None)
         return value
     if source.schema is None:
         raise UsageError(f"topic {source.topic!r} has no columns", remedy=f"give {source.format} as text or bytes")
-    columns = column_names(source.schema)
+    columns = column_names(with_added(source.format, source.schema))
     require_columns([value], columns, source.topic)
     options = {**source.options, "header": "false"}
     whole = format_of(source.format).encoded([value], columns, options, _no_types)

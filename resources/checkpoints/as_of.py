@@ -67,8 +67,18 @@ class RegionReader:
     """
 
     def __init__(self, settings: Settings, region: str) -> None:
-        self.store = _store_of(settings, region)
-        self.history = self.store.checkpoint.history()
+        self._read(_store_of(settings, region))
+
+    def _read(self, store: RegionTables) -> None:
+        self.store = store
+        self.history = store.checkpoint.history()
+
+    @classmethod
+    def of(cls, store: RegionTables) -> RegionReader:
+        """Return the reader of a region whose tables are known."""
+        found = cls.__new__(cls)
+        found._read(store)
+        return found
 
     def as_of(self, table: str, at: int | None = None, where: pa.compute.Expression | None = None) -> pa.Table:
         """Return a table at a consistent state, as `read_at` does.
@@ -284,6 +294,26 @@ def _rows(
             raise RewindRefused(msg, remedy=f"{first} or a later id", nearest=first)
         parts.append(table.files.read([file.path for file in files], of_ids(replaced.ids)))
     return pa.concat_tables(parts)
+
+
+def rows_between(
+    reader: RegionReader, table: RegionTable, after: int, through: int, where: pa.compute.Expression | None = None
+) -> pa.Table:
+    """Return the rows of a table's history behind an id, up to another one in force, of all its keys and ids.
+
+    Args:
+        where: a condition that the rows fulfil.
+    """
+    import pyarrow.compute as pc
+
+    is_later = pc.field(_SEQUENCE_ID) > after
+    return _rows(
+        reader.store,
+        reader.history,
+        table.history or table.name,
+        through,
+        is_later if where is None else is_later & where,
+    )
 
 
 def _with_trimmed(

@@ -20,7 +20,7 @@ from drainmark.jobs.frames.tags import arrow_schema
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.tasks.parquet_files import frame_of_shares
 from drainmark.jobs.tasks.parquet_shares import FileErrors, FileShare, RowFile, packed, rows_of
-from drainmark.resources.delta.commits import open_table
+from drainmark.resources.delta.commits import actions_of, open_table
 from drainmark.resources.storage.bucket_folder import folder_of
 from drainmark.resources.storage.folder import Folder
 
@@ -111,18 +111,10 @@ class StoredTable:
         Raises:
             UsageError: the table uses a feature that Arrow's reader does not know.
         """
-        import pyarrow as pa
-
         table = open_table(folder)
         table.load_as_version(version)
         _require_readable(table, folder)
-        actions = pa.table(table.get_add_actions(flatten=True))
-        names = [name for name in actions.column_names if name.startswith(_PARTITION)]
-        files = tuple(
-            RowFile(version=version, path=row["path"], size=row["size_bytes"], constants=_constants(row, names))
-            for row in actions.select(["path", "size_bytes", *names]).to_pylist()
-        )
-        return cls(folder=folder, schema_json=table.schema().to_json(), files=files)
+        return cls(folder=folder, schema_json=table.schema().to_json(), files=files_of(table))
 
     @property
     def size(self) -> int:
@@ -157,6 +149,16 @@ class StoredTable:
             for files in packed(self.files, _SHARE_BYTES)
         ]
         return frame_of_shares(session, shares, self.type).hint("merge")
+
+
+def files_of(table: Any) -> tuple[RowFile, ...]:
+    """Return all files of the version of an open `DeltaTable`."""
+    actions = actions_of(table)
+    names = [name for name in actions.column_names if name.startswith(_PARTITION)]
+    return tuple(
+        RowFile(version=table.version(), path=row["path"], size=row["size_bytes"], constants=_constants(row, names))
+        for row in actions.select(["path", "size_bytes", *names]).to_pylist()
+    )
 
 
 @dataclass(frozen=True, slots=True)

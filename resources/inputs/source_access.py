@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from drainmark.jobs.errors import (
     FormatTooNew,
@@ -33,9 +34,11 @@ from drainmark.resources.storage.folder import Folder
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from drainmark.jobs.operators.sources.contract import ChangesById
     from drainmark.jobs.protocol.history import RegionHistory
     from drainmark.jobs.protocol.records.manifest import StagedFile
     from drainmark.jobs.protocol.records.triggers import Trigger
+    from drainmark.jobs.tasks.parquet_shares import RowFile
     from drainmark.resources.kafka.topic import KafkaTopic
     from drainmark.resources.registry.registry import Registry
     from drainmark.resources.settings import Settings
@@ -130,6 +133,32 @@ class RegionAccess:
             table.load_as_version(version)
         return live_files(table, folder)
 
+    def changes_by_id(self, name: str) -> ChangesById | None:
+        from drainmark.resources.checkpoints.as_of import RegionReader
+        from drainmark.resources.checkpoints.change_feed import RegionFeed
+        from drainmark.resources.checkpoints.region_store import RegionTables
+
+        upstream, tables = self.upstream(name), self._tables_with(name)
+        if upstream is None or tables is None or upstream.facts() is None:
+            return None
+        reader = RegionReader.of(RegionTables(self.settings.home, upstream.region, tables))
+        return RegionFeed(reader, reader.named(f"lake/{name.rpartition('/lake/')[2]}"))
+
+    def has_feed(self, name: str, version: int) -> bool:
+        found = _opened_at(self.table(name), name, version).metadata().configuration.get("delta.enableChangeDataFeed")
+        return str(found).lower() == "true"
+
+    def files_at(self, name: str, version: int) -> Sequence[RowFile]:
+        from drainmark.resources.delta.lookup_tables import files_of
+
+        table = _opened_at(self.table(name), name, version)
+        if "deletionVectors" in (table.protocol().reader_features or ()):
+            msg = f"the table {self.table(name)} has deletion vectors, so its files do not tell which rows it has"
+            raise UsageError(
+                msg, remedy="starting_version=… at the source reads changes alone, without the whole table"
+            )
+        return [replace(file, path=unquote(file.path)) for file in files_of(table)]
+
     def database(self, name: str) -> Any:
         from drainmark.resources.sinks.databases import given_url
 
@@ -200,6 +229,26 @@ class RegionAccess:
         source = self._lists.source(name)
         content: bytes = Path(source).read_bytes() if isinstance(source, str) else source.read()
         return content
+
+
+def _opened_at(folder: Folder, name: str, version: int) -> Any:
+    """Return an open `DeltaTable` at a version.
+
+    Raises:
+        InputMissing: its log does not go back so far.
+    """
+    from deltalake.exceptions import DeltaError
+
+    from drainmark.jobs.operators.sources.table_log import missing_version
+    from drainmark.resources.delta.commits import open_table
+
+    table = open_table(folder)
+    try:
+        if version != table.version():
+            table.load_as_version(version)
+    except DeltaError as error:
+        raise missing_version(name, version, "its log does not go back so far") from error
+    return table
 
 
 def _facts_of(tables: Folder, region: str) -> RegionHistory | None:

@@ -23,7 +23,7 @@ NOT_RUN = {
     "tutorial.md": 2,
     "how-to/clouds.md": 1,
     "how-to/deploy.md": 5,
-    "how-to/kafka.md": 3,
+    "how-to/kafka.md": 4,
     "how-to/monitor.md": 1,
     "how-to/postgres.md": 2,
 }

@@ -45,6 +45,20 @@ TABLES: dict[str, dict[str, list[dict[str, Any]]]] = {
             {"reason": "valid: pieces > 0 and price >= 0 does not hold"},
         ],
     },
+    "cdc": {
+        "customers": [
+            {"id": 1, "name": "Ann", "country": "FR", "credit": "120.00"},
+            {"id": 3, "name": "Eve", "country": "FR", "credit": "7.50"},
+        ],
+        "customers_by_country": [{"country": "FR", "customers": 2, "credit": "127.50"}],
+        "customer_history": [
+            {"id": 1, "country": "DE", "is_current": False},
+            {"id": 1, "country": "FR", "is_current": True},
+            {"id": 2, "country": "DE", "is_current": False},
+            {"id": 3, "country": "FR", "is_current": True},
+        ],
+        "app_quarantine": [{"reason": "field 'credit': '12,50' is no decimal(12,2): write the decimal point as '.'"}],
+    },
 }
 """Template -> table -> columns of its rows: the content of the sample files, added up by hand."""
 
@@ -102,6 +116,26 @@ def test_of_a_topic_its_own_tests_pass(of_kafka: Path, run_app: Callable[..., Re
     tests = runpy.run_path(str(of_kafka / "tests" / "test_app.py"))
     names = {each for each in tests if each.startswith("test_")}
     assert names == {str(each) if isinstance(each, str) else str(each.values[0]) for each in OF_KAFKA}
+    tests[name](*[run_app][: tests[name].__code__.co_argcount])
+
+
+OF_CHANGES = (
+    "test_a_customer_moves_and_another_one_leaves",
+    "test_a_value_that_is_none_is_quarantined",
+    pytest.param("test_changes_may_come_late", marks=pytest.mark.slow),
+    pytest.param("test_failures_do_not_show", marks=pytest.mark.slow),
+)
+
+
+@pytest.mark.parametrize("name", OF_CHANGES)
+def test_of_changes_its_own_tests_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_app: Callable[..., Result], name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert invoke(["init", "project", "--template", "cdc"]) == 0
+    tests = runpy.run_path(str(tmp_path / "project" / "tests" / "test_app.py"))
+    names = {each for each in tests if each.startswith("test_")}
+    assert names == {str(each) if isinstance(each, str) else str(each.values[0]) for each in OF_CHANGES}
     tests[name](*[run_app][: tests[name].__code__.co_argcount])
 
 

@@ -21,7 +21,7 @@ from drainmark.orchestration.verbs.push import push_to
 
 APP = Path(__file__).parent / "apps" / "every_source.py"
 ROWS = [{"k": "abc"[number % 3], "n": number} for number in range(12)]
-REGIONS = ("beacon", "lines", "versions", "query", "pushed", "clock")
+REGIONS = ("beacon", "lines", "versions", "changed", "query", "pushed", "clock")
 SAMPLE = ("slice.noted", "rewind_table.after_commit")
 """The points at which slices differ from files; `test_golden_matrix.py` has the other commits."""
 OF_SEGMENTS = tuple(point for point in FailPoint if point.value.startswith("segment."))
@@ -47,6 +47,20 @@ def write_versions(scene: Result) -> None:
     DeltaTable(str(table)).optimize.compact()
 
 
+def write_changes(scene: Result) -> None:
+    import pyarrow as pa
+    from deltalake import DeltaTable, write_deltalake
+
+    table = scene.home / "lake" / "changed"
+    table.mkdir(parents=True)
+    feed = {"delta.enableChangeDataFeed": "true"}
+    for first in (0, 4, 8):
+        write_deltalake(str(table), pa.Table.from_pylist(ROWS[first : first + 4]), mode="append", configuration=feed)
+    DeltaTable(str(table)).update(predicate="n < 3", updates={"n": "n + 100"})
+    DeltaTable(str(table)).optimize.compact()
+    DeltaTable(str(table)).delete("k = 'b'")
+
+
 def push_rows(scene: Result) -> None:
     for first in range(0, len(ROWS), 2):
         push_to(scene.workplace, scene.region, ROWS[first : first + 2])
@@ -68,7 +82,7 @@ def database(folder: Path) -> dict[str, str]:
 
 
 PREPARED: dict[str, Callable[[Result], None]] = {
-    "lines": write_lines, "versions": write_versions, "pushed": push_rows
+    "lines": write_lines, "versions": write_versions, "changed": write_changes, "pushed": push_rows
 }  # fmt: skip
 
 
@@ -80,7 +94,7 @@ def check(region: str, tmp_path: Path, settings: dict[str, Any] | None = None, *
     return proof
 
 
-@pytest.mark.seed("V150", "V166")
+@pytest.mark.seed("V150", "V166", "CD6")
 @pytest.mark.parametrize(
     "region", [each if each == "lines" else pytest.param(each, marks=pytest.mark.slow) for each in REGIONS]
 )

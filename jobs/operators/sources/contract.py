@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from drainmark.jobs.operators.sources.kafka_topic import Topic
+    from drainmark.jobs.tasks.parquet_shares import RowFile
     from drainmark.jobs.tasks.places import Place
 
 
@@ -83,6 +85,46 @@ class Workers(Protocol):
         """Say whether they find the same files in a folder of this machine as this process."""
 
 
+class ChangesById(Protocol):
+    """The changes of a table that a region made, as `dm.changes` tells them, id by id.
+
+    Tables have the columns of the table, `_change_type` and `_commit_version`, the id that made the change.
+    """
+
+    def newest(self) -> int:
+        """Return the id up to which the table is complete."""
+
+    def in_force(self, number: int) -> int:
+        """Return the newest id in force up to an id; 0 for none."""
+
+    def cut(self, after: int, most_ids: int | None, most_bytes: int | None) -> tuple[int, int]:
+        """Return the last id of at most so many behind an id, and the bytes of their changes, about; 0 for none."""
+
+    def moment(self, number: int) -> dt.datetime:
+        """Return the time at which an id in force was committed."""
+
+    def require(self, after: int) -> None:
+        """Check that the changes behind an id are kept.
+
+        Raises:
+            RewindRefused: they are not.
+        """
+
+    def whole(self, at: int) -> pa.Table:
+        """Return the rows of the table at an id in force, as inserts of that id.
+
+        Raises:
+            RewindRefused: they are out of reach.
+        """
+
+    def rows(self, after: int, through: int) -> Iterator[pa.Table]:
+        """Yield the changes behind an id in force, up to another one (inclusive), in the order of their ids.
+
+        Raises:
+            RewindRefused: they are out of reach.
+        """
+
+
 class SourceAccess(Connections, Protocol):
     """The access of a source to the outside of the process; `resources.inputs.source_access` implements it."""
 
@@ -117,6 +159,24 @@ class SourceAccess(Connections, Protocol):
 
         Args:
             version: of the table, by default the newest.
+        """
+
+    def changes_by_id(self, name: str) -> ChangesById | None:
+        """Return the changes of a Delta table that a region made; None if its checkpoint table is out of reach."""
+
+    def has_feed(self, name: str, version: int) -> bool:
+        """Say whether the change data feed of a Delta table is on at a version.
+
+        Raises:
+            InputMissing: its log does not go back so far.
+        """
+
+    def files_at(self, name: str, version: int) -> Sequence[RowFile]:
+        """Return all files of a Delta table at a version.
+
+        Raises:
+            InputMissing: its log does not go back so far.
+            UsageError: rows of them may be marked as deleted.
         """
 
     def buffer(self, source: str) -> Path:

@@ -12,6 +12,7 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.failpoints import SourcePoint
 from drainmark.jobs.formats.byte_records import Records, wrong_options
+from drainmark.jobs.formats.format import taken_name, with_added
 from drainmark.jobs.operators.sources import kafka_losses
 from drainmark.jobs.operators.sources.contract import Connections, RowSlices, SourceAccess, Workers
 from drainmark.jobs.operators.sources.kafka_losses import (
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 
 __all__ = ["KafkaSource"]
 
-_FORMATS = ("bytes", "text", "csv", "json")
-_PARSED = ("csv", "json")
+_FORMATS = ("bytes", "text", "csv", "json", "debezium")
+_PARSED = ("csv", "json", "debezium")
 _PLAIN = ("key", "partition", "offset", "timestamp")
 _POLICIES: Mapping[str, tuple[str, ...]] = {
     "on_bad": ("quarantine", "halt"),
@@ -85,8 +86,9 @@ class KafkaSource(RowSlices):
         bootstrap_servers: `host:port`, several with commas; those of `cluster` by default.
         group_id: the group for which offsets are committed; none by default.
         format: `bytes` and `text` (UTF-8) have the column `value`; `json` (one object per record) and `csv` (one line
-            per record) have the columns of the schema.
-        schema: DDL of the columns, for JSON and CSV.
+            per record) have the columns of the schema; `debezium` (a change per record) has `_op`, `_sequence`,
+            `_changed_at` beside them: see docs/how-to/sources.md.
+        schema: DDL of the columns, for JSON, CSV and Debezium.
         options: as for `DirectoryScan`, e.g. `{"sep": ";"}`.
         metadata: columns beside those of the format, of `key`, `partition`, `offset`, `timestamp`, `headers`; by
             default the first four for `bytes` and `text`, and none for the others. A time that microseconds cannot hold
@@ -117,7 +119,7 @@ class KafkaSource(RowSlices):
     topic: str
     bootstrap_servers: str = ""
     group_id: str | None = None
-    format: Literal["bytes", "text", "csv", "json"] = "bytes"
+    format: Literal["bytes", "text", "csv", "json", "debezium"] = "bytes"
     schema: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     metadata: Sequence[str] | None = None
@@ -151,6 +153,7 @@ class KafkaSource(RowSlices):
                 yield "UNKNOWN_POLICY", f"{name}={getattr(self, name)!r} is not known", f"one of {', '.join(known)}"
         if self.format in _PARSED:
             yield from (("READER_OPTION", *found) for found in wrong_options(self.format, self.options))
+            yield from _change_problems(self)
         yield from _column_problems(self._metadata, self.schema)
         yield from _offset_problems(self)
 
@@ -161,27 +164,26 @@ class KafkaSource(RowSlices):
 
     @property
     def _metadata(self) -> Sequence[str]:
-        if self.metadata is not None:
-            return self.metadata
-        return () if self.format in _PARSED else _PLAIN
+        default = () if self.format in _PARSED else _PLAIN
+        return default if self.metadata is None else self.metadata
 
     def columns(self, access: SourceAccess) -> str:
-        own = {"bytes": "value binary", "text": "value string"}.get(self.format, self.schema or "")
+        own = {"bytes": "value binary", "text": "value string"}.get(self.format) or _rows(self)
         return ", ".join([own, *(f"`{name}` {METADATA[name]}" for name in self._metadata)])
 
     @property
     def records(self) -> Records | None:
         if self.format == "bytes":
             return None
-        others = {name: METADATA[name] for name in self._metadata}
         return Records(
             column="value",
             format=self.format,
-            schema=self.schema,
+            schema=_rows(self) or None,
             options=self.options,
-            others=others,
+            others={name: METADATA[name] for name in self._metadata},
             on_bad=self.on_bad,
-            takes_null=self.format == "text" or self.tombstones == "null",
+            takes_null=self.format == "text" or self.tombstones == "null" or self.format == "debezium",
+            key="key" if self.format == "debezium" else "",
             place="partition {block}, offset {row}",
         )
 
@@ -200,13 +202,11 @@ class KafkaSource(RowSlices):
             require_there(topic, after, begin, look)
             ends = self._ends(begin, look, cut)
             number = sum(ends[partition] - begin[partition] for partition in ends)
-            has_to_remember = after is None and self.start_from != "earliest"
-            if not number and not has_to_remember:
+            if not number and (after is not None or self.start_from == "earliest"):  # nothing is to be remembered
                 return None
             self._require_kept(topic)
-        facts = {BEGIN: keyed(begin)} if after is None else {}
-        size = number * self.message_bytes
-        return Slice(start=after, end=position_at(look, after, ends), size_bytes=size, facts=facts)
+        facts, end = {BEGIN: keyed(begin)} if after is None else {}, position_at(look, after, ends)
+        return Slice(start=after, end=end, size_bytes=number * self.message_bytes, facts=facts)
 
     def _fills(self, after: Position | None, look: TopicLook) -> bool:
         """Say whether an earlier look shows enough records for a whole slice."""
@@ -256,7 +256,8 @@ class KafkaSource(RowSlices):
     def read(self, piece: Slice, access: Connections) -> Iterator[pa.RecordBatch]:
         if ranges := ranges_of(piece):
             with telling(self.topic, access, piece.end, self.label(piece, "", access)):
-                yield from self._topic(access).read(piece.end[TOPIC], ranges, self._metadata)
+                read = dict.fromkeys([*self._metadata, "key"] if self.format == "debezium" else self._metadata)
+                yield from self._topic(access).read(piece.end[TOPIC], ranges, [*read])
 
     def shares(self, piece: Slice, access: SourceAccess, *, share_bytes: int, workers: Workers) -> Sequence[Slice]:
         return shares_of(piece, share_bytes, self.message_bytes)
@@ -311,6 +312,19 @@ class KafkaSource(RowSlices):
 
     def _topic(self, access: Connections) -> Topic:
         return access.kafka(self.topic, servers=self.bootstrap_servers, cluster=self.cluster)
+
+
+def _rows(source: KafkaSource) -> str:
+    """Return the DDL of the rows of records, "" for bytes and texts."""
+    return with_added(source.format, source.schema) if source.schema else ""
+
+
+def _change_problems(source: KafkaSource) -> Iterator[tuple[str, str, str]]:
+    if (name := taken_name(source.format, source.schema or "")) is not None:
+        msg = f"the schema has a column {name!r}, which each row of {source.format} gets"
+        yield "COLUMN_TAKEN", msg, "leave it out: the column is added"
+    if source.format == "debezium" and source.tombstones != "quarantine":
+        yield "TOMBSTONES", "a tombstone behind a delete never is a row", "leave tombstones= out"
 
 
 def _column_problems(metadata: Iterable[str], schema: str | None) -> Iterator[tuple[str, str, str]]:

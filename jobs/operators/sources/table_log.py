@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,13 @@ from drainmark.jobs.operators.sources.slices import ANEW, Slice
 from drainmark.jobs.protocol.records.ids import REWOUND_TO
 from drainmark.jobs.tasks.executor import reached
 from drainmark.jobs.tasks.parquet_shares import FileErrors, FileShare, RowFile
+
+REWOUND = "rewound_to"
+"""In a slice: the lowest id to which its versions took the region of the table back."""
+
+_REMEMBERED_SECONDS = 3600.0
+_REMEMBERED_VERSIONS = 100
+"""The age, and the number, at which versions without rows become a slice: well before the log is cleaned of them."""
 
 _LOG = "_delta_log"
 _Rewinds = list[tuple[int, int]]
@@ -52,6 +60,16 @@ def actions_of(folder: Files, version: int, table: str) -> list[dict[str, Any]]:
 def written_at(actions: list[dict[str, Any]]) -> float:
     """Return the time at which a version was written, in seconds since 1970; 0 if its log entry has none."""
     return float(_info(actions).get("timestamp") or 0) / 1000
+
+
+def is_worth_remembering(versions: int, oldest: float) -> bool:
+    """Say whether versions without rows are to become a slice.
+
+    Args:
+        versions: their number.
+        oldest: when the first of them was written, in seconds since 1970.
+    """
+    return versions > 0 and (versions >= _REMEMBERED_VERSIONS or time.time() - oldest >= _REMEMBERED_SECONDS)
 
 
 def rewound_to(actions: list[dict[str, Any]]) -> int | None:

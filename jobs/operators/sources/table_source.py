@@ -1,4 +1,4 @@
-"""`TableSource`: the rows that each version of a Delta table added."""
+"""`TableSource`: the rows that each version of a Delta table added, or the changes that it made."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from drainmark.jobs.frames.origins import with_origins, with_tags_of_table
 from drainmark.jobs.frames.tags import GONE, RESERVED
 from drainmark.jobs.operators.sources.contract import RowSlices, SourceAccess, Workers
 from drainmark.jobs.operators.sources.slices import ANEW, Position, Slice, SliceLimit
+from drainmark.jobs.operators.sources.table_feed import ById, ByVersion, TableChanges, with_changes
 from drainmark.jobs.operators.sources.table_log import (
+    REWOUND,
     FilesSlice,
     Followed,
     actions_of,
     ids_in,
+    is_worth_remembering,
     missing_version,
     rewinds_between,
     rewound_to,
@@ -35,15 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TableSource"]
 
-_REWOUND = "rewound_to"
-"""In a slice: the lowest id to which its versions took the region of the table back."""
-
 _FRESH_SECONDS = 3600.0
 """Files of younger versions are there: nothing deletes files of managed tables that left less than a day ago."""
-
-_REMEMBERED_SECONDS = 3600.0
-_REMEMBERED_VERSIONS = 100
-"""The age, and the number, at which versions without rows become a slice: well before the log is cleaned of them."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ class TableSource(RowSlices):
     ids; within an id, in that of the file that has them now.
 
     If a rewind of that region withdraws rows, they are not read any more. If they were read before, the reading region
-    goes back with it (`drainmark reset REGION --to N --cascade`), or halts (`SOURCE_REWOUND`), and the remedy names the
+    goes back with it (`drainmark reset REGION --to N --cascade`), or halts (`SOURCEREWOUND`), and the remedy names the
     state to which its own `reset` has to go.
 
     If a group is larger than `small_group_bytes`, tasks read the files that the versions added, large files in parts;
@@ -77,12 +73,26 @@ class TableSource(RowSlices):
             later, as after a rewind of the region that writes the table, are read twice. Upsert and overwrite tables
             rewrite rows all the time: read the append table before them.
         starting_version: the first version to read; earlier ones are not read.
+        changes: read the changes of the table instead of the rows that it gets: also rows that are updated and
+            deleted. Rows have the columns `_change_type` (`insert`, `update_preimage`, `update_postimage`, `delete`),
+            `_commit_version` bigint, `_commit_timestamp` timestamp, and `dm.apply_changes` makes tables of them. The
+            first slice is the whole table, as inserts; with `starting_version`, there are only the changes from that
+            version on. A table of others needs Delta's change data feed
+            (`alter table … set tblproperties ('delta.enableChangeDataFeed' = true)`), and is read version by version.
+            A table of another region needs nothing: its changes are those that `dm.changes` tells, id by id, and
+            `_commit_version` is the id; many ids may be one slice. They are there as long as that region's horizon
+            goes back, and the run reads them itself.
 
     Example:
         @dm.consistent(trigger="operator-driven")
         @dm.source(dm.TableSource(table="lake_of_others/stock", starting_version=10))
         def stock(scanned):
             return scanned
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.TableSource(table="lake_of_others/customers", changes=True))
+        def changed_customers(scanned):
+            return scanned.where("_change_type <> 'update_preimage'")
     """
 
     kind: ClassVar[str] = "delta"
@@ -91,18 +101,33 @@ class TableSource(RowSlices):
     table: str
     on_change: Literal["halt", "ignore"] = "halt"
     starting_version: int = 0
+    changes: bool = False
 
     def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
         if self.on_change not in ("halt", "ignore"):
             yield "UNKNOWN_POLICY", f"on_change={self.on_change!r} is not known", "one of halt, ignore"
         if isinstance(self.starting_version, bool) or self.starting_version < 0:
             yield "STARTING_VERSION", f"starting_version={self.starting_version!r} is none", "a number from 0 up"
+        if self.changes and self.on_change != "halt":
+            msg = (
+                f"changes=True reads what is removed and rewritten, and on_change={self.on_change!r} would pass over it"
+            )
+            yield "ON_CHANGE", msg, "leave on_change= out"
 
     def fingerprint(self) -> Any:
-        return {"table": self.table, "on_change": self.on_change}
+        found = {"table": self.table, "on_change": self.on_change}
+        return found | ({"changes": True} if self.changes else {})
 
     def columns(self, access: SourceAccess) -> pa.Schema:
-        return _read_of(access.newest_version(self.table)[2])
+        read = _read_of(access.newest_version(self.table)[2])
+        return with_changes(read) if self.changes else read
+
+    def _changes_of(self, access: SourceAccess) -> TableChanges:
+        """Return what reads the changes of the table."""
+        columns, upstream = self.columns(access), access.upstream(self.table)
+        if upstream is None:
+            return ByVersion(self.table, access, columns)
+        return ById(self.table, access, columns, upstream)
 
     def next_slice(self, after: Position | None, access: SourceAccess, cut: SliceLimit) -> Slice | None:
         newest, identity, _ = access.newest_version(self.table)
@@ -110,6 +135,9 @@ class TableSource(RowSlices):
         if after is not None and newest < int(after["version"]):
             msg = f"{self.table} was read up to version {after['version']}, and its newest is {newest} now"
             raise InputChanged(msg, remedy=f"restore its log; or read the table {ANEW}")
+        if self.changes:
+            end = {"version": newest, "table": identity}
+            return self._changes_of(access).next_slice(after, end, self.starting_version, cut)
         found = _Cut(source=self, after=after, newest=newest, identity=identity, access=access)
         try:
             return found.by_versions(cut)
@@ -120,9 +148,13 @@ class TableSource(RowSlices):
             return piece
 
     def label(self, piece: Slice, source: str, access: SourceAccess) -> str:
-        return f"delta:{self.table}#{piece.end['version']}"
+        place = f"id-{piece.end['id']}" if self.changes and "id" in piece.end else piece.end["version"]
+        return f"delta:{self.table}#{place}"
 
     def check(self, piece: Slice, access: SourceAccess, source: str) -> None:
+        if self.changes:
+            self._changes_of(access).check(piece)
+            return
         folder = access.table(self.table)
         try:
             for version in self.versions(piece):
@@ -146,6 +178,10 @@ class TableSource(RowSlices):
         if isinstance(piece, FilesSlice):  # in a task
             yield from map(with_origins, piece.share.rows())
             return
+        if self.changes:
+            self._require_same(piece.end, access.newest_version(self.table)[1])
+            yield from self._changes_of(access).read(piece)
+            return
         folder, (schema, newest) = access.table(self.table), self._columns_of(piece, access)
         rows = rows_of(
             _SliceFiles(self, piece, access, newest).found(), folder.source, schema, Followed(table=self.table)
@@ -155,6 +191,9 @@ class TableSource(RowSlices):
     def shares(
         self, piece: Slice, access: SourceAccess, *, share_bytes: int, workers: Workers
     ) -> Sequence[Slice] | None:
+        if self.changes:
+            self._require_same(piece.end, access.newest_version(self.table)[1])
+            return self._changes_of(access).shares(piece, share_bytes, workers)
         folder = access.table(self.table)
         if isinstance(place := folder.place, LocalPlace) and not workers.see(Path(place.folder)):
             return None
@@ -184,7 +223,7 @@ class TableSource(RowSlices):
             raise InputChanged(msg, remedy=f"restore it; or read the new one {ANEW}")
 
     def left_above(self, piece: Slice) -> int | None:
-        return piece.facts.get(_REWOUND) if self.on_change == "halt" else None
+        return piece.facts.get(REWOUND) if self.on_change == "halt" else None
 
     def upstream(self, access: SourceAccess) -> Upstream | None:
         return access.upstream(self.table) if self.on_change == "halt" else None
@@ -193,6 +232,8 @@ class TableSource(RowSlices):
         folder, highest = access.table(self.table), 0
         if IDS in piece.facts:
             return int(piece.facts[IDS][1])
+        if self.changes:
+            return 0
         try:
             for version in self.versions(piece):
                 for action in self.added(version, actions_of(folder, version, self.table)):
@@ -266,10 +307,9 @@ class _Cut:
             read.add(added, to)
             if (added or rewound) and not limit.is_periodic:
                 break
-        is_old = time.time() - oldest >= _REMEMBERED_SECONDS
-        if not size and not rewound and not (last >= first and (is_old or last - first + 1 >= _REMEMBERED_VERSIONS)):
+        if not size and not rewound and not is_worth_remembering(last - first + 1, oldest):
             return None  # the next scan looks at these versions again
-        facts: dict[str, Any] = {_REWOUND: min(rewound)} if rewound else {}
+        facts: dict[str, Any] = {REWOUND: min(rewound)} if rewound else {}
         upstream = self.access.upstream(table)
         if upstream is not None and read.bounds is not None:
             facts[IDS] = list(read.bounds)
@@ -302,7 +342,7 @@ class _Cut:
             start=after,
             end=self._position(self.newest, upstream, last),
             size_bytes=sum(max(1, file.size) for file in found),
-            facts={**({IDS: [stays + 1, last]} if found else {}), **({_REWOUND: stays} if stays < through else {})},
+            facts={**({IDS: [stays + 1, last]} if found else {}), **({REWOUND: stays} if stays < through else {})},
         )
 
     def _position(self, version: int, upstream: Upstream | None, through: int | None) -> Position:

@@ -65,6 +65,7 @@ class RowIntake:
         counts: by id, the number of rows as read, including bad ones.
         remarks: by id, a text for the history.
         bad: number of bad rows, of sources that tell them.
+        tombstones: by id, the number of records without a row.
     """
 
     attempt: Attempt
@@ -76,6 +77,7 @@ class RowIntake:
     counts: dict[int, int] = field(default_factory=dict)
     remarks: dict[int, str] = field(default_factory=dict)
     bad: int = 0
+    tombstones: dict[int, int] = field(default_factory=dict)
     _starts: dict[int, int] = field(default_factory=dict)
     _ends: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _mixed: set[int] = field(default_factory=set)
@@ -119,7 +121,8 @@ class RowIntake:
         found = self._read(pieces)
         for member, piece in pieces:
             rows = self.counts.setdefault(member.sequence_id, 0)
-            if (remark := self.reads.remark(piece, rows)) is not None:
+            told = [self.reads.remark(piece, rows), _told_of(self.tombstones.get(member.sequence_id, 0))]
+            if remark := "; ".join(filter(None, told)):
                 self.remarks[member.sequence_id] = remark
             if self.reads.has_origins:
                 highest = self._highest.get(member.sequence_id, 0)
@@ -173,6 +176,7 @@ class RowIntake:
             before = self.counts.get(share.sequence_id, 0)
             self.counts[share.sequence_id] = before + rows.rows
             self.bad += rows.bad
+            self.tombstones[share.sequence_id] = self.tombstones.get(share.sequence_id, 0) + rows.tombstones
             if rows.file is not None:
                 read.names.append(rows.file.name)
                 self._note_origins(share.sequence_id, rows)
@@ -232,6 +236,10 @@ class RowIntake:
                 trigger=trigger.uri,
                 remedy=f"declare another schema at {self.source.name!r}, or cast the column where it comes from",
             ) from unfit
+
+
+def _told_of(tombstones: int) -> str | None:
+    return f"{tombstones} tombstone{'s' if tombstones > 1 else ''}" if tombstones else None
 
 
 @dataclass(frozen=True, slots=True)

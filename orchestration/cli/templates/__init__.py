@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from drainmark.orchestration.cli.templates import kafka, logs, orders, s3, words
+from drainmark.orchestration.cli.templates import cdc, kafka, logs, orders, s3, words
 from drainmark.orchestration.cli.templates.template import Template
 
 
@@ -17,6 +17,7 @@ class Kind(StrEnum):
     ORDERS = "orders"
     KAFKA = "kafka"
     S3 = "s3"
+    CDC = "cdc"
 
 
 TEMPLATES: Mapping[Kind, Template] = {
@@ -25,4 +26,5 @@ TEMPLATES: Mapping[Kind, Template] = {
     Kind.ORDERS: orders.TEMPLATE,
     Kind.KAFKA: kafka.TEMPLATE,
     Kind.S3: s3.TEMPLATE,
+    Kind.CDC: cdc.TEMPLATE,
 }

@@ -45,6 +45,15 @@ def versions(scanned: DataFrame) -> DataFrame:
 
 
 @dm.consistent(trigger="operator-driven")
+@dm.source(dm.TableSource("changed", changes=True, starting_version=1))
+def changed(scanned: DataFrame) -> DataFrame:
+    """Return the changes of the versions of a table; what leaves counts negative."""
+    return scanned.selectExpr(
+        "_sequence_id", "_position", "k", "if(_change_type in ('delete', 'update_preimage'), -n, n) as n"
+    )
+
+
+@dm.consistent(trigger="operator-driven")
 @dm.source(dm.DatabaseSource("events", QUERY, cursor="id", schema=f"id bigint, {ROW}", rows=3))
 def query(scanned: DataFrame) -> DataFrame:
     """Return the rows of a query."""
@@ -91,7 +100,7 @@ def pairs(rows: DataFrame) -> DataFrame:
     return dm.select(rows, "k", "n")
 
 
-for stream in (beacon, lines, versions, query, pushed, both):
+for stream in (beacon, lines, versions, changed, query, pushed, both):
     chosen = dm.functor(pairs, name=f"{stream.name}_rows", inputs=[stream])
     dm.sink(chosen, dm.DeltaAppend(f"{stream.name}_all"))
     totals = dm.aggregate(

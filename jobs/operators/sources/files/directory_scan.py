@@ -12,7 +12,7 @@ from typing import Literal
 
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.formats.column_fit import Columns
-from drainmark.jobs.formats.format import Expected, Format, formats
+from drainmark.jobs.formats.format import Expected, Format, formats, taken_name, with_added
 from drainmark.jobs.frames.tags import RESCUED
 from drainmark.jobs.protocol.records.addresses import address_of, is_object
 
@@ -43,7 +43,9 @@ class DirectoryScan:
             overrides it. The settings `s3_endpoint_url`, `s3_profile` and `s3_region` say how to reach a bucket.
         pattern: glob of file names; with `recursive` matched against the path below the folder as well.
         format: `text` (one row per line, column `value`), `csv`, `json` (JSON lines), `parquet`, `orc`, or `binary`
-            (one row per file: `content`, not decompressed, at most 64 MiB, and its `length`; an empty file has no row).
+            (one row per file: `content`, not decompressed, at most 64 MiB, and its `length`; an empty file has no row),
+            or `debezium` (a message of a change a line: the columns of the schema, and `_op`, `_sequence`,
+            `_changed_at`; see docs/how-to/sources.md).
         schema: DDL such as `"id bigint, amount double"`. If it is left out and the files name their columns (CSV with a
             header, JSON lines, Parquet, ORC), it is inferred from the first files, once: the first run or scan writes
             `schemas/APP.SOURCE.ddl` beside the application, and from then on this file declares the columns.
@@ -52,7 +54,8 @@ class DirectoryScan:
             `dateFormat`, `timestampFormat`, `timestampNTZFormat` with Java's patterns. CSV has `header`, `sep` (or
             `delimiter`), `quote`, `escape`, `comment`, `nullValue`, `ignoreLeadingWhiteSpace` and
             `ignoreTrailingWhiteSpace`; JSON has `allowNoFields`: a record without any declared field is a row of nulls,
-            and not bad. Text has `wholetext`: a file is one row. Others are refused, with what to write instead.
+            and not bad. Text has `wholetext`: a file is one row. For messages without a schema, Debezium has
+            `timePrecisionMode` and `decimalHandlingMode`. Others are refused, with what to write instead.
         recursive: also look into folders below.
         follow_links: also take symbolic links to files, with any target. By default a link is refused and listed
             with the reason: a user who may put a link there could make this process read any file that it may read.
@@ -141,13 +144,21 @@ class DirectoryScan:
         form = self._form
         if form is not None and not form.has_schema:
             return form.columns
+        declared = self._declared(output)
+        return with_added(self.format, declared) if form is not None and declared else declared
+
+    def _declared(self, output: str) -> str | None:
         return self.schema.get(output) if isinstance(self.schema, Mapping) else self.schema
 
     @property
     def says_columns(self) -> bool:
         """Say whether files name their columns, so that a schema can be inferred."""
         form = self._form
-        return form is not None and not form.cannot_compare(replace(self, on_schema="rescue").expects(None))
+        return (
+            form is not None
+            and not form.added
+            and not form.cannot_compare(replace(self, on_schema="rescue").expects(None))
+        )
 
     def rows_of(self, output: str) -> str:
         """Return the DDL of an output's rows as the source gives them, with the column of rescued values if asked."""
@@ -191,16 +202,7 @@ class DirectoryScan:
         if form is None:
             one = "" if isinstance(self.format, str) else " for all outputs; a second scan reads files of another"
             yield "UNKNOWN_FORMAT", f"format {self.format!r} is not known", f"one of {', '.join(formats())}{one}"
-        if form is not None and not form.has_schema and self.schema is not None:
-            yield "SCHEMA_UNUSED", f"format {self.format!r} has columns of its own", "leave schema out"
-        for output in self.outputs or ("",):
-            if form is not None and form.has_schema and not self.schema_of(output):
-                label = f" for output {output!r}" if output else ""
-                inferred = (
-                    ", or run it where there is a first file, of which it is inferred" if self.says_columns else ""
-                )
-                remedy = f'add schema="id bigint, …"{inferred}'
-                yield "SCHEMA_MISSING", f"format {self.format!r} needs a schema{label}", remedy
+        yield from self._schema_problems(form)
         for name, known in _POLICIES.items():
             if (name, getattr(self, name)) == ("on_schema", "evolve"):
                 yield "ON_SCHEMA", *_EVOLVE
@@ -215,6 +217,21 @@ class DirectoryScan:
             self.oldest()
         except ValueError:
             yield "START_FROM", f"start_from={self.start_from!r} is no time", '"beginning" or an ISO time'
+
+    def _schema_problems(self, form: Format | None) -> Iterator[tuple[str, str, str]]:
+        if form is not None and not form.has_schema and self.schema is not None:
+            yield "SCHEMA_UNUSED", f"format {self.format!r} has columns of its own", "leave schema out"
+        for output in self.outputs or ("",):
+            if form is not None and form.has_schema and not self.schema_of(output):
+                label = f" for output {output!r}" if output else ""
+                inferred = (
+                    ", or run it where there is a first file, of which it is inferred" if self.says_columns else ""
+                )
+                remedy = f'add schema="id bigint, …"{inferred}'
+                yield "SCHEMA_MISSING", f"format {self.format!r} needs a schema{label}", remedy
+            elif form is not None and (name := taken_name(self.format, self._declared(output) or "")) is not None:
+                msg = f"the schema has a column {name!r}, which each row of {self.format} gets"
+                yield "COLUMN_TAKEN", msg, "leave it out: the column is added"
 
     def _reading_problems(self) -> Iterator[tuple[str, str, str]]:
         if self.rounding not in (None, "half_up"):
