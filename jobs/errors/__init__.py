@@ -161,6 +161,12 @@ class ReplaceRefused(UsageError):
     id = "REPLACE_REFUSED"
 
 
+class RetractRefused(UsageError):
+    """A file cannot be taken back out of the tables: an operator on the way keeps what cannot be subtracted."""
+
+    id = "RETRACT_REFUSED"
+
+
 class UnknownName(UsageError):
     """No application, region, table or operator of that name."""
 

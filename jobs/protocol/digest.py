@@ -85,6 +85,8 @@ def digest_of(history: RegionHistory) -> str:
 
 
 def _format_of(history: RegionHistory) -> int:
+    if any(found.kept.by_nothing for found in history.replaced.values()):
+        return FORMAT_VERSION
     if history.images or history.lags or format_of((*history.tables, *history.former)) == FORMAT_VERSION:
         return FORMAT_VERSION  # an image may be made of runs
     return STAGES_FORMAT if history.flow.channels or history.carried or history.states.rows.remarks else PLAIN_FORMAT

@@ -13,7 +13,7 @@ from typing import Any
 from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.protocol.claimed_code import Deploy, deployed
 from drainmark.jobs.protocol.counters import Totals
-from drainmark.jobs.protocol.id_runs import States
+from drainmark.jobs.protocol.id_runs import Ids, States
 from drainmark.jobs.protocol.records.checkpoint_row import UNCLEAN, CheckpointRow, Outcome, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import (
@@ -32,13 +32,15 @@ from drainmark.jobs.protocol.records.schema_compatibility import (
     with_retentions,
 )
 from drainmark.jobs.protocol.records.state_generations import Generations, begun, rewound
+from drainmark.jobs.protocol.records.triggers import RETRACTION
 from drainmark.jobs.protocol.stage_flow import Flow
 from drainmark.jobs.protocol.withdrawn_ids import Withdrawn
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The replacement of a state after its file was processed anew: the new id, and the files with the old rows."""
+    """The replacement of a state after its file was processed anew, or retracted: the new id, and the files with the
+    old rows."""
 
     by: int
     kept: Replaced
@@ -216,9 +218,25 @@ class RegionHistory:
         return number
 
     def replaced_by(self, sequence_id: int) -> int | None:
-        """Return the id of the state that withdrew the append rows of an id."""
+        """Return the id of the state that has the rows of an id's file in its place; None if none does."""
         found = self.replaced.get(sequence_id)
-        return found.by if found else None
+        return found.by if found and not found.kept.by_nothing else None
+
+    def replaced_in(self, table: str) -> frozenset[int]:
+        """Return the ids whose rows were withdrawn from a table of rows; a table of changes keeps all of them."""
+        return frozenset(old for old, found in self.replaced.items() if table in found.kept.files)
+
+    def retracted_by(self, sequence_id: int) -> int | None:
+        """Return the id of the state that retracted an id; None if none did."""
+        found = self.replaced.get(sequence_id)
+        return found.by if found and found.kept.by_nothing else None
+
+    def retracted_uris(self) -> dict[str, int]:
+        """Return the files without any state in force that counts, because they were retracted: uri -> that state."""
+        ids = Ids.of(sorted(old for old, found in self.replaced.items() if found.kept.by_nothing))
+        found = {row.trigger_uri or "": number for number, row in self.states.rows.among(ids)} if ids else {}
+        kept = self.newest_by_uri(found)
+        return {uri: number for uri, number in found.items() if uri not in kept}
 
     def replaced_after(self, to: int) -> list[Replaced]:
         """Return the replaced rows that were in force at an id and were withdrawn after it."""
@@ -234,12 +252,13 @@ class RegionHistory:
         return {
             row.trigger_uri or "": row.sequence_id
             for row in rows
-            if row.kind is RowKind.STATE and row.sequence_id in self.states and row.sequence_id not in self.replaced
+            if row.kind is RowKind.STATE and row.trigger_kind != RETRACTION
+            if row.sequence_id in self.states and row.sequence_id not in self.replaced
         }
 
     def triggers_above(self, sequence_id: int) -> tuple[CheckpointRow, ...]:
         """Return the effective states above an id, in input order: a rewind to it makes their triggers pending."""
-        above = self.states.above(sequence_id).values()
+        above = (row for row in self.states.above(sequence_id).values() if row.trigger_kind != RETRACTION)
         return tuple(sorted(above, key=lambda row: (row.trigger_order or 0, row.sequence_id)))
 
     def oldest_target(self, horizon: int) -> int:
@@ -410,7 +429,8 @@ class _Fold:
 
     def _state(self, row: CheckpointRow) -> None:
         self._keep(row)
-        self._succeed()
+        if row.trigger_kind != RETRACTION:  # no input was read: it says nothing about the last attempt
+            self._succeed()
         if row.sequence_id == row.group_last:
             self.unpublished.append(row)
             manifest = row.detail.get("manifest") or {}
@@ -448,7 +468,7 @@ class _Fold:
     def _rewind(self, row: CheckpointRow) -> None:
         self._burn(row.sequence_id + 1)
         to: int = row.detail["to"]
-        self.gone = self.gone.with_states(self.ids.above(to), self.rows)
+        self.gone = self.gone.with_states(self._with_input(self.ids.above(to)), self.rows)
         self.ids = self.ids.up_to(to)
         self.now = before = _rewound(self.now, to)
         self._name_tables(row)
@@ -460,6 +480,11 @@ class _Fold:
             rewinds=(*before.rewinds, (row.recorded_at.timestamp(), to)),
         )
         self.unpublished.append(row)
+
+    def _with_input(self, ids: Ids) -> Ids:
+        """Return the ids of states that have an input, which a rewind makes pending again; a retraction has none."""
+        without = {found.by for found in self.now.replaced.values() if found.kept.by_nothing}
+        return Ids.of(number for number in ids if number not in without) if without else ids
 
     # --- notes ------------------------------------------------------------------------------------------------------
 

@@ -352,6 +352,8 @@ def _history_row(entry: dict[str, Any], folder: str | None, *, everything: bool)
     group = "..".join(str(number) for number in entry["group"]) if entry["group"] else ""
     remarks = ["withdrawn"] if entry["withdrawn"] else []
     remarks += [f"replaced by {entry['replaced_by']}"] if entry["replaced_by"] is not None else []
+    remarks += [f"retracted by {entry['retracted_by']}"] if entry["retracted_by"] is not None else []
+    remarks += [f"retracts {entry['retracts']}"] if entry["retracts"] is not None else []
     remarks += [f"to {entry['to']}"] if entry["to"] is not None else []
     remarks += [entry["reason"]] if entry["reason"] else []
     if entry["deployed"] is not None:

@@ -1,4 +1,4 @@
-"""Verbs that change a region: reset (rewind), halt, skip, resume, backfill, publish."""
+"""Verbs that change a region: reset (rewind), retract, halt, skip, resume, backfill, publish."""
 
 from __future__ import annotations
 
@@ -117,6 +117,28 @@ def skip(
 
     workplace = open_workplace(home)
     carry_out(workplace, orders.skip(workplace, find_region(workplace, region), file, reason), as_json=as_json)
+
+
+def retract(
+    *,
+    region: RegionName,
+    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Committed files: paths or the ends of them.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "",
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Take committed files back out of the tables, without reading later files again. Without --yes only the plan is
+    shown."""
+    from drainmark.orchestration.verbs import orders
+    from drainmark.orchestration.workplace.declaration import find_region
+
+    workplace = open_workplace(home)
+    order = orders.retract(workplace, find_region(workplace, region), files, reason)
+    if not yes:
+        show(order, as_json=as_json)
+        raise UsageError("nothing was changed: this is the plan", remedy="repeat it with --yes to carry it out")
+    carry_out(workplace, order, as_json=as_json)
 
 
 def backfill(

@@ -42,6 +42,7 @@ VERBS: Mapping[str, str] = {
     "changes": "inspection",
     "report": "report",
     "reset": "interventions",
+    "retract": "interventions",
     "halt": "interventions",
     "skip": "interventions",
     "resume": "interventions",

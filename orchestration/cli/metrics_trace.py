@@ -132,7 +132,8 @@ def _show_ids(ids: list[dict[str, Any]], folder: str | None) -> None:
     columns = ("id", "epoch", "status", "trigger", "rows", "committed (UTC)", "run", "")
     rows = []
     for entry in ids:
-        remarks = [f"by {entry[key]}" for key in ("withdrawn_by", "replaced_by") if entry[key] is not None]
+        ends = ("withdrawn_by", "replaced_by", "retracted_by")
+        remarks = [f"by {entry[key]}" for key in ends if entry[key] is not None]
         remarks += [entry["reason"]] if entry["reason"] else []
         rows.append(
             (

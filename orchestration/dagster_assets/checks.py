@@ -205,7 +205,12 @@ def _check_name(expectation: Expect) -> str:
 def _met(expectation: Expect, history: RegionHistory) -> Judgement:
     """Check that the newest states meet the expectation, and that it did not halt the region."""
     states = [row for row in history.states.newest(BAD_STATES).values() if row.kind is RowKind.STATE]
-    unmet = {row.trigger_uri: rows for row in states if (rows := (row.detail.get("unmet") or {}).get(expectation.name))}
+    unmet = {
+        row.trigger_uri: rows
+        for row in states
+        if history.retracted_by(row.sequence_id) is None
+        and (rows := (row.detail.get("unmet") or {}).get(expectation.name))
+    }
     halt = history.halt.detail if history.halt else {}
     error = halt.get("error") or {}
     is_halted = error.get("id") == ExpectationUnmet.id and error.get("operator") == expectation.name

@@ -95,6 +95,13 @@ class Skip(Reason):
     file: str = Field(description="A pending file: its path or the end of it.")
 
 
+class Retract(Desk):
+    """The file that leaves."""
+
+    file: str = Field(description="A committed file: its path or the end of it.")
+    reason: str = Field(default="", description="Why; the history keeps it.")
+
+
 class Backfill(Desk):
     """The files to queue that the scan would not take."""
 
@@ -171,6 +178,12 @@ VERBS = (
         about="Skip a pending file that cannot be fixed.",
         config=Skip,
         order=lambda workplace, region, config: orders.skip(workplace, region, config.file, config.reason),
+    ),
+    Verb(
+        name="retract",
+        about="Take a committed file back out of the tables, without reading later files again.",
+        config=Retract,
+        order=lambda workplace, region, config: orders.retract(workplace, region, [config.file], config.reason),
     ),
     Verb(
         name="halt",

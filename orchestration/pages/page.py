@@ -317,6 +317,8 @@ def _remark(state: Mapping[str, Any]) -> str:
         "skipped" if state["kind"] == "skip" else "",
     ]
     remarks += [f"replaced by {state['replaced_by']}"] if state["replaced_by"] is not None else []
+    remarks += [f"retracted by {state['retracted_by']}"] if state["retracted_by"] is not None else []
+    remarks += [f"retracts {state['retracts']}"] if state["retracts"] is not None else []
     return ", ".join(remark for remark in remarks if remark)
 
 

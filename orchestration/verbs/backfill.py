@@ -32,7 +32,7 @@ class Wanted:
         pattern: a glob (`**` goes below), or a folder, which means all files below it; also `s3://BUCKET/…`.
         since, until: bounds of the modification time, inclusive and exclusive.
         output: output of the source that they belong to; needed if it has several and the name does not tell.
-        again: also files that are committed; their new states replace the present ones.
+        again: also files that are committed, whose new states replace the present ones, and files that were retracted.
     """
 
     pattern: str
@@ -65,9 +65,9 @@ def queue(workplace: Workplace, region: str, wanted: Wanted, *, dry_run: bool = 
 def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
     """Return the files that would be queued, with the counts; change nothing.
 
-    In its facts, `committed`, `pending` and `passed` (skipped, refused) count identities that are known and stay
-    unchanged. `replaced` counts the files with a state in force that the new state is to replace; `replaces` lists
-    them, each with the id of its newest state.
+    In its facts, `committed`, `pending` and `passed` (skipped, refused, retracted) count identities that are known and
+    stay unchanged. `replaced` counts the files that are read again, as retracted ones are with `again`; `replaces`
+    lists those with a state in force, which the new state is to replace, each with the id of its newest state.
 
     Raises:
         ReplaceRefused: files are to be replaced in a region that keeps state; nothing was queued.
@@ -92,16 +92,22 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
     refused: list[dict[str, str]] = []
     new: list[NewTrigger] = []
     newest = history.newest_by_uri() if wanted.again else {}
+    retracted = history.retracted_uris()
     for uri, trigger in matched:
         if isinstance(trigger, str):
             refused.append({"file": uri, "reason": trigger})
             continue
-        status, wanted_trigger = _judged(workplace, region, trigger, is_replacing=uri in newest)
+        is_back = wanted.again and uri in retracted
+        status, wanted_trigger = _judged(workplace, region, trigger, is_replacing=uri in newest or is_back)
+        if status == "committed" and uri in retracted:
+            status = "passed"
         counts[status] += 1
         if status in ("queued", "replaced"):
             new.append(wanted_trigger)
     replaces = [
-        {"file": trigger.uri, "sequence_id": newest[trigger.uri]} for trigger in new if AGAIN in trigger.identity
+        {"file": trigger.uri, "sequence_id": newest[trigger.uri]}
+        for trigger in new
+        if AGAIN in trigger.identity and trigger.uri in newest
     ]
     if replaces:
         horizon = declared(workplace, region).rewind_horizon

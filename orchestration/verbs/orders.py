@@ -17,6 +17,7 @@ from drainmark.jobs.regions.formatting import counted, said_of
 from drainmark.jobs.runtime.messages import halt_text
 from drainmark.orchestration.verbs import accept_loss as losses
 from drainmark.orchestration.verbs import interventions, quarantine
+from drainmark.orchestration.verbs import retract as retractions
 from drainmark.orchestration.verbs.backfill import Wanted, plan_queue
 from drainmark.orchestration.verbs.reset_plan import ResetPlan, RewindTarget, plan_reset
 from drainmark.orchestration.workplace.declaration import declared
@@ -159,6 +160,50 @@ def _reset_lines(plan: ResetPlan) -> list[str]:
 def _some(values: Sequence[Any]) -> str:
     listed = ", ".join(str(value) for value in values[:_SHOWN])
     return f"{listed} …" if len(values) > _SHOWN else listed or "none"
+
+
+# --- retract ------------------------------------------------------------------------------------------------------
+
+
+def retract(workplace: Workplace, region: str, files: Sequence[str], reason: str = "") -> Order:
+    """Return the order to take committed files back out of the tables.
+
+    Raises:
+        UsageError, UnknownName, RetractRefused: see `plan_retract`.
+    """
+    plan = retractions.plan_retract(workplace, region, files)
+
+    def act() -> Done:
+        done = retractions.carry_out(workplace, plan, reason)
+        lines = [f"{region}: {each['file']} is retracted, {each['sequence_id']} by {each['retracted_by']}"
+                 for each in done["retracted"]]  # fmt: skip
+        return Done(facts=done, lines=(*lines, *_retracted_before(plan)))
+
+    facts = {**plan.facts, "reason": reason}
+    lines = (*_retract_lines(plan), *_retracted_before(plan))
+    return Order(verb="retract", region=region, facts=facts, plan=lines, bound={"ids": list(plan.states)}, act=act)
+
+
+def _retract_lines(plan: retractions.RetractPlan) -> list[str]:
+    lines = []
+    for entry in plan.facts["files"]:
+        code = f", made by code {entry['code'][:8]}" if entry["code"] else ""
+        lines.append(f"{plan.region}: {entry['file']} leaves, which is {entry['sequence_id']}{code}")
+    if plan.states:
+        leaving = {table: said_of(rows, "row", "leave or change", "leaves or changes")
+                   for table, rows in plan.facts["rows"].items()}  # fmt: skip
+        lines += [f"  {table}: {said}" for table, said in leaving.items()]
+        lines.append("  no later file is read again")
+    lines += [f"  {name} reads its tables, and halts there unless it has on_change='ignore'" for name in plan.readers]
+    for reader in plan.facts["readers"]:
+        lines.append(f"  {reader['region']} has read rows that leave, as {reader['sequence_id']}, and keeps them")
+    if not plan.states and plan.unpublished:
+        lines.append(f"{plan.region}: finish what was committed and is not in all tables yet")
+    return lines
+
+
+def _retracted_before(plan: retractions.RetractPlan) -> list[str]:
+    return [f"{plan.region}: {uri} was retracted before, by {number}" for uri, number in plan.done.items()]
 
 
 # --- halt, resume, skip, publish ----------------------------------------------------------------------------------
@@ -357,7 +402,7 @@ def _queued(done: Mapping[str, Any]) -> Done:
     region, is_plan = done["region"], done["dry_run"]
     counts = (
         f"already committed: {done['committed']}, already pending: {done['pending']}, "
-        f"skipped or refused earlier: {done['passed']}"
+        f"skipped, refused or retracted earlier: {done['passed']}"
     )
     verb = "would be queued" if is_plan else "queued"
     would = "would be " if is_plan else ""

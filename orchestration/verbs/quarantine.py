@@ -13,6 +13,7 @@ from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.history import RegionHistory, target_before
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.triggers import RETRACTION
 from drainmark.orchestration.discovery.state_inputs import is_quarantined_whole
 from drainmark.orchestration.verbs.backfill import Queueing, Wanted, plan_queue
 from drainmark.orchestration.workplace.declaration import declared
@@ -31,7 +32,11 @@ def quarantined_files(workplace: Workplace, region: str) -> list[dict[str, Any]]
     reasons: Mapping[int, Counter[str]] = defaultdict(Counter)
     for row in _rows(workplace, region, history):
         reasons[row["_sequence_id"]][row["reason"]] += 1
-    newest = {row.trigger_uri: number for number, row in history.states.items()}
+    newest = {
+        row.trigger_uri: number
+        for number, row in history.states.items()
+        if history.retracted_by(number) is None and row.trigger_kind != RETRACTION
+    }
     return [
         {
             "sequence_id": number,
@@ -43,7 +48,7 @@ def quarantined_files(workplace: Workplace, region: str) -> list[dict[str, Any]]
             "redriven_as": newest[state.trigger_uri] if newest[state.trigger_uri] != number else None,
         }
         for number, state in history.states.items()
-        if state.kind is RowKind.STATE and state.detail.get("rows_quarantined")
+        if state.kind is RowKind.STATE and state.detail.get("rows_quarantined") and history.retracted_by(number) is None
     ]
 
 

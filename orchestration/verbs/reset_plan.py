@@ -16,7 +16,7 @@ from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
-from drainmark.jobs.protocol.records.triggers import FILE, kind_of
+from drainmark.jobs.protocol.records.triggers import FILE, RETRACTION, kind_of
 from drainmark.jobs.protocol.repairs import Repair
 from drainmark.jobs.protocol.rewind_steps import Rewind, TableStep, TriggersReturn
 from drainmark.orchestration.discovery.state_inputs import (
@@ -249,7 +249,7 @@ def _id_of_code(history: RegionHistory, name: str) -> int:
 
 
 def _id_of_file(history: RegionHistory, name: str) -> int:
-    states = history.states.items()
+    states = ((number, row) for number, row in history.states.items() if row.trigger_kind != RETRACTION)
     found = {row.trigger_uri or "": number for number, row in states if names_file(row.trigger_uri, name)}
     if len(found) == 1:
         return next(iter(found.values()))
@@ -307,7 +307,7 @@ def lost_inputs(workplace: Workplace, history: RegionHistory, rows: Sequence[Che
 
 
 def _has_no_rows(history: RegionHistory, row: CheckpointRow) -> bool:
-    """Say whether no table has rows of a state: its file was quarantined whole, or processed again at a later id."""
+    """Say whether no table has rows of a state: its file was quarantined whole, retracted, or processed again since."""
     if row.kind is not RowKind.STATE or kind_of(row.trigger_identity or {}) != FILE:
         return False
-    return is_quarantined_whole(row) or history.replaced_by(row.sequence_id) is not None
+    return is_quarantined_whole(row) or row.sequence_id in history.replaced

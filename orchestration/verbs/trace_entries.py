@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.protocol.chains import reads_in
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
+from drainmark.jobs.protocol.records.triggers import RETRACTION, Trigger, TriggerStatus
 from drainmark.jobs.runtime.messages import scanned_identity
 from drainmark.orchestration.verbs.traced_tables import TracedTables
 from drainmark.orchestration.views.status import iso
@@ -57,6 +57,7 @@ class TraceEntries:
             "status": self._status(row),
             "withdrawn_by": self._withdrawn_by(row),
             "replaced_by": self.history.replaced_by(row.sequence_id) if is_state else None,
+            "retracted_by": self.history.retracted_by(row.sequence_id) if is_state else None,
             "group": [row.group_first, row.group_last] if is_state else None,
             "rows_in": row.rows_in,
             "rows_quarantined": row.detail.get("rows_quarantined", 0) if is_state else None,
@@ -68,7 +69,7 @@ class TraceEntries:
             "graph_fingerprint": row.graph_fingerprint,
             "params_hash": row.params_hash,
             "drainmark_version": row.drainmark_version,
-            "reason": row.detail.get("reason"),
+            "reason": row.detail.get("reason") or row.detail.get("why"),
             "reads": [each.to_json() for each in reads_in(row.trigger_identity or {})],
             "sinks": self.tables.sinks(row) if is_state and with_tables else [],
         }
@@ -80,6 +81,10 @@ class TraceEntries:
             return "withdrawn"
         if row.kind is RowKind.SKIP:
             return TriggerStatus.SKIPPED.value
+        if row.trigger_kind == RETRACTION:
+            return RETRACTION
+        if self.history.retracted_by(row.sequence_id) is not None:
+            return "retracted"
         return "replaced" if self.history.replaced_by(row.sequence_id) is not None else TriggerStatus.COMMITTED.value
 
     def _withdrawn_by(self, row: CheckpointRow) -> int | None:
@@ -98,6 +103,7 @@ def waiting_entry(trigger: Trigger) -> dict[str, Any]:
             "epoch",
             "withdrawn_by",
             "replaced_by",
+            "retracted_by",
             "group",
             "rows_in",
             "rows_quarantined",

@@ -16,6 +16,7 @@ from drainmark.jobs.protocol.claimed_code import Deploy
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, Outcome, RowKind
 from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.protocol.records.triggers import RETRACTS
 from drainmark.orchestration.views import SHOWN_STATES
 from drainmark.orchestration.views.status import iso
 from drainmark.resources.checkpoints.newest_rows import GroupSums, NewestRows
@@ -65,7 +66,7 @@ def region_report(facts: RegionFacts) -> dict[str, Any]:
       `waited_seconds` (from the last change of the file to the commit; null if the source gives no time), and
       `written_bytes`: by `sinks`, `states`, `images`
     - `states`: the newest, oldest first, each with `sequence_id`, `file`, `group`, `rows_in`, `rows_quarantined`,
-      `bytes_in`, `committed_at`, `is_withdrawn`, `replaced_by`, `reason`, `kind`
+      `bytes_in`, `committed_at`, `is_withdrawn`, `replaced_by`, `retracted_by`, `retracts`, `reason`, `kind`
     - `events`: in commit order, each with `kind` (`failed`, `crashed`, `interrupted`, `halt`, `resume`, `rewind`,
       `skip`, `refused`, `deploy`: the first claim of other code), `at`, `after_id` (the last id of the group before
       it, null before the first shown group), `to` (of a rewind), `file`, `operator`, `location`, `message`, `run_id`
@@ -215,7 +216,9 @@ def _states(facts: RegionFacts) -> list[dict[str, Any]]:
             "committed_at": iso(row.recorded_at),
             "is_withdrawn": row.sequence_id not in history.states,
             "replaced_by": history.replaced_by(row.sequence_id),
-            "reason": row.detail.get("reason"),
+            "retracted_by": history.retracted_by(row.sequence_id),
+            "retracts": (row.trigger_identity or {}).get(RETRACTS),
+            "reason": row.detail.get("reason") or row.detail.get("why"),
         }
         for row in map(history.states.rows.told, rows)
     ]

@@ -18,7 +18,7 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import REGISTERED, WITHOUT_NAMES
-from drainmark.jobs.protocol.records.triggers import DROPPED, PERIOD, TriggerStatus
+from drainmark.jobs.protocol.records.triggers import DROPPED, PERIOD, RETRACTS, TriggerStatus
 from drainmark.jobs.protocol.transitions import State
 from drainmark.orchestration.views.reads import reads_of, remedies_of
 from drainmark.orchestration.views.region_view import RegionView, channels_of, moment_of, stages_of
@@ -268,8 +268,10 @@ def _entry(
         "checkpoint_seconds": commits.get(row.group_last or row.sequence_id),
         "withdrawn": is_withdrawn,
         "replaced_by": history.replaced_by(row.sequence_id) if row.kind is RowKind.STATE else None,
+        "retracted_by": history.retracted_by(row.sequence_id) if row.kind is RowKind.STATE else None,
+        "retracts": (row.trigger_identity or {}).get(RETRACTS),
         "to": row.detail.get("to"),
-        "reason": row.detail.get("reason"),
+        "reason": row.detail.get("reason") or row.detail.get("why"),
         "code": deploy.code if row.kind is RowKind.STATE and deploy is not None else None,
         "deployed": None,
         "run_id": row.run_id,

@@ -275,8 +275,8 @@ def _rows(
 
     table = store.table(name)
     where = pc.field(_SEQUENCE_ID) <= at
-    if history.replaced:
-        where &= ~of_ids(history.replaced)
+    if replaced := history.replaced_in(name):
+        where &= ~of_ids(replaced)
     if only is not None:
         where &= only
     committed = committed_files(store, history, name)
@@ -286,13 +286,13 @@ def _rows(
         raise RewindRefused(msg, remedy=f"{dropped} or a later id", nearest=dropped)
     paths = dict.fromkeys(file.path for file in (*committed, *_image_files(store, history, name, at)))
     parts = [table.files.read(list(paths), where)]
-    for replaced in history.replaced_after(at):
-        files = replaced.files.get(name, ())
+    for kept in history.replaced_after(at):
+        files = kept.files.get(name, ())
         if not table.files.holds(files):
-            first = max(replaced.ids.values())
+            first = max(kept.ids.values())
             msg = f"the state {at} is out of reach: rows replaced since are kept within the rewind horizon only"
             raise RewindRefused(msg, remedy=f"{first} or a later id", nearest=first)
-        parts.append(table.files.read([file.path for file in files], of_ids(replaced.ids)))
+        parts.append(table.files.read([file.path for file in files], of_ids(kept.ids)))
     return pa.concat_tables(parts)
 
 

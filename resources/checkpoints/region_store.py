@@ -185,7 +185,7 @@ class RegionTables:
         try:
             self.table(table.name).create(
                 table.schema_json,
-                evolves=table.evolves,
+                evolves=table.may_widen,
                 partition_by=layout_of(table).partition_by,
                 properties=statistics_properties(table),
             )
@@ -196,8 +196,8 @@ class RegionTables:
             raise
 
     def widen(self, table: RegionTable) -> None:
-        """Add the columns that the code added to a table that evolves; under a claim."""
-        if table.evolves:
+        """Add the columns that the code, or a retraction, added to a table; under a claim."""
+        if table.may_widen:
             self.table(table.name).widen(table.schema_json)
 
     @property

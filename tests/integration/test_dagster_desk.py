@@ -29,7 +29,7 @@ from drainmark.orchestration.workplace.workplace import Workplace, open_applicat
 
 __all__ = ["engine", "instance", "place", "without_spark"]
 
-REQUIRED = {"skip": {"file", "reason"}, "halt": {"reason"}, "backfill": {"input"}, "redrive": {"file"}}
+REQUIRED = {"skip": {"file", "reason"}, "retract": {"file"}, "halt": {"reason"}, "backfill": {"input"}, "redrive": {"file"}}
 CHECKPOINTS = dg.AssetKey(["little", "checkpoints", "rows"])
 
 

@@ -25,7 +25,8 @@ from drainmark.resources.settings import Settings
 
 ENTRY = {
     *("region", "trigger", "trigger_kind", "identity", "output", "sequence_id", "epoch", "status", "withdrawn_by"),
-    *("replaced_by", "group", "rows_in", "rows_quarantined", "unmet", "bytes_in", "committed_at", "attempt", "run_id"),
+    *("replaced_by", "retracted_by", "group", "rows_in", "rows_quarantined", "unmet", "bytes_in", "committed_at"),
+    *("attempt", "run_id"),
     *("graph_fingerprint", "params_hash", "drainmark_version", "reason", "reads", "sinks"),
 }
 

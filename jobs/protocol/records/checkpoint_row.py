@@ -23,6 +23,8 @@ The table is the truth: claims, states, rewinds, halts. Values that only some ki
 | skip | the id given to the skipped trigger | `reason` |
 | refused | last committed id | `reason` |
 
+A state of the kind `retraction` has no input: it takes the state back that its identity names, and may have `why`
+(format 6).
 The `images` of a `manifest` may be made of `runs`, and its files may have a `partition` (format 6). The `tables` of a
 claim and of a rewind may have `deletes` (format 6).
 `through`: the id up to which (inclusive) rows are published. `lags`: by visible table that is behind its history, the
@@ -45,8 +47,8 @@ if TYPE_CHECKING:
     from drainmark.jobs.protocol.records.manifest import RegionTable
 
 FORMAT_VERSION = 6
-"""The newest format, of rows that name runs of a state, files of a partition, or tables that lag or delete keys; raised
-whenever an older Drainmark could no longer read the table correctly."""
+"""The newest format, of rows that name runs of a state, files of a partition, or tables that lag or delete keys, and of
+retractions; raised whenever an older Drainmark could no longer read the table correctly."""
 
 STAGES_FORMAT = 5
 """The format of rows with facts about stages, without runs, partitions and lags: an older Drainmark can read them."""

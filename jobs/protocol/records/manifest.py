@@ -128,6 +128,11 @@ class RegionTable:
         return not self.adopted and not self.external
 
     @property
+    def may_widen(self) -> bool:
+        """Say whether the table gets the columns that it lacks: new ones of the code, or `_gone`."""
+        return self.evolves or (self.role is TableRole.CHANGES and "_gone" in self.column_names)
+
+    @property
     def column_names(self) -> list[str]:
         """Return the names of the columns that the region writes."""
         return [column["name"] for column in json.loads(self.schema_json)["fields"]]
@@ -180,24 +185,27 @@ class Image:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """Append rows that a group withdraws, since it has processed their files anew.
+    """Append rows that a group withdraws: it has processed their files anew, or retracts them.
 
     Attributes:
         ids: withdrawn id -> the id in its place.
         files: by name of an APPEND table, staged files with only the withdrawn rows: `show --at` an earlier id reads
             them, and a rewind to an earlier id brings them back.
+        by_nothing: the ids in their place have no rows of these files (`drainmark retract`).
     """
 
     ids: Mapping[int, int]
     files: Mapping[str, tuple[StagedFile, ...]]
+    by_nothing: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        return {"ids": {str(old): new for old, new in self.ids.items()}, "files": _files_to_json(self.files)}
+        value = {"ids": {str(old): new for old, new in self.ids.items()}, "files": _files_to_json(self.files)}
+        return value | ({"by_nothing": True} if self.by_nothing else {})
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Replaced:
         ids = {int(old): new for old, new in value["ids"].items()}
-        return cls(ids=ids, files=_files_from_json(value["files"]))
+        return cls(ids=ids, files=_files_from_json(value["files"]), by_nothing=bool(value.get("by_nothing")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

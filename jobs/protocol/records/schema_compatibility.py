@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Any
 
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+
+_GONE = "_gone"
+"""The column of tables of changes of which keys can be lost; it comes by itself, and stays."""
 
 _FILE_OPTIONS = ("path", "format", "layout", "name")
 """Options of a file sink by which a rewind finds the files of earlier ids."""
@@ -35,7 +38,7 @@ def change_of(before: RegionTable | None, after: RegionTable) -> TableChange:
         return TableChange.NEW
     if misfit(before, after):
         return TableChange.INCOMPATIBLE
-    widened = not after.adopted and set(after.column_names) > set(before.column_names)
+    widened = not after.adopted and {*_types(after)} > {*_types(before)}
     return TableChange.WIDENED if widened else TableChange.KEPT
 
 
@@ -63,9 +66,34 @@ def misfit(before: RegionTable, after: RegionTable) -> str:
     ]
     if not after.evolves:
         reasons += [f"{name} is new" for name in wanted if name not in found]
-        if not reasons:
+        if not reasons and [*found] != [*wanted]:
             reasons = ["the columns have another order"]
     return ", ".join(reasons)
+
+
+def with_gone(tables: Iterable[RegionTable], deleting: Collection[str]) -> tuple[RegionTable, ...]:
+    """Return tables so that rows of some tables of changes may say that their keys are gone, and delete them."""
+    return tuple(
+        replace(table, schema_json=_with_column(table.schema_json, _GONE))
+        if table.name in deleting and _GONE not in table.column_names
+        else replace(table, deletes=True)
+        if table.role is TableRole.UPSERT and table.history in deleting
+        else table
+        for table in tables
+    )
+
+
+def still_deleting(tables: Iterable[RegionTable], before: Iterable[RegionTable]) -> tuple[RegionTable, ...]:
+    """Return tables as code declares them, with what tables of changes got by a retraction: their keys may be gone."""
+    tables = tuple(tables)
+    had = {table.name for table in before if table.role is TableRole.CHANGES and _GONE in table.column_names}
+    return with_gone(tables, had & {table.name for table in tables if table.role is TableRole.CHANGES})
+
+
+def _with_column(schema_json: str, name: str) -> str:
+    schema = json.loads(schema_json)
+    schema["fields"].append({"name": name, "type": "boolean", "nullable": True, "metadata": {}})
+    return json.dumps(schema)
 
 
 def other_form(before: RegionTable, after: RegionTable) -> str:
@@ -145,9 +173,8 @@ def _other_value(name: str, before: Mapping[str, str], after: Mapping[str, str])
 
 
 def _types(table: RegionTable) -> Mapping[str, str]:
-    return {
-        field["name"]: json.dumps(field["type"], sort_keys=True) for field in json.loads(table.schema_json)["fields"]
-    }
+    fields = json.loads(table.schema_json)["fields"]
+    return {field["name"]: json.dumps(field["type"], sort_keys=True) for field in fields if field["name"] != _GONE}
 
 
 def _said(kind: str) -> str:

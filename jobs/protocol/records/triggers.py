@@ -46,6 +46,12 @@ DROPPED = "dropped_ticks"
 
 FILE = "file"
 
+RETRACTION = "retraction"
+"""The kind of a state that takes back an earlier one: no input is behind it. Its identity names that one (`RETRACTS`),
+and its uri is the file of that one."""
+
+RETRACTS = "retracts"
+
 
 def kind_of(identity: Mapping[str, Any]) -> str:
     """Return the kind of the trigger with an identity."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import Outcome
@@ -16,18 +16,21 @@ from drainmark.jobs.state.handlers.data_store import DataStore
 from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
 
 
-def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code, *, is_verb: bool) -> Sequence[RegionTable]:
+def fence(
+    ledger: Ledger, tables: Sequence[RegionTable], code: Code, *, is_verb: bool, deleting: Collection[str] = ()
+) -> Sequence[RegionTable]:
     """Commit the claim row, under the lease; return the region's tables.
 
     Args:
         is_verb: a rewind or a repair follows, which also takes along sinks that the code has no more.
+        deleting: see `claim_checks.ready`.
 
     Raises:
         Fenced: another owner claimed at the same moment.
         RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch, InFlightLost: see `claim_checks.ready`.
     """
     store, registry, region = ledger.outside.store, ledger.outside.registry, ledger.region
-    ledger.history, known = ready(ledger.outside, region, tables, code)
+    ledger.history, known = ready(ledger.outside, region, tables, code, deleting)
     previous, info = _end_of_last(ledger), registry.region_info(region)
     # What is outside may be ahead of a home from a backup: it must not take what follows for an older owner's.
     epoch, newest = newest_of_all(store, known, ledger.history.former if is_verb else ())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,13 @@ from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import RegionHistory, target_before
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable
-from drainmark.jobs.protocol.records.schema_compatibility import is_state, misfit, other_form
+from drainmark.jobs.protocol.records.schema_compatibility import (
+    is_state,
+    misfit,
+    other_form,
+    still_deleting,
+    with_gone,
+)
 from drainmark.jobs.protocol.records.state_generations import labels_in_force
 from drainmark.jobs.runtime.commit.table_damage import is_gone
 from drainmark.jobs.runtime.messages import PUT_RIGHT
@@ -25,9 +31,12 @@ _REBUILD = "rebuild it first: drainmark doctor --repair"
 
 
 def ready(
-    outside: Outside, region: str, tables: Sequence[RegionTable], code: Code
+    outside: Outside, region: str, tables: Sequence[RegionTable], code: Code, deleting: Collection[str] = ()
 ) -> tuple[RegionHistory, tuple[RegionTable, ...]]:
     """Read the region's facts and create missing tables; the caller holds the lease.
+
+    Args:
+        deleting: names of tables of changes of which keys will be gone.
 
     Returns:
         the facts, and the tables that the claim is to name: by default those of the last claim.
@@ -48,7 +57,8 @@ def ready(
     if code.operators:
         _require_same_states(history, region, code)
         require_takeover(history, region, code)
-    known = tuple(tables) or history.tables
+    known = still_deleting(tables or history.tables, (*history.former, *history.tables))
+    known = with_gone(known, deleting)
     anew = _begin_anew(history, region, known, code)
     require_compatible(history, region, known, anew)
     if code.operators:

@@ -12,6 +12,7 @@ from drainmark.jobs.errors import ResetTimeout
 from drainmark.jobs.graph.operator import KeptState
 from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.hosting.handler_host import HandlerHost, host_of
 from drainmark.jobs.runtime.hosting.hosted_parts import Hosted
@@ -144,7 +145,7 @@ class RegionStates:
             table=name,
             stored=table.files,
             keys=kept.keys,
-            schema=StructType.fromJson(json.loads(self.blueprint.table(name).schema_json)),
+            schema=StructType.fromJson(json.loads(self._described(name, history).schema_json)),
             image=history.image_held(name, None, table.files.holds) or history.image_of(name),
             dropped=history.dropped.get(name, 0),
             live=table.files.live(),
@@ -152,6 +153,10 @@ class RegionStates:
             looked_up_by=kept.looked_up_by,
             is_tiered=self.is_tiered,
         )
+
+    def _described(self, name: str, history: RegionHistory) -> RegionTable:
+        """Return a state's table as the claim names it: keys may be gone of which the code says nothing."""
+        return next((table for table in history.tables if table.name == name), self.blueprint.table(name))
 
 
 def _reset_host(host: HandlerHost, state: HandlerState) -> None:

@@ -10,7 +10,7 @@ A late write is refused, or skipped as done, at its target: rows by `CheckpointT
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ from drainmark.jobs.runtime.commit.commit_point import GroupCommits
 from drainmark.jobs.runtime.commit.halts import Halts
 from drainmark.jobs.runtime.commit.ledger import Identity, Ledger
 from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables
+from drainmark.jobs.runtime.commit.retraction import RetractionCommits
 from drainmark.jobs.runtime.commit.rewind import RewindCommits
 from drainmark.jobs.runtime.commit.table_damage import is_withdrawn, lost_before_publishing
 from drainmark.jobs.runtime.outside import Outside, Report
@@ -44,6 +45,7 @@ class RegionOwner:
         visible: the visible tables of one row a key; some may lag.
         groups: commits and publishes groups, skips triggers.
         rewinds: commits rewinds and takes the tables back.
+        retractions: takes back what single states brought to the tables.
         halts: commits halts, resumes, and refusals of triggers.
     """
 
@@ -56,6 +58,7 @@ class RegionOwner:
     visible: VisibleTables = field(init=False)
     groups: GroupCommits = field(init=False)
     rewinds: RewindCommits = field(init=False)
+    retractions: RetractionCommits = field(init=False)
     halts: Halts = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,6 +67,7 @@ class RegionOwner:
         self.visible = VisibleTables(ledger=self.ledger)
         self.groups = GroupCommits(ledger=self.ledger, visible=self.visible)
         self.rewinds = RewindCommits(ledger=self.ledger)
+        self.retractions = RetractionCommits(ledger=self.ledger, groups=self.groups)
         self.halts = Halts(ledger=self.ledger)
 
     @property
@@ -93,6 +97,7 @@ class RegionOwner:
         code: Code = NO_CODE,
         *,
         repair: Callable[[RegionOwner], bool] | None = None,
+        deleting: Collection[str] = (),
     ) -> RegionHistory:
         """Take over the region: take the lease, fence off older owners, check for foreign writes, roll forward.
 
@@ -103,6 +108,7 @@ class RegionOwner:
             code: operators, states, stages and channels of the code; by default none.
             repair: repairs tables that others changed, and returns whether all of them are repaired. If not, a rewind
                 must follow, and nothing is rolled forward.
+            deleting: names of tables of changes of which keys will be gone; they stay such tables.
 
         Raises:
             Owned: a live process owns it.
@@ -114,7 +120,7 @@ class RegionOwner:
         """
         self.outside.lease.acquire(self.region, self.identity.run_id)
         try:
-            known = fence(self.ledger, tables, code, is_verb=repair is not None)
+            known = fence(self.ledger, tables, code, is_verb=repair is not None, deleting=deleting)
         except BaseException:
             self.outside.lease.release(clean=False)
             raise

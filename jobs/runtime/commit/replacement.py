@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from drainmark.resources.checkpoints.region_store import RegionTables
+    from drainmark.resources.delta.staging import Staging
     from drainmark.resources.delta.table_files import TableFiles
 
 _SEQUENCE_ID = "_sequence_id"
@@ -52,7 +53,7 @@ def require_replaceable(
     Raises:
         ReplaceRefused: the message says why; the remedy names the rewind that has the same effect.
     """
-    kept = [(table, why) for table in history.tables if (why := _why_not(table))]
+    kept = [(table, why) for table in history.tables if (why := why_kept(table) or _why_not(table))]
     if not kept or not replaced:
         return
     table, why = kept[0]
@@ -63,15 +64,19 @@ def require_replaceable(
 
 
 def _why_not(table: RegionTable) -> str:
-    """Return the reason why the rows of a single id cannot be withdrawn from a table; "" if they can be."""
+    if table.role in (TableRole.CHANGES, TableRole.UPSERT):
+        return f"keeps state in {table.name!r}"
+    return ""
+
+
+def why_kept(table: RegionTable) -> str:
+    """Return the reason why a table keeps what a single id brought, whatever is done; "" if there is none."""
     if table.external == "file":
         return f"writes files to {table.name!r}, of which none comes back that was withdrawn, as a rewind may ask for"
     if table.adopted:
         return f"writes to {table.name!r}, which others made"
     if table.role is TableRole.OVERWRITE:
         return f"shows the newest trigger's rows in {table.name!r}, whichever files came before"
-    if table.role in (TableRole.CHANGES, TableRole.UPSERT):
-        return f"keeps state in {table.name!r}"
     return ""
 
 
@@ -85,8 +90,23 @@ def stage_replaced(store: RegionTables, history: RegionHistory, group: Group) ->
     if not ids:
         return None
     require_replaceable(store.region, history, ids)
-    managed = (table for table in history.tables if table.is_managed)
-    return Replaced(ids=ids, files={table.name: _staged(store, history, table, ids, group) for table in managed})
+    managed = [table for table in history.tables if table.is_managed]
+    return Replaced(ids=ids, files=stage_rows(store, history, managed, ids, (group.epoch, group.attempt)))
+
+
+def stage_rows(
+    store: RegionTables,
+    history: RegionHistory,
+    tables: Sequence[RegionTable],
+    ids: Collection[int],
+    attempt: tuple[int, str],
+) -> dict[str, tuple[StagedFile, ...]]:
+    """Stage the rows of some ids of tables of rows, which all committed groups are published to; by name of a table.
+
+    Args:
+        attempt: the epoch and the name of the attempt that stages them.
+    """
+    return {table.name: _staged(store, history, table, ids, store.staging(table, *attempt)) for table in tables}
 
 
 def replaced_ids(store: RegionTables, group: Group, history: RegionHistory | None = None) -> dict[int, int]:
@@ -103,10 +123,10 @@ def replaced_ids(store: RegionTables, group: Group, history: RegionHistory | Non
 
 
 def _staged(
-    store: RegionTables, history: RegionHistory, table: RegionTable, ids: Collection[int], group: Group
+    store: RegionTables, history: RegionHistory, table: RegionTable, ids: Collection[int], staging: Staging
 ) -> tuple[StagedFile, ...]:
     """Stage the rows of some ids of a table; ids whose rows may be trimmed from it are read from the sink outside."""
-    files, staging = store.table(table.name).files, store.staging(table, group.epoch, group.attempt)
+    files = store.table(table.name).files
     shown = next((each for each in history.tables if each.external and each.history == table.name), None)
     edge = history.trimmed.get(table.name, INITIAL_ID)
     trimmed = [number for number in ids if number <= edge] if shown is not None else []

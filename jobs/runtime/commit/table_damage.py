@@ -258,13 +258,14 @@ class RepairPlan:
     def _of_rows(self, name: str, damage: TableDamage) -> TableRepair:
         history, files, through = self.history, self.store.table(name).files, damage.txn_version or 0
         later = (row for row in history.unpublished if _version(row) > through)
-        open_ids = {number for row in later for number in range(row.first_id, row.sequence_id + 1)}
+        without = {number for row in later for number in range(row.first_id, row.sequence_id + 1)}
+        without |= history.replaced_in(name)
         return repair_of_rows(
             name,
             damage,
             [*self._named(name, through)],
             shown=row_counts(files.pieces(damage.sound, [SEQUENCE_ID])),
-            ids=[number for number in history.states if number not in history.replaced and number not in open_ids],
+            ids=[number for number in history.states if number not in without],
             edge=self._edge(name),
             restored=[part for row in history.rewinding for part in Rewind.from_row(row).restored_to(name)],
             is_there=lambda file: files.holds((file,)),

@@ -106,6 +106,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "changes": ("drainmark changes word_counts --after 12", "drainmark changes word_counts --after 3 --json"),
     "report": ("drainmark report app --open", "drainmark report app/lines --last 50 --output app.html"),
     "reset": ("drainmark reset app --by 1", "drainmark reset app/lines --to 12 --yes"),
+    "retract": ("drainmark retract app orders-17.csv", "drainmark retract app /srv/inbox/orders-1[78].csv --yes"),
     "halt": ("drainmark halt app --reason 'bad prices since noon'",),
     "skip": ("drainmark skip app --file orders-17.csv --reason 'cut off'",),
     "resume": ("drainmark resume app",),

@@ -34,7 +34,7 @@ VOCABULARY = {
     "FeedTaken": "bad error files rows",
     "Sent": "error rows",
     "Image": "at files runs table",
-    "Replaced": "files ids",
+    "Replaced": "by_nothing files ids",
     "StagedFile": "first_id last_id partition path rows size",
     "CheckpointRow": "attempt bytes_in checkpoint_seconds detail drain_seconds drainmark_version epoch format_version"
     " graph_fingerprint group_first group_last kind params_hash recorded_at region rows_in run_id sequence_id"

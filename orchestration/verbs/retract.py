@@ -1,0 +1,216 @@
+"""`retract`: files that are committed leave the tables again, without a replay of the later ones.
+
+The plan is made without a claim and changes nothing; `carry_out` claims the region and looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import RetractRefused, UnknownName, UsageError
+from drainmark.jobs.graph.application import nearest
+from drainmark.jobs.printable import shell_word
+from drainmark.jobs.protocol.claimed_code import deploy_of
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.triggers import FILE, RETRACTION, TriggerStatus
+from drainmark.jobs.runtime.commit.keyed_retraction import KeyedTable
+from drainmark.jobs.runtime.commit.retractable import keyed_tables, remedy_of
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs.chains import Home, readers_of
+from drainmark.orchestration.verbs.reset_plan import names_file
+from drainmark.orchestration.workplace.declaration import declared, load_region
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
+
+if TYPE_CHECKING:
+    from drainmark.jobs.regions.plan import RegionPlan
+    from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetractPlan:
+    """The states that leave.
+
+    Attributes:
+        states: by id, the rows of the states that are taken back.
+        keyed: the tables of one row a key from which they are taken out.
+        done: by uri of a file that was retracted before, the id that did it.
+        readers: the regions of this home that read its tables.
+        unpublished: an earlier command died before all tables were brought up.
+        facts: the output of `--json`.
+    """
+
+    region: str
+    states: dict[int, CheckpointRow]
+    done: dict[str, int]
+    keyed: tuple[KeyedTable, ...]
+    readers: tuple[str, ...]
+    unpublished: bool
+    facts: dict[str, Any]
+
+
+def plan_retract(workplace: Workplace, region: str, files: Sequence[str]) -> RetractPlan:
+    """Return what a retraction of files takes back: all states in force of each file; change nothing.
+
+    Raises:
+        UnknownName: no state was made from a file of that name.
+        UsageError: the name means several files, or the file is no committed one.
+        RetractRefused: an operator on the way keeps what cannot be subtracted.
+    """
+    history = workplace.history(region)
+    states: dict[int, CheckpointRow] = {}
+    done: dict[str, int] = {}
+    for file in files:
+        uri, found = _states_of(workplace, region, history, file)
+        if found:
+            states |= found
+        else:
+            done[uri] = _retracted_as(history, uri)
+    ids = sorted(states)
+    keyed = _keyed(workplace, region, history, ids) if ids else ()
+    facts = {
+        "region": region,
+        "files": [
+            {"file": states[number].trigger_uri, "sequence_id": number, "code": _code(history, number)}
+            for number in ids
+        ],
+        "retracted_before": [{"file": uri, "sequence_id": number} for uri, number in done.items()],
+        "rows": _rows(workplace, region, history, ids),
+        "readers": readers_of(workplace, region, ids),
+        "committed_sequence_id": history.committed_id,
+    }
+    return RetractPlan(
+        region=region,
+        states={number: states[number] for number in ids},
+        done=done,
+        keyed=keyed,
+        readers=tuple(dict.fromkeys(link.reader for link in Home(workplace).links(region))) if ids else (),
+        unpublished=bool(history.unpublished),
+        facts=facts,
+    )
+
+
+def carry_out(workplace: Workplace, plan: RetractPlan, why: str = "") -> dict[str, Any]:
+    """Take back the states of a plan in one commit; finish what an earlier command left, if there is nothing else.
+
+    Raises:
+        RetractRefused: the region is not as it was planned, or see `plan_retract`; nothing was changed.
+        Owned: a run has the region.
+    """
+    if not plan.states and not plan.unpublished:
+        return {**plan.facts, "retracted": [], "epoch": workplace.history(plan.region).epoch}
+    owner = region_owner(workplace, plan.region)
+    claim = partial(owner.claim, deleting=_names(plan.keyed))
+    with owning(owner, claim):
+        gone = [number for number in plan.states if not _counts(owner.history, number)]
+        if gone:
+            msg = f"{plan.region} is not as it was planned: {gone[0]} was rewound, replaced or retracted since"
+            raise RetractRefused(msg, remedy="nothing was changed: repeat the command, and look at its new plan")
+        if plan.states and _names(plan.keyed) != _names(
+            _keyed(workplace, plan.region, owner.history, list(plan.states))
+        ):
+            msg = f"{plan.region} has other tables than when it was planned"
+            raise RetractRefused(msg, remedy="nothing was changed: repeat the command, and look at its new plan")
+        by = _taken_back(workplace, owner, plan, why) if plan.states else {}
+        done = [{**entry, "retracted_by": by[entry["sequence_id"]]} for entry in plan.facts["files"]]
+        committed, epoch = owner.history.committed_id, owner.history.epoch
+    return {**plan.facts, "retracted": done, "committed_sequence_id": committed, "epoch": epoch}
+
+
+def _taken_back(workplace: Workplace, owner: RegionOwner, plan: RetractPlan, why: str) -> dict[int, int]:
+    """Take back the states of a plan, as the tables of the owner's claim are."""
+    horizon = declared(workplace, plan.region).rewind_horizon
+    try:
+        return owner.retractions.retract(list(plan.states), plan.keyed, why)
+    except RetractRefused as error:
+        error.remedy = error.remedy or remedy_of(plan.region, owner.history, list(plan.states), horizon)
+        raise
+
+
+def _keyed(workplace: Workplace, region: str, history: RegionHistory, ids: Sequence[int]) -> tuple[KeyedTable, ...]:
+    def code() -> RegionPlan | None:
+        found = load_region(workplace, region)
+        return found[1] if found is not None else None
+
+    return keyed_tables(region, history, ids, cache(code), declared(workplace, region).rewind_horizon)
+
+
+def _names(keyed: Sequence[KeyedTable]) -> list[str]:
+    return [table.changes.name for table in keyed]
+
+
+def _counts(history: RegionHistory, number: int) -> bool:
+    """Say whether tables have what a state brought to them."""
+    return number in history.states and number not in history.replaced
+
+
+def _states_of(
+    workplace: Workplace, region: str, history: RegionHistory, file: str
+) -> tuple[str, dict[int, CheckpointRow]]:
+    """Return the file that a name means, and its states in force that count; none if it was retracted before."""
+    if not file.strip():
+        raise UsageError("the name of a file is empty; nothing was changed", remedy="give a file")
+    inputs = [
+        (number, row)
+        for number, row in history.states.items()
+        if row.kind is RowKind.STATE and row.trigger_kind != RETRACTION and names_file(row.trigger_uri, file)
+    ]
+    uris = sorted({row.trigger_uri or "" for _, row in inputs})
+    if len(uris) > 1:
+        raise UsageError(f"{file!r} names {len(uris)} files", remedy=f"give the whole path, e.g. {shell_word(uris[0])}")
+    if not inputs:
+        raise _unknown(workplace, region, history, file)
+    found = {number: row for number, row in inputs if _counts(history, number)}
+    other = next((row for row in found.values() if row.trigger_kind != FILE), None)
+    if other is not None:
+        msg = f"{other.trigger_uri} is no file but a slice of the input of {region}: a later slice begins where it ends"
+        raise RetractRefused(msg, remedy=remedy_of(region, history, [other.sequence_id]), operator=None)
+    return uris[0], found
+
+
+def _retracted_as(history: RegionHistory, uri: str) -> int:
+    found = (history.retracted_by(number) for number, row in history.states.items() if row.trigger_uri == uri)
+    return max(number for number in found if number is not None)
+
+
+def _unknown(workplace: Workplace, region: str, history: RegionHistory, file: str) -> UsageError:
+    registry = existing_registry(workplace)
+    known = [uri for uri in (registry.triggers.known(region) if registry is not None else ()) if names_file(uri, file)]
+    seen = [trigger for uri in known for trigger in workplace.registry.triggers.by_uri(region, uri)]
+    if seen:
+        last = seen[-1]
+        waits = last.status is TriggerStatus.PENDING
+        remedy = f"drainmark skip {region} --file {shell_word(last.uri)} --reason '…'" if waits else None
+        return UsageError(f"{last.uri} is not committed: it is {last.status.value}", remedy=remedy)
+    names = [row.trigger_uri for row in history.states.values() if row.trigger_uri]
+    remedy = nearest(file, names) if names else f"drainmark history {region}"
+    return UnknownName(f"no state of region {region!r} was made from {file!r}", remedy=remedy)
+
+
+def _code(history: RegionHistory, number: int) -> str | None:
+    deploy = deploy_of(history.deploys, number)
+    return deploy.code if deploy is not None else None
+
+
+def _rows(workplace: Workplace, region: str, history: RegionHistory, ids: Sequence[int]) -> dict[str, int]:
+    """Return, by name of a table, how many rows leave it; of a table of one row a key, how many may change."""
+    store, found = workplace.store(region), {}
+    for table in history.tables:
+        name = table.history or table.name
+        if not table.is_managed and not table.history:
+            continue
+        kept = store.table(name)
+        if (table.is_derived or table.name not in {each.history for each in history.tables}) and kept.exists():
+            found[table.name] = sum(_count(kept.files, ids))
+    return found
+
+
+def _count(files: Any, ids: Sequence[int]) -> Sequence[int]:
+    from drainmark.resources.delta.merge import of_ids
+
+    near = [file for file in files.live() if file.may_hold(ids)] if ids else []
+    return [rows.filter(of_ids(ids)).num_rows for rows in files.pieces(near, ["_sequence_id"])]
