@@ -86,6 +86,8 @@ def _verbs(prefix: str, group: Any) -> Iterator[tuple[str, Any]]:
         if command.hidden:
             continue
         if hasattr(command, "commands"):
+            if command.invoke_without_command:
+                yield f"{prefix}{name}", command
             yield from _verbs(f"{prefix}{name} ", command)
         else:
             yield f"{prefix}{name}", command
@@ -281,8 +283,10 @@ _PAGES = {
     "operators": (
         "Operators",
         "Every operator of the library; `drainmark operators` prints the same table.",
-        "functor select filter per_trigger sql split union sort deduplicate apply_changes delay throttle expect punctor "
-        "parse format decompress dynamic_filter join lookup barrier pair Autonomous Buffered Control "
+        "functor select filter per_trigger sql split union sort deduplicate apply_changes delay throttle expect "
+        "punctor "
+        "parse format decompress dynamic_filter join join_as_of lookup barrier pair "
+        "Autonomous Buffered Control "
         "gate switch tcp_source tcp_sink udp_source udp_sink",
     ),
     "aggregations": (

@@ -20,6 +20,7 @@ from drainmark.jobs.operators.deduplicate import deduplicate
 from drainmark.jobs.operators.delay import delay
 from drainmark.jobs.operators.dynamic_filter import dynamic_filter
 from drainmark.jobs.operators.handler import Checkpoint, Copied, CowDict, SerialisedCopy, StateHandler, operator
+from drainmark.jobs.operators.joins.as_of_join import join_as_of
 from drainmark.jobs.operators.joins.barrier import barrier, pair
 from drainmark.jobs.operators.joins.join import join
 from drainmark.jobs.operators.joins.lookup import lookup
@@ -140,6 +141,7 @@ __all__ = [
     "functor",
     "gate",
     "join",
+    "join_as_of",
     "last",
     "load_application",
     "lookup",

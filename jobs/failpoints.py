@@ -103,6 +103,14 @@ class SourcePoint(StrEnum):
     LOSS_PASSED = "loss.passed"
 
 
+class DropPoint(StrEnum):
+    """The steps of dropping tables that left the code; only the verb passes them, and an owner that finishes it."""
+
+    NOTED = "drop.noted"
+    LOG_GONE = "drop.log_gone"
+    DELETED = "drop.deleted"
+
+
 OF_AUTONOMOUS = tuple(point for point in FailPoint if point.value.startswith(("feed.", "send.")))
 """Points that only an application with autonomous operators passes."""
 
@@ -146,7 +154,7 @@ class Armed(World):
 
 
 _ARMED = Armed()
-_KINDS: tuple[type[StrEnum], ...] = (FailPoint, StorePoint, FilePoint, ChannelPoint, SourcePoint)
+_KINDS: tuple[type[StrEnum], ...] = (FailPoint, StorePoint, FilePoint, ChannelPoint, SourcePoint, DropPoint)
 _armed: dict[str, list[_ArmedPoint]] = {}
 _ACTION = re.compile(r"kill|stop|raise|lost_reply|hang(=[0-9]+(\.[0-9]*)?|=\.[0-9]+)?")
 _PASSING = re.compile(r"[1-9][0-9]*")

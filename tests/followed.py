@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from drainmark.orchestration.cli.main import VERBS, command_line, invoke
 
-_VERB = re.compile(rf"\bdrainmark ((?:{'|'.join(sorted(VERBS))})\b(?:(?<=quarantine) \w+)?)")
+_VERB = re.compile(rf"\bdrainmark ((?:{'|'.join(sorted(VERBS))})\b(?:(?<=quarantine) \w+|(?<=tables) drop)?)")
 _WORD = re.compile(r""" ((?:'[^']*'|"[^"]*"|\\.|[^\s'"`,;:()<&]|[,:](?=[\w/]))+)""")
 
 _REPEATED = re.compile("nothing was changed: this is the plan → repeat it with ((?:--[a-z-]+ )+)to carry it out")

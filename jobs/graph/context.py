@@ -51,10 +51,12 @@ class Due:
         span: makes a frame of one row. `ABOVE`: a time up to which all rows are gone already, null or missing if it is
             unknown. `UPTO`: a time up to which rows are due, null for no rows. In microseconds since 1970-01-01 UTC,
             or in the unit of a bigint.
+        may_fall: the time may go back from group to group: then rows up to an earlier one may be there again.
     """
 
     column: str
     span: Callable[[], DataFrame]
+    may_fall: bool = False
 
 
 class SqlStep(Step, Protocol):

@@ -17,6 +17,7 @@ from drainmark.jobs.graph.operator import Operator
 
 _WRITTEN = {
     "aggregate over changes": "dm.aggregate(…) of a change stream",
+    "as-of join": "dm.join_as_of",
     "barrier": "dm.barrier, dm.pair",
     "database-append": "dm.sink(…, dm.DatabaseAppend(…))",
     "database-upsert": "dm.sink(…, dm.DatabaseUpsert(…))",

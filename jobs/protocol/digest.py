@@ -69,10 +69,8 @@ def digest_of(history: RegionHistory) -> str:
         value["lost_epochs"] = list(history.lost_epochs)
     if history.flow.through:
         value["flow"] = history.flow.to_json()
-    if history.lags:
-        value["lags"] = dict(history.lags)
-    if history.left:
-        value["left"] = dict(history.left)
+    by_table = {"lags": history.lags, "left": history.left, "dropping": history.dropping}
+    value |= {name: dict(facts) for name, facts in by_table.items() if facts}
     if history.deploys:
         value["deploys"] = [[each.epoch, each.first_id, each.code, each.operators] for each in history.deploys]
     if history.carried:
@@ -129,6 +127,7 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
         former=former,
         # Digests from before 0.4 do not say when a table left: it may lack all rows.
         left=value.get("left", {table.name: INITIAL_ID for table in former}),
+        dropping=value.get("dropping", {}),
         operators=value.get("operators"),  # digests from before 0.4 have none of these three
         code=value.get("code"),
         deploys=tuple(

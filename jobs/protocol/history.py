@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.protocol.claimed_code import Deploy, deployed
@@ -35,6 +35,8 @@ from drainmark.jobs.protocol.records.state_generations import Generations, begun
 from drainmark.jobs.protocol.records.triggers import RETRACTION
 from drainmark.jobs.protocol.stage_flow import Flow
 from drainmark.jobs.protocol.withdrawn_ids import Withdrawn
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ class RegionHistory:
         former: tables that earlier rows named and the last one did not; a group from then may still be unpublished.
         left: by former table, the id up to which (inclusive) it is complete; no entry if it left before digests
             had this field.
+        dropping: former tables that are being dropped: by name the id of the Delta table to delete, "" if only its
+            name is to be forgotten.
         operators: fingerprint by operator of the code that last claimed the region; None if no claim has any.
         code: digest of the files of that code; None if no claim has one.
         deploys: the codes that made ids, or may make them, oldest first; those before digests had them are missing.
@@ -103,6 +107,7 @@ class RegionHistory:
     tables: tuple[RegionTable, ...] = ()
     former: tuple[RegionTable, ...] = ()
     left: Mapping[str, int] = field(default_factory=dict)
+    dropping: Mapping[str, str] = field(default_factory=dict)
     operators: Mapping[str, str] | None = None
     code: str | None = None
     deploys: tuple[Deploy, ...] = ()
@@ -500,9 +505,12 @@ class _Fold:
             lags=detail.get("lags") or {},
             dropped={**before.dropped, **detail.get("dropped", {})},
             trimmed={**before.trimmed, **detail.get("trimmed", {})},
+            dropping={**before.dropping, **(detail.get("dropping") or {})},
             last_outcome=Outcome(detail.get("outcome") or before.last_outcome),
             last_error=detail.get("error") or before.last_error,
         )
+        if detail.get("forgotten"):
+            self.now = _without(self.now, frozenset(detail["forgotten"]))
 
     def _time(self, last: int, seconds: float) -> None:
         """Set the duration of a group's commit. A commit cannot hold its own duration: the next one brings it."""
@@ -536,6 +544,27 @@ def _rewound(history: RegionHistory, to: int) -> RegionHistory:
         dropped=history.dropped if to != INITIAL_ID else {},  # no state is left that could lack changes
         trimmed=history.trimmed if to != INITIAL_ID else {},
         replaced={old: found for old, found in history.replaced.items() if old <= to and found.by <= to},
+    )
+
+
+def _without(history: RegionHistory, names: Collection[str]) -> RegionHistory:
+    """Return the facts without former tables that were dropped: a table of such a name is a new one from now on."""
+
+    def others(facts: Mapping[str, T]) -> dict[str, T]:
+        return {name: fact for name, fact in facts.items() if name not in names}
+
+    return replace(
+        history,
+        former=tuple(table for table in history.former if table.name not in names),
+        left=others(history.left),
+        dropping=others(history.dropping),
+        versions=others(history.versions),
+        lags=others(history.lags),
+        images=others(history.images),
+        carried=others(history.carried),
+        dropped=others(history.dropped),
+        trimmed=others(history.trimmed),
+        retentions=others(history.retentions),
     )
 
 

@@ -90,17 +90,19 @@ class RegionDifference:
         committed_id: the last committed id; None if the region never ran.
         operators: declared operators in topological order, then the dropped ones.
         tables: likewise.
+        refused: the error, as JSON, with which the next run would be refused all the same; None if it would not.
     """
 
     region: str
     committed_id: int | None
     operators: tuple[OperatorDifference, ...]
     tables: tuple[TableDifference, ...]
+    refused: Mapping[str, Any] | None = None
 
     @property
     def is_compatible(self) -> bool:
         """Say whether the next run can go on from here."""
-        return all(table.change is not TableChange.INCOMPATIBLE for table in self.tables)
+        return self.refused is None and all(table.change is not TableChange.INCOMPATIBLE for table in self.tables)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields, every key always present."""
@@ -111,6 +113,7 @@ class RegionDifference:
             "is_compatible": self.is_compatible,
             "operators": [operator.to_json() for operator in self.operators],
             "tables": [table.to_json() for table in self.tables],
+            "refused": dict(self.refused) if self.refused is not None else None,
         }
 
 

@@ -250,7 +250,7 @@ def _looked(
 
 
 def _show_status(found: Sequence[dict[str, Any]], home: Path) -> None:
-    from drainmark.orchestration.views.reads import told_of
+    from drainmark.orchestration.views.reads import told_of, told_of_reader
 
     if not found:
         output.say(f"no region has run in {home} yet: drainmark run APP")
@@ -281,6 +281,8 @@ def _show_status(found: Sequence[dict[str, Any]], home: Path) -> None:
             output.say(f"{entry['region']} {lacking['table']} has no name {lacking['name']}: {lacking['error']}")
         for reading in entry["reads"]:
             output.say(f"{entry['region']} {told_of(reading)}")
+        for reader in entry["read_by"]:
+            output.say(f"{entry['region']} {told_of_reader(reader)}")
         for line in _next_steps(entry):
             output.say(line)
 
@@ -290,6 +292,9 @@ def _next_steps(entry: dict[str, Any]) -> Iterator[str]:
     from drainmark.orchestration.views.status import REPAIR
 
     region, remedies = entry["region"], [remedy for remedy in entry["remedies"] if remedy != REPAIR]
+    if entry["has_left"]:
+        yield f"{region} left the code; its tables stay until you drop it: {remedies[0]}"
+        return
     if entry["state"] == "HALTED":
         yield f"{region} waits for you: {', or: '.join(remedies)}"
     if entry["state"] == "UNHEALTHY" and remedies:
@@ -379,9 +384,18 @@ def show(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Print the rows of a sink, as they are or as they were at a consistent state."""
+    """Print the rows of a sink, as they are or as they were at a state, also of one that left the code."""
+    from drainmark.resources.checkpoints.as_of import outside_at
+
     workplace = open_workplace(home)
-    reader = _reader(workplace, table)
+    try:
+        reader = _reader(workplace, table)
+    except UnknownName:
+        outside = outside_at(workplace.settings, table, at)
+        if outside is None:
+            raise
+        _print_rows(outside, limit, as_json=as_json)
+        return
     _print_rows(reader.now(table) if at is None else reader.as_of(table, at), limit, as_json=as_json)
 
 

@@ -40,6 +40,7 @@ VERBS: Mapping[str, str] = {
     "history": "inspection",
     "show": "inspection",
     "changes": "inspection",
+    "tables": "tables",
     "report": "report",
     "reset": "interventions",
     "retract": "interventions",
@@ -214,7 +215,7 @@ def _verb_first(arguments: Sequence[str]) -> list[str]:
             moved += [rest.pop(0), rest.pop(0)]
         else:
             break
-    verb = 2 if rest[:1] == ["quarantine"] else 1
+    verb = 2 if rest[:1] == ["quarantine"] or rest[:2] == ["tables", "drop"] else 1
     return [*rest[:verb], *moved, *rest[verb:]] if moved else rest
 
 

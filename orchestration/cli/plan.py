@@ -102,5 +102,8 @@ def _show(found: UpgradePlan, app: str) -> None:
         for table in region.tables:
             if table.change == "incompatible":
                 output.say(f"{table.table} cannot go on: {table.why}; {remedy_for(table, region, app)}")
+        if region.refused is not None:
+            output.say(f"{region.region} cannot go on: {region.refused['message']}; {region.refused['remedy']}")
     for name in found.left:
-        output.say(f"{name} is not declared any more; its tables stay as they are")
+        drop = f"drainmark tables drop --region {shell_word(name)}"
+        output.say(f"{name} is not declared any more; its tables stay as they are, until: {drop}")

@@ -7,16 +7,18 @@ returns to it; then the code of that time, or another drop, is needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.graph.application import nearest
+from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.regions.plan_diff import RegionDifference, difference
-from drainmark.jobs.runtime.commit.claim_checks import other_forms, states_with_holes
+from drainmark.jobs.runtime.commit.claim_checks import other_forms, refusal, states_with_holes
+from drainmark.jobs.runtime.messages import halted_error
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.workplace.application_identity import code_digest, require_own_file
 from drainmark.orchestration.workplace.hand_off import owning
@@ -83,13 +85,15 @@ def plan_upgrade(
         history = workplace.history(region.name)
         mine = _of(region, drop, history)
         if not mine and _is_as_it_ran(workplace, opened, region, history):
-            found.append(difference(region, history.tables, history))
+            same = difference(region, history.tables, history)
+            found.append(replace(same, refused=_halted(region.name, history, history.code or "")))
             continue
         tell(f"analysing {region.name} …")
         run = region_run(workplace, opened, region, drop_states=mine)
         tables = run.blueprint.tables
         unfit, full = states_with_holes(history, tables), other_forms(run.outside.store, history, tables)
-        found.append(difference(region, tables, history, dropped=mine, unfit=unfit, full=full))
+        changed = difference(region, tables, history, dropped=mine, unfit=unfit, full=full)
+        found.append(replace(changed, refused=_refused(run, history)) if changed.is_compatible else changed)
         drops += [run] if mine else []
     names = {region.name for region in opened.plan.regions}
     left = (name for name in workplace.known_regions() if name.partition("/")[0] == opened.plan.name)
@@ -128,6 +132,22 @@ def carry_out(drops: Iterable[RegionRun]) -> None:
     for run in drops:
         with owning(run.owner, partial(run.owner.claim, run.blueprint.tables, run.blueprint.code)):
             pass
+
+
+def _halted(region: str, history: RegionHistory, code: str) -> dict[str, Any] | None:
+    """Return the error of a run of a region that is halted; None if other code lifts the halt, or there is none."""
+    if history.halt is None or is_lifted(history, code):
+        return None
+    return halted_error(region, history).to_json()
+
+
+def _refused(run: RegionRun, history: RegionHistory) -> dict[str, Any] | None:
+    """Return the error with which the claim of a run would be refused, as the run would say it."""
+    blueprint, region = run.blueprint, run.identity.region
+    if (halted := _halted(region, history, run.identity.code)) is not None:
+        return halted
+    error = refusal(run.outside, region, blueprint.tables, blueprint.code)
+    return error.to_json() if error is not None else None
 
 
 def _is_as_it_ran(workplace: Workplace, opened: Opened, region: RegionPlan, history: RegionHistory) -> bool:

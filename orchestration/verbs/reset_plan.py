@@ -195,7 +195,7 @@ def _rewinding(workplace: Workplace, history: RegionHistory, plan: ResetPlan, to
         plan,
         to=to,
         rewind=rewind,
-        steps=(*tables, TriggersReturn(to=to, uris=tuple(row.trigger_uri or "" for row in above))),
+        steps=(*tables, TriggersReturn(to=to, uris=tuple(dict.fromkeys(row.trigger_uri or "" for row in above)))),
         withdrawn=tuple(history.states.ids.above(to)),
         gone=lost.gone,
         changed=lost.changed,

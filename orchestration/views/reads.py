@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from drainmark.jobs.printable import shell_word
@@ -19,6 +21,21 @@ def reads_of(workplace: Workplace, history: RegionHistory) -> list[dict[str, Any
     which this region has to go back).
     """
     return [_entry(workplace, history, each) for each in readings_of(history) if each.region is not None]
+
+
+def readers_of(workplace: Workplace) -> Mapping[str, list[dict[str, Any]]]:
+    """Return, by region of this home, an entry for each start of another region that reads one of its tables.
+
+    Each has `region` and `source` (the reader and its start), and `through`, the id up to which (inclusive) it has
+    read.
+    """
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for reader in workplace.own_regions():
+        for reading in readings_of(workplace.history(reader)):
+            if reading.region is not None and not reading.home:
+                entry = {"region": reader, "source": reading.source, "through": reading.through}
+                found[reading.region].append(entry)
+    return found
 
 
 def _entry(workplace: Workplace, history: RegionHistory, reading: Reading) -> dict[str, Any]:
@@ -44,6 +61,12 @@ def remedies_of(region: str, reads: list[dict[str, Any]]) -> list[str]:
     """Return the command that takes a region back to its last state without rows that left."""
     back = [entry["back_to"] for entry in reads if entry["back_to"] is not None]
     return [f"drainmark reset {shell_word(region)} --to {min(back)} --cascade --yes"] if back else []
+
+
+def told_of_reader(entry: dict[str, Any]) -> str:
+    """Return who reads a region, as a sentence about that region."""
+    through = f" through id {entry['through']}" if entry["through"] is not None else ""
+    return f"is read by {entry['region']} at {entry['source']!r}{through}"
 
 
 def told_of(entry: dict[str, Any]) -> str:

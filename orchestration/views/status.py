@@ -20,12 +20,13 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import REGISTERED, WITHOUT_NAMES
 from drainmark.jobs.protocol.records.triggers import DROPPED, PERIOD, RETRACTS, TriggerStatus
 from drainmark.jobs.protocol.transitions import State
-from drainmark.orchestration.views.reads import reads_of, remedies_of
+from drainmark.orchestration.views.reads import readers_of, reads_of, remedies_of
 from drainmark.orchestration.views.region_view import RegionView, channels_of, moment_of, stages_of
 from drainmark.orchestration.workplace.declaration import (
     Declared,
     declared,
     declared_of,
+    has_left,
     known_from,
     named_application,
     noted,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from drainmark.resources.registry.queries import Looks, RegionInfo
 
 
+_OF_IDS = frozenset({RowKind.STATE, RowKind.SKIP})
 _EVENTS = frozenset({RowKind.HALT, RowKind.RESUME, RowKind.REWIND, RowKind.REFUSED, RowKind.PROGRESS})
 
 
@@ -50,14 +52,16 @@ def statuses(workplace: Workplace, name: str | None = None) -> list[dict[str, An
     """
     registry = looks(workplace)
     wanted = _regions(workplace, registry, name)
-    return [_status(workplace, registry, region, wanted[region]) for region in sorted(wanted)]
+    readers = readers_of(workplace)
+    return [_status(workplace, registry, region, wanted[region], readers=readers) for region in sorted(wanted)]
 
 
 def known_statuses(workplace: Workplace, reference: str) -> list[dict[str, Any]]:
     """Return the status of the known regions of an application that cannot be opened."""
     registry = looks(workplace)
     known = {region: noted(workplace, region, registry) or Declared() for region in known_from(workplace, reference)}
-    return [_status(workplace, registry, region, said) for region, said in known.items()]
+    readers = readers_of(workplace)
+    return [_status(workplace, registry, region, said, readers=readers) for region, said in known.items()]
 
 
 def status_of(workplace: Workplace, region: str) -> dict[str, Any]:
@@ -67,8 +71,12 @@ def status_of(workplace: Workplace, region: str) -> dict[str, Any]:
 
 
 def status_at(workplace: Workplace, registry: Looks | None, region: str, moment: RegionView) -> dict[str, Any]:
-    """Return the status of one region at a moment that the caller has read; its code is not opened."""
-    return _status(workplace, registry, region, noted(workplace, region, registry) or Declared(), moment)
+    """Return the status of one region at a moment that the caller has read; its code is not opened.
+
+    It does not say who reads the region: a run writes it often, and the home may have many regions.
+    """
+    known = noted(workplace, region, registry) or Declared()
+    return _status(workplace, registry, region, known, moment, readers={})
 
 
 def _regions(workplace: Workplace, registry: Looks | None, name: str | None) -> dict[str, Declared]:
@@ -91,7 +99,13 @@ def _regions(workplace: Workplace, registry: Looks | None, name: str | None) -> 
 
 
 def _status(
-    workplace: Workplace, registry: Looks | None, region: str, known: Declared, moment: RegionView | None = None
+    workplace: Workplace,
+    registry: Looks | None,
+    region: str,
+    known: Declared,
+    moment: RegionView | None = None,
+    *,
+    readers: Mapping[str, list[dict[str, Any]]],
 ) -> dict[str, Any]:
     moment = moment or moment_of(workplace, registry, region)
     history, info, owner, alive, state = moment.history, moment.info, moment.owner, moment.living, moment.state
@@ -100,6 +114,9 @@ def _status(
         pending = registry.pending_count(region) - _committed_unnoted(registry, region, history)
     reads = reads_of(workplace, history)
     back = remedies_of(region, reads) if history.halt is None and alive is None else []
+    is_left = alive is None and has_left(registry, region)
+    if is_left:
+        back = [f"drainmark tables drop --region {shell_word(region)} --yes"]
     return {
         "region": region,
         "state": state.value,
@@ -125,6 +142,8 @@ def _status(
         "inflight_bytes": history.flow.bytes,
         "rewind_horizon": oldest_target(history, known.rewind_horizon),
         "reads": reads,
+        "read_by": readers.get(region, []),
+        "has_left": is_left,
         "remedies": back
         or remedies(region, history, state, is_owned=alive is not None, pending=pending, reference=known.reference),
         "folder": known.folder,
@@ -211,12 +230,12 @@ def history_entries(
     rows = checkpoint.rows(since=first or 0)  # rows after the last `count` states have no smaller id
     committed_at = commit_times(rows)
     commits = {int(last): each for row in rows for last, each in (row.detail.get("commit_seconds") or {}).items()}
-    kinds = {RowKind.STATE, RowKind.SKIP, *_EVENTS} if everything else {RowKind.STATE}
+    kinds = {*_OF_IDS, *_EVENTS} if everything else {RowKind.STATE}
     entries = [
         _entry(row, committed_at.get(row.attempt, row.recorded_at), commits, history, is_withdrawn=is_withdrawn)
         for row in rows
-        if row.kind in kinds
-        for is_withdrawn in [row.kind not in _EVENTS and row.sequence_id not in history.states]
+        if row.kind in kinds or (everything and row.detail.get("dropping"))
+        for is_withdrawn in [row.kind in _OF_IDS and row.sequence_id not in history.states]
         if everything or not is_withdrawn
     ]
     _mark_deploys(entries, history)
@@ -251,7 +270,7 @@ def _entry(
     if row.group_first is not None and row.group_last is not None:
         group = [row.group_first, row.group_last]
     return {
-        "kind": row.kind.value,
+        "kind": "drop" if row.detail.get("dropping") else row.kind.value,
         "sequence_id": row.sequence_id,
         "epoch": row.epoch,
         "trigger": row.trigger_uri if row.trigger_uri is not None else row.detail.get("trigger"),

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LEFT = "@left"
+"""Name of the cursor that says whether a region left the code; no operator can have this name."""
+
+_HAS_LEFT = "left"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
@@ -71,6 +76,44 @@ def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
     text = json.dumps(note, sort_keys=True)
     if workplace.registry.load_cursor(region.name, NOTE) != text:
         workplace.registry.save_cursor(region.name, NOTE, text)
+    _note_left(workplace, opened, region.name)
+
+
+def _note_left(workplace: Workplace, opened: Opened, region: str) -> None:
+    """Note that the code has a region, and which it has no more, so that `status` need not open the code."""
+    registry, declares = workplace.registry, {each.name for each in opened.plan.regions}
+    if has_left(registry, region):
+        registry.save_cursor(region, LEFT, "")
+    others = (name for name in recorded_regions(registry) if name.partition("/")[0] == opened.plan.name)
+    for name in (name for name in others if name not in declares and not has_left(registry, name)):
+        if _is_of(_noted(registry, name), opened.reference):
+            registry.save_cursor(name, LEFT, _HAS_LEFT)
+
+
+def has_left(registry: Looks | None, region: str) -> bool:
+    """Say whether the code that was run or scanned last no longer has a region."""
+    return registry is not None and registry.load_cursor(region, LEFT) == _HAS_LEFT
+
+
+def is_declared(workplace: Workplace, region: str) -> bool:
+    """Say whether the code of a region's application has the region now.
+
+    Raises:
+        UsageError: code that may have it cannot be opened, so nobody can say.
+    """
+    for candidate in _candidates(workplace, region, None, None):
+        if candidate.endswith(".py") and not Path(candidate).is_file():
+            continue
+        try:
+            opened = open_in_time(workplace.settings, candidate)
+        except UnknownName:
+            continue
+        except (DrainmarkError, ImportError, OSError, SyntaxError) as error:
+            msg = f"{candidate} cannot be opened, so nobody can say whether {region} left its code: {error}"
+            raise UsageError(msg, remedy="mend the code first") from error
+        if any(found.name == region for found in opened.plan.regions):
+            return True
+    return False
 
 
 def declared_of(region: RegionPlan, reference: str | None = None) -> Declared:
@@ -254,7 +297,9 @@ def find_region(workplace: Workplace, name: str) -> str:
     if name in known:
         return name
     below = [region for region in known if region.partition("/")[0] == name]
-    if len(below) > 1:  # some may have failed before their first state, and been renamed since
+    if len(below) > 1:  # some may have failed before their first state, or left the code
+        registry = looks(workplace)
+        below = [region for region in below if not has_left(registry, region)] or below
         below = [region for region in below if workplace.history(region).states] or below
     if len(below) == 1:
         return below[0]

@@ -16,6 +16,8 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version, t
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.state.keyed_rows import RowsPerKey, last_per_key, present
 from drainmark.resources.delta import commits
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.outside_regions import tables_outside
 from drainmark.resources.storage.bucket_folder import tables_folder
 
 if TYPE_CHECKING:
@@ -52,11 +54,19 @@ def read_at(region: str, table: str, *, at: int | None = None, home: str | None 
 
     Raises:
         UnknownName: no such region or table, or `APP` has several regions.
+        UsageError: `at` is given for a table of autonomous operators, which has no states.
         RewindRefused: `at` is not the id of a state in force, or its rows are out of reach.
     """
     from drainmark.resources.settings import load_settings
 
-    return RegionReader(load_settings(home=home), region).as_of(table, at)
+    settings = load_settings(home=home)
+    try:
+        return RegionReader(settings, region).as_of(table, at)
+    except UnknownName:
+        found = outside_at(settings, table, at)
+        if found is None:
+            raise
+        return found
 
 
 class RegionReader:
@@ -174,7 +184,28 @@ def owner_of(settings: Settings, table: str) -> str:
         known += [found.name.removeprefix("lake/") for found in history.tables]
     if former:
         return former[0]
+    known += [name.removeprefix("lake/") for name, _ in tables_outside(tables)]
     raise UnknownName(f"no region writes a table {table!r}", remedy=nearest(table, known))
+
+
+def outside_at(settings: Settings, table: str, at: int | None) -> pa.Table | None:
+    """Return the rows of a table that autonomous operators write, in the order of their ids; None if there is none.
+
+    It belongs to no region, and has the rows that it has now.
+
+    Raises:
+        UsageError: a state of it is asked for.
+    """
+    tables = tables_folder(settings)
+    found = next((each for each in tables_outside(tables) if is_called(each[0], table)), None)
+    if found is None:
+        return None
+    if at is not None:
+        msg = f"{table!r} is written by autonomous operators, outside of every region: it has no state {at}"
+        raise UsageError(msg, remedy="read it as it is now")
+    name, application = found
+    rows = ManagedTable(tables / name, application).read()
+    return rows.sort_by(_SEQUENCE_ID) if _SEQUENCE_ID in rows.column_names else rows
 
 
 def _store_of(settings: Settings, name: str) -> RegionTables:
@@ -385,7 +416,7 @@ def view_of(session: SparkSession, settings: Settings, table: str) -> DataFrame:
     """
     region = owner_of(settings, table)
     reader = RegionReader(settings, region)
-    found = table_named(reader.history, table, region)
+    found = reader.named(table)
     if found.external:
         raise UsageError(f"{found.name!r} is no Delta table", remedy="read it with dm.read, or where it is")
     folder = reader.store.table(found.name).folder

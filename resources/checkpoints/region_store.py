@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.commits import Published
 from drainmark.resources.delta.health.visible_rows import VisibleRows
 from drainmark.resources.delta.keyed_changes import KeyedChanges, named
-from drainmark.resources.delta.managed_table import KeyedTable, ManagedTable, OverwrittenTable
+from drainmark.resources.delta.managed_table import KeyedTable, ManagedTable, OverwrittenTable, examine_table
 from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
 from drainmark.resources.sinks.external_sinks import External, Externals
 from drainmark.resources.spark.session import Engine
@@ -182,18 +183,13 @@ class RegionTables:
             self._create_managed(table)
 
     def _create_managed(self, table: RegionTable) -> None:
-        try:
+        with _about_evolving(table):
             self.table(table.name).create(
                 table.schema_json,
                 evolves=table.may_widen,
                 partition_by=layout_of(table).partition_by,
                 properties=statistics_properties(table),
             )
-        except SchemaMismatch as error:
-            if not table.evolves and not isinstance(error, LayoutChanged):
-                error.remedy = f"{error.remedy}, or {_EVOLVE}"
-            error.operator = table.operator
-            raise
 
     def widen(self, table: RegionTable) -> None:
         """Add the columns that the code, or a retraction, added to a table; under a claim."""
@@ -229,6 +225,30 @@ class RegionTables:
         if on_disk or isinstance(self.tables, LocalFolder):
             return LocalFolder(self.inbox(epoch, attempt))
         return self.tables / self.checkpoint_name / f"{STAGING_FOLDER}/{epoch}-{attempt}"
+
+
+def examine(store: RegionTables, table: RegionTable) -> None:
+    """Check that `create` would keep or make a table; changes nothing, and raises what `create` raises."""
+    if table.external:
+        store.external(table).examine(table.schema_json)
+    elif table.adopted:
+        store.adopted(table.name).examine(table.schema_json, merged=False)
+    else:
+        with _about_evolving(table):
+            by = layout_of(table).partition_by
+            examine_table(store.table(table.name), table.schema_json, evolves=table.evolves, partition_by=by)
+
+
+@contextmanager
+def _about_evolving(table: RegionTable) -> Iterator[None]:
+    """Add to the error about other columns what lets them be added."""
+    try:
+        yield
+    except SchemaMismatch as error:
+        if not table.evolves and not isinstance(error, LayoutChanged):
+            error.remedy = f"{error.remedy}, or {_EVOLVE}"
+        error.operator = table.operator
+        raise
 
 
 def _only_reads() -> Engine:

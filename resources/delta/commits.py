@@ -31,6 +31,7 @@ from drainmark.jobs.errors import (
 )
 from drainmark.jobs.errors.machine_faults import machine_fault
 from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.layout import OF_IDS, partition_text
@@ -339,6 +340,19 @@ def create_table(
                 if not folder.is_failure(error):
                     raise
                 raise folder.failure("create the table", error) from None
+    require_fit(folder, region, schema, compare=compare, partition_by=partition_by, writer=writer)
+
+
+def require_fit(
+    folder: Folder,
+    region: str,
+    schema: str,
+    *,
+    compare: Callable[[str, str, str], object] | None,
+    partition_by: Sequence[str],
+    writer: SoleWriter | None,
+) -> None:
+    """Check that an existing table has the mark of the region and fits; see `create_table`."""
     judge = compare or (lambda found, wanted, where: compare_schemas(found, wanted, where=where))
     with newest(folder, writer) as table:
         require_own(table, folder, region)
@@ -373,7 +387,10 @@ def require_own(table: Any, folder: Folder, region: str) -> None:
     if maker is None:
         remedy = "adopt it (adopt=True on the sink), choose another table name, or move that table away"
     elif app == region.partition("/")[0]:  # most often its start was renamed
-        remedy = f"name the start {start}, as it was: a region has the name of its start; or choose another table name"
+        remedy = (
+            f"name the start {start}, as it was: a region has the name of its start; or choose another table name; or,"
+            f" if nobody needs that region any more: drainmark tables drop --region {shell_word(maker)}"
+        )
     else:
         remedy = "choose another table name"
     raise ForeignTable(msg, remedy=remedy, table=folder.uri)

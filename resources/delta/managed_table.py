@@ -23,7 +23,7 @@ from drainmark.resources.delta.keyed_changes import KeyedChanges, restoring
 from drainmark.resources.delta.keyed_merge import Changes, KeyedMerge
 from drainmark.resources.delta.merge import arrow_schema, of_ids, up_to
 from drainmark.resources.delta.schema_evolution import added_columns, widen
-from drainmark.resources.delta.staging import Executors, Staging, verify
+from drainmark.resources.delta.staging import Executors, Staging, all_nullable, verify
 from drainmark.resources.delta.table_files import TableFiles
 from drainmark.resources.delta.upkeep.upkeep import Upkeep
 from drainmark.resources.storage.folder import Folder, folder_at
@@ -126,12 +126,11 @@ class ManagedTable:
             LayoutChanged: the table has other partitions.
             SchemaMismatch: the table has other columns, or a column's type cannot be kept.
         """
-        compare = (lambda found, wanted, where: added_columns(found, wanted, where=where)) if evolves else None
         commits.create_table(
             self.folder,
             self.region,
             schema_json,
-            compare=compare,
+            compare=_compare(evolves=evolves),
             partition_by=partition_by,
             properties=properties,
             writer=self.writer,
@@ -264,6 +263,29 @@ class ManagedTable:
             landed=is_done,
             writer=self.writer,
         )
+
+
+def examine_table(
+    managed: ManagedTable, schema_json: str, *, evolves: bool = False, partition_by: Sequence[str] = ()
+) -> None:
+    """Check what `ManagedTable.create` checks, and raise what it raises; changes nothing."""
+    if managed.exists():
+        schema, compare = all_nullable(schema_json), _compare(evolves=evolves)
+        commits.require_fit(
+            managed.folder,
+            managed.region,
+            schema,
+            compare=compare,
+            partition_by=partition_by,
+            writer=managed.writer,
+        )
+    else:
+        commits.refuse_foreign_files(managed.folder)
+
+
+def _compare(*, evolves: bool) -> Callable[[str, str, str], object] | None:
+    """Return the check of an existing table's columns: a table that evolves may lack some of them."""
+    return (lambda found, wanted, where: added_columns(found, wanted, where=where)) if evolves else None
 
 
 def read_at(table: ManagedTable, to: int, columns: Sequence[str] | None = None) -> pa.Table:

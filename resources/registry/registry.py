@@ -26,6 +26,7 @@ __all__ = ["MIGRATIONS", "REVISIONS", "VERSION_TABLE", "Registry"]
 VERSION_TABLE = "drainmark_version"
 """Not alembic's default name: Dagster uses that one, perhaps in the same PostgreSQL database."""
 MIGRATIONS = FOLDER / "migrations"
+_OF_INPUTS = ("triggers/forget", "cursors/forget", "directories/forget")
 
 
 class Registry(Looks):
@@ -90,9 +91,18 @@ class Registry(Looks):
             connection.execute(statement("regions/add"), {"region": region})
             if not connection.execute(statement("regions/rebuild"), values).rowcount:
                 raise Fenced(f"region {region} is above epoch {epoch}", region=region, epoch=epoch)
-            for forgotten in ("triggers/forget", "cursors/forget", "directories/forget"):
+            for forgotten in _OF_INPUTS:
                 connection.execute(statement(forgotten), {"region": region})
             insert(connection, region, triggers, self.database.now(connection))
+
+    def forget(self, region: str) -> None:
+        """Delete everything about a region and the queues of its starts, all or nothing: it left the code, and its
+        tables are gone. Writes of an owner that still lives are refused from then on."""
+        with self.database.writing() as connection:
+            queues = connection.execute(statement("regions/queues"), {"region": region}).scalars().all()
+            for name in (region, *queues):
+                for forgotten in (*_OF_INPUTS, "leases/forget", "regions/forget"):
+                    connection.execute(statement(forgotten), {"region": name})
 
     def _ask(self, name: str, **values: Any) -> list[Mapping[Any, Any]]:
         return self.database.rows(name, **values)

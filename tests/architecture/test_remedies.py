@@ -11,8 +11,8 @@ import pytest
 from followed import parse, words_of
 from tree import files_of_tests, product_files, relative
 
-LOOKS = ("apps", "graph", "operators", "plan", "status", "history", "show", "changes", "report", "trace", "metrics",
-         "quarantine list", "quarantine show", "doctor")  # fmt: skip
+LOOKS = ("apps", "graph", "operators", "plan", "status", "history", "show", "changes", "tables", "report", "trace",
+         "metrics", "quarantine list", "quarantine show", "doctor")  # fmt: skip
 """Verbs that change nothing, except `doctor --repair`: the tests below parse their commands, and that is all."""
 MENTIONS = {
     ("jobs/operators/unsupported_operators.py", "halt"): "a declaration is refused: there is no region yet",
@@ -31,6 +31,7 @@ PLACEHOLDERS = {
 CASES: dict[str, dict[str, str]] = {
     "jobs/runtime/commit/claim_checks.py": {
         "doctor --repair": "test_a_lost_registry_is_rebuilt",
+        "tables drop --yes": "test_who_dies_while_a_table_is_dropped_leaves_it_to_the_next_owner",
         "reset --to": "test_a_state_that_lacks_what_was_made_without_its_operator_is_refused",
         "reset --to-initial": "test_rows_do_not_change_their_history",
         "run": "test_states_that_cannot_go_on_begin_anew_by_what_the_run_says",
@@ -60,6 +61,7 @@ CASES: dict[str, dict[str, str]] = {
     },
     "resources/delta/commits.py": {
         "reset --to-initial": "test_a_table_of_other_partitions_is_given_up_for_one_with_all_input",
+        "tables drop --region": "test_a_start_that_was_renamed_leaves_a_region_that_can_be_dropped",
     },
     "resources/registry/registry.py": {
         "doctor --repair": "test_a_damaged_registry_is_rebuilt",
@@ -76,6 +78,7 @@ CASES: dict[str, dict[str, str]] = {
     },
     "orchestration/cli/plan.py": {
         "reset --to-initial": "test_states_that_cannot_go_on_begin_anew_by_what_the_plan_says",
+        "tables drop --region": "test_a_region_that_left_is_told_until_it_is_dropped",
     },
     "orchestration/dagster_assets/checks.py": {
         "publish": "test_who_reads_meanwhile_finds_what_is_committed",
@@ -117,6 +120,10 @@ CASES: dict[str, dict[str, str]] = {
         "backfill --input --again": "test_a_mended_file_is_taken_in_again_under_an_id_of_its_own",
         "reset --to": "test_the_verbs_print_what_they_found",
     },
+    "orchestration/verbs/table_drops.py": {
+        "tables drop": "test_what_is_still_needed_is_not_dropped",
+        "tables drop --region --yes": "test_a_drop_of_a_region_that_died_goes_on",
+    },
     "orchestration/verbs/table_repair.py": {
         "reset --to --yes": "test_ids_that_are_lost_are_told_and_a_rewind_below_them_brings_them_back",
         "reset --to": "test_ids_that_are_lost_are_told_and_a_rewind_below_them_brings_them_back",
@@ -130,6 +137,7 @@ CASES: dict[str, dict[str, str]] = {
     },
     "orchestration/views/status.py": {
         "doctor --repair": "test_a_lost_registry_is_rebuilt",
+        "tables drop --region --yes": "test_a_region_that_left_the_code_is_told_and_dropped",
     },
 }
 """Module -> command -> the test that provokes the error, and hands its text to `followed.follow`."""

@@ -24,8 +24,8 @@ from drainmark.orchestration.pages.page_file import page_path
 from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.verbs.reset_plan import RewindTarget
 from drainmark.orchestration.verbs.trace import Tracer
-from drainmark.orchestration.views.reads import told_of
-from drainmark.orchestration.views.status import status_of
+from drainmark.orchestration.views.reads import told_of, told_of_reader
+from drainmark.orchestration.views.status import status_of, statuses
 from drainmark.orchestration.workplace.workplace import Workplace
 
 __all__ = ["one", "place"]
@@ -206,6 +206,7 @@ def test_rows_that_were_replaced_while_the_reader_was_away_are_not_read_twice(
         two.run()
 
 
+@pytest.mark.seed("LC8")
 def test_status_and_trace_follow_rows_across_regions(place: Workplace, one: HandFed, two: Reader) -> None:
     three = Reader(place, place.home / "none", region="three/rows", names=("third",),
                    sources=(source_of("t", "second"),))  # fmt: skip
@@ -217,6 +218,8 @@ def test_status_and_trace_follow_rows_across_regions(place: Workplace, one: Hand
     assert {name: reads[name] for name in ("source", "region", "through", "stays")} == {
         "source": "t", "region": "two/rows", "through": 2, "stays": None}  # fmt: skip
     assert told_of(reads) == "reads two/rows through id 2 at 't'"
+    (read_by,) = statuses(place, two.region)[0]["read_by"]
+    assert told_of_reader(read_by) == "is read by three/rows at 't' through id 2"
 
     assert "three/rows reads two/rows through id 2 at" in page_path(place.home, three.region).read_text()
 

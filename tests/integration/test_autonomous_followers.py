@@ -11,13 +11,15 @@ import pytest
 
 import drainmark as dm
 from drainmark import F
-from drainmark.jobs.errors import DeclarationError
+from drainmark.jobs.errors import DeclarationError, UsageError
 from drainmark.jobs.failpoints import arm
 from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.protocol.records.manifest import Sent
 from drainmark.jobs.regions.explain import as_text
+from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.assets import table_assets
 from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.views.tables import tables_of_home
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.storage.folder import LocalFolder
@@ -77,7 +79,7 @@ def sent(result: Result) -> list[dict[str, Sent]]:
     return [dict(manifest.sent) for manifest in map(manifest_of, states) if manifest is not None]
 
 
-@pytest.mark.seed("V14")
+@pytest.mark.seed("V14", "LC6")
 @pytest.mark.parametrize(
     "settings",
     [pytest.param({}, id="by Arrow"), pytest.param({"small_group_bytes": 0}, id="by Spark", marks=pytest.mark.slow)],
@@ -86,6 +88,13 @@ def test_what_follows_sees_every_row(run_app: RunApp, settings: dict[str, Any]) 
     result = run_app(followed(), {"orders": FILES}, max_group=2, settings=settings)
     assert outside(result, "loud") == [("A", 1), ("A", 3), ("B", 2), ("C", 4)], sent(result)
     assert outside(result, "large") == [("a", 4), ("b", 2), ("c", 4)]
+    read = dm.read("following", "loud", home=str(result.home))
+    assert sorted(zip(read["k"].to_pylist(), read["n"].to_pylist(), strict=True)) == outside(result, "loud")
+    with pytest.raises(UsageError):
+        dm.read("following", "loud", at=1, home=str(result.home))
+    listed = {entry["table"]: entry for entry in tables_of_home(result.workplace)}
+    assert (listed["lake/loud"]["role"], listed["lake/loud"]["rows"]) == ("outside", 4)
+    assert invoke(["show", "loud", "--home", str(result.home)]) == 0
     assert [group.triggers for group in result.groups] == [2, 1]
     assert sent(result)[0]["lake/loud"] == Sent(rows=3)
     for table, folders in {"loud": ("/rows/", "/rewritten"), "large": ("/merged/",)}.items():

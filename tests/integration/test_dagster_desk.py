@@ -29,7 +29,9 @@ from drainmark.orchestration.workplace.workplace import Workplace, open_applicat
 
 __all__ = ["engine", "instance", "place", "without_spark"]
 
-REQUIRED = {"skip": {"file", "reason"}, "retract": {"file"}, "halt": {"reason"}, "backfill": {"input"}, "redrive": {"file"}}
+REQUIRED = {
+    "skip": {"file", "reason"}, "retract": {"file"}, "halt": {"reason"}, "backfill": {"input"}, "redrive": {"file"},
+}  # fmt: skip
 CHECKPOINTS = dg.AssetKey(["little", "checkpoints", "rows"])
 
 

@@ -49,6 +49,7 @@ ELSEWHERE = {
     "aggregate": "test_grouping.py",
     "apply-changes": "test_applied_changes.py",
     "aggregate over changes": "test_retracting_aggregates.py",
+    "as-of join": "test_as_of_joins.py",
     "custom": "test_custom_states.py",
     "database-append": "test_outer_sinks.py",
     "database-upsert": "test_outer_sinks.py",

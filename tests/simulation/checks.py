@@ -124,10 +124,16 @@ class Checks:
             self._held.clear()
 
     def _old_versions(self) -> None:
-        """A reader may hold a version of a table that it opened within a day: the files of it are there."""
+        """A reader may hold a version of a table that it opened within a day: the files of it are there, unless the
+        table was dropped."""
         self._latest = max(self._latest, world.now())
         self._held = {path: since for path, since in self._held.items() if self._latest - since < HELD}
         gone = [path for path in self._held if not path.exists()]
+        if gone:
+            dropped = [self.looks.home / name for region in self.scene.regions for name in self.model(region).given_up]
+            for path in [path for path in gone if any(path.is_relative_to(folder) for folder in dropped)]:
+                gone.remove(path)
+                del self._held[path]
         self._require(not gone, "old versions", "all", f"files left within a day: {[str(path) for path in gone[:5]]}")
 
     # --- at rest ------------------------------------------------------------------------------------------------------

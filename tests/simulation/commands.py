@@ -13,6 +13,7 @@ from drainmark.orchestration.verbs import garbage, orders, table_repair
 from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.orchestration.verbs.orders import moment
 from drainmark.orchestration.verbs.reset_plan import RewindTarget
+from drainmark.orchestration.verbs.table_drops import drop_table
 from drainmark.orchestration.workplace.declaration import find_region
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -29,7 +30,10 @@ def carry_out(act: Act, command: Sequence[str]) -> None:
         command: a verb and its words.
     """
     verb, *words = command
-    if (deed := _DEEDS.get(verb)) is not None:
+    if list(command[:2]) == ["tables", "drop"]:
+        given = parse("tables drop", words[1:])
+        drop_table(act.fed.workplace, given["table"], given["reason"], region=act.fed.region).act()
+    elif (deed := _DEEDS.get(verb)) is not None:
         deed(act, parse(verb, words))
 
 

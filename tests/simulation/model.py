@@ -81,6 +81,7 @@ class Model:
         floor: the lowest id, except 0, that was never beyond the horizon.
         dropped: by keyed state, the id up to which its changes may be gone.
         refused: the rows of files that were given up.
+        given_up: tables that an operator dropped after they left the code.
         fault: the first row that breaks a rule of ids.
     """
 
@@ -99,6 +100,7 @@ class Model:
     lags: Mapping[str, int] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
     refused: list[Row] = field(default_factory=list)
+    given_up: set[str] = field(default_factory=set)
     epoch: int = 0
     newest: int = 0
     fault: str | None = None
@@ -134,6 +136,7 @@ class Model:
             self.published = max(self.published, int(row.detail.get("through", row.sequence_id)))
             self.lags = row.detail.get("lags") or {}
             self.dropped |= row.detail.get("dropped") or {}
+            self.given_up |= set(row.detail.get("dropping") or ())
         elif row.kind == "refused":
             self.refused.append(row)
         if row.kind in ("claim", "rewind") and row.detail.get("tables"):

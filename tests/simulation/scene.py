@@ -231,13 +231,20 @@ _OF_CHAIN: Mapping[str, Mapping[str, int]] = {
 }  # fmt: skip
 """The same in a chain, where nothing is done that changes which rows count, and more goes back."""
 
+_TABLES_LEAVE = 4
+"""In one history of so many, a table that left the code is dropped."""
+
 _WEIGHTS = {"A": 5, "B": 3, "Z": 2, "W": 4, "O": 7}
 
 
 def phases(seed: int, setup: Setup) -> tuple[tuple[Step, ...], ...]:
     """Return the plan of a seed: some phases of some steps each."""
     draw = Random(f"{seed}/plan")
-    return _duel(draw, setup) if setup.stall else _crowd(draw, setup)
+    if setup.stall:
+        return _duel(draw, setup)
+    found = _crowd(draw, setup)
+    drops_tables = seed % _TABLES_LEAVE == 0 and not setup.chain and bool({*KEYED} & {*setup.sinks})
+    return (*found, *_left(draw, found, setup)) if drops_tables else found
 
 
 _SLOW_WORK = (*[("write", "run")] * 5, ("rewind", "run"))
@@ -285,6 +292,25 @@ def _crowd(draw: Random, setup: Setup) -> tuple[tuple[Step, ...], ...]:
     if setup.chain:
         return (*found, *_taken_back(draw, number))
     return (*found, *_older_home(draw, number)) if setup.homes else tuple(found)
+
+
+def _left(draw: Random, before: tuple[tuple[Step, ...], ...], setup: Setup) -> Iterator[tuple[Step, ...]]:
+    """Yield phases in which a table leaves the code and is dropped, while others run, go back, and bring it again."""
+    number = max(step.id for steps in before for step in steps)
+    for _ in range(2):
+        region = f"sim/r{draw.randrange(setup.regions)}"
+        others = draw.choices(("run", "rewind", "drop_left", "reset", "maintain"), k=3)
+        verbs_of = ("write", "change_code"), ("drop_left", *others), ("write", "run")
+        for each in verbs_of:
+            yield tuple(
+                Step(
+                    id=(number := number + 1),
+                    actor="W" if verb == "write" else draw.choice("OAB"),
+                    verb=verb,
+                    region=region,
+                )
+                for verb in each
+            )
 
 
 def _taken_back(draw: Random, number: int) -> Iterator[tuple[Step, ...]]:

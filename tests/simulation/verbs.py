@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from drainmark.jobs import world
+from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.runtime.maintenance.compaction import maintain_region
 from drainmark.jobs.runtime.maintenance.garbage_collection import collect
 from drainmark.jobs.scan.folder import path_of
@@ -19,6 +20,7 @@ from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import garbage, interventions, orders, quarantine
 from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.table_drops import drop_table
 from drainmark.orchestration.views.status import status_of
 from drainmark.orchestration.workplace.hand_off import owning
 from simulation.model import UNREADABLE, readable
@@ -76,6 +78,15 @@ def drop_state(act: Act) -> None:
     """Let the state begin anew with the next claim, and run on."""
     act.fed.drop_state()
     run(act)
+
+
+def drop_left(act: Act) -> None:
+    """Drop a table that left the code, and whose history goes on without it."""
+    history = act.fed.history()
+    left = {table.name for table in history.former}
+    names = [table.name for table in history.former if table.role is TableRole.UPSERT and table.history not in left]
+    if names:
+        drop_table(act.fed.workplace, act.draw.choice(names), "not wanted", region=act.fed.region).act()
 
 
 def write(act: Act) -> None:
@@ -232,6 +243,6 @@ def look(act: Act) -> None:
 VERBS: Mapping[str, Verb] = OUTSIDERS | {
     verb.__name__: verb
     for verb in (run, change_code, write, replace, delete, rewind, reset, skip, halt, resume, publish, backfill, again,
-                 repair, late, gc, gc_plan, maintain, look, lack_state, drop_state, redrive, rewind_alone)
+                 repair, late, gc, gc_plan, maintain, look, lack_state, drop_state, drop_left, redrive, rewind_alone)
 }  # fmt: skip
 """The verbs by name, with what outsiders do."""

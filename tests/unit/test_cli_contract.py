@@ -127,6 +127,8 @@ def test_the_help_of_every_verb_ends_with_examples() -> None:
     def verbs(group: Any, above: str = "") -> Iterator[tuple[str, Any]]:
         for name, command in group.commands.items():
             if hasattr(command, "commands"):
+                if command.invoke_without_command:
+                    yield f"{above}{name}", command
                 yield from verbs(command, f"{above}{name} ")
             elif not command.hidden:
                 yield f"{above}{name}", command
@@ -431,6 +433,8 @@ def test_a_region_that_never_ran_is_started(home: Path, capsys: pytest.CaptureFi
         "inflight_batches": 0,
         "inflight_bytes": 0,
         "reads": [],
+        "read_by": [],
+        "has_left": False,
         "rewind_horizon": 0,
         "remedies": [],
         "home": str(home),

@@ -52,7 +52,9 @@ def test_a_file_that_was_quarantined_whole_and_fixed_is_not_lost(fed: Refusing, 
         assert quarantine.redrive(fed.workplace, fed.region, "b")["queued"] == 1
         fed.drain()
     assert lost(fed, 1) == ([], [])
-    interventions.reset(fed.workplace, plan_reset(fed.workplace, fed.region, RewindTarget(to=1)))
+    plan = plan_reset(fed.workplace, fed.region, RewindTarget(to=1))
+    assert len(plan.pending) == len({*plan.pending}), "a file is told once"
+    interventions.reset(fed.workplace, plan)
     (fed.inbox / "a").write_text("other\n")
     assert lost(fed, 0) == ([], ["a"]), "the rows of this file cannot come back"
     with pytest.raises(RewindRefused, match="accept-loss"):

@@ -85,9 +85,9 @@ def aggregate(
     no event time, it goes unchanged to the output `late`, `counts["late"]`. The state `<name>-watermark` counts these
     rows, even if no operator reads that output.
 
-    Over a change stream the values are those of the rows that are left, exactly; the result is a change stream, too. The
-    values `first`, `last`, `collect_list`, `approx_distinct` and your own, and windows that close, number or slide by
-    rows, are refused there.
+    Over a change stream the values are those of the rows that are left, exactly; the result is a change stream, too.
+    The values `first`, `last`, `collect_list`, `approx_distinct` and your own, and windows that close, number or slide
+    by rows, are refused there.
 
     Args:
         keys: key columns; null is a key. With a window they may be left out.

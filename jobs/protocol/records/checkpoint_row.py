@@ -30,7 +30,8 @@ claim and of a rewind may have `deletes` (format 6).
 `through`: the id up to which (inclusive) rows are published. `lags`: by visible table that is behind its history, the
 last id that it shows (format 6); a rewind names them, too. `dropped`: by CHANGES table, the id up to which (inclusive)
 changes may be gone (format 3); the `images` of a rewind stand in for them. `trimmed`: by history of rows, the id up to
-which (inclusive) rows may be gone (format 4).
+which (inclusive) rows may be gone (format 4). `dropping`: by former table that an operator drops, with a `reason`, the
+id of its Delta table, "" if it stays where it is; a later row names it in `forgotten`.
 `commit_seconds`, `publish_seconds`: by last id of a group, since the last `published` row.
 `resets`: those that ended since then, each with `to` (the id returned to) and `seconds`.
 """

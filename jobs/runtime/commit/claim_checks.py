@@ -6,7 +6,16 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import Halted, InFlightLost, RegistryLost, SplitBrain, StateIncompatible, StatesMoved
+from drainmark.jobs.errors import (
+    DrainmarkError,
+    Halted,
+    InFlightLost,
+    RegistryLost,
+    SplitBrain,
+    StateIncompatible,
+    StatesMoved,
+)
+from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import RegionHistory, target_before
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
@@ -22,6 +31,7 @@ from drainmark.jobs.protocol.records.state_generations import labels_in_force
 from drainmark.jobs.runtime.commit.table_damage import is_gone
 from drainmark.jobs.runtime.messages import PUT_RIGHT
 from drainmark.jobs.runtime.outside import Outside
+from drainmark.resources.checkpoints.region_store import examine
 
 if TYPE_CHECKING:
     from drainmark.resources.checkpoints.region_store import RegionTables
@@ -48,9 +58,37 @@ def ready(
         InFlightLost: the code has no place for the batches in flight.
         Halted: others changed rows of the checkpoint table.
     """
-    store, registry = outside.store, outside.registry
+    store = outside.store
     store.checkpoint.create()
-    _require_checkpoint(outside.store, region)
+    history, known = _checked(outside, region, tables, code, deleting)
+    for table in known:
+        if not is_gone(store, history, table):  # an empty new table would hide that committed rows are lost
+            store.create(table)
+        elif table.external:
+            store.external(table).examine(table.schema_json)  # it may be another's
+    return history, known
+
+
+def refusal(outside: Outside, region: str, tables: Sequence[RegionTable], code: Code) -> DrainmarkError | None:
+    """Return the error with which `ready` would refuse a claim now, None if it would not; changes nothing."""
+    store = outside.store
+    try:
+        is_known = store.checkpoint.exists()
+        history, known = _checked(outside, region, tables, code) if is_known else (RegionHistory(), tuple(tables))
+        for table in known:
+            if table.external or not is_gone(store, history, table):
+                examine(store, table)
+    except DrainmarkError as error:
+        return error
+    return None
+
+
+def _checked(
+    outside: Outside, region: str, tables: Sequence[RegionTable], code: Code, deleting: Collection[str] = ()
+) -> tuple[RegionHistory, tuple[RegionTable, ...]]:
+    """Return the facts of a region with a checkpoint table, and the tables that a claim is to name; see `ready`."""
+    store, registry = outside.store, outside.registry
+    _require_checkpoint(store, region)
     history, why = read_facts(registry, region, store.checkpoint.history)
     if why:
         raise RegistryLost(why, remedy=_REBUILD)
@@ -64,12 +102,17 @@ def ready(
     if code.operators:
         require_whole_states(history, region, known, anew, code.horizon)
     require_same_forms(store, history, region, known)
-    for table in known:
-        if not is_gone(store, history, table):  # an empty new table would hide that committed rows are lost
-            store.create(table)
-        elif table.external:
-            store.external(table).examine(table.schema_json)  # it may be another's
+    _require_not_dropped(history, known)
     return history, known
+
+
+def _require_not_dropped(history: RegionHistory, tables: Sequence[RegionTable]) -> None:
+    """Refuse a table that is being dropped: its files are half gone."""
+    for table in tables:
+        if table.name in history.dropping:
+            msg = f"{table.name} is being dropped, which died in between"
+            remedy = f"drainmark tables drop {shell_word(table.name)} --yes finishes that; then it begins anew"
+            raise StateIncompatible(msg, operator=table.operator, remedy=remedy, table=table.name)
 
 
 def require_settled(outside: Outside, history: RegionHistory) -> None:

@@ -32,6 +32,7 @@ from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables
 from drainmark.jobs.runtime.commit.retraction import RetractionCommits
 from drainmark.jobs.runtime.commit.rewind import RewindCommits
 from drainmark.jobs.runtime.commit.table_damage import is_withdrawn, lost_before_publishing
+from drainmark.jobs.runtime.commit.table_drops import TableDrops
 from drainmark.jobs.runtime.outside import Outside, Report
 
 
@@ -47,6 +48,7 @@ class RegionOwner:
         rewinds: commits rewinds and takes the tables back.
         retractions: takes back what single states brought to the tables.
         halts: commits halts, resumes, and refusals of triggers.
+        drops: drops tables that left the code.
     """
 
     identity: Identity
@@ -60,6 +62,7 @@ class RegionOwner:
     rewinds: RewindCommits = field(init=False)
     retractions: RetractionCommits = field(init=False)
     halts: Halts = field(init=False)
+    drops: TableDrops = field(init=False)
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(identity=self.identity, outside=self.outside, report=self.report)
@@ -69,6 +72,7 @@ class RegionOwner:
         self.rewinds = RewindCommits(ledger=self.ledger)
         self.retractions = RetractionCommits(ledger=self.ledger, groups=self.groups)
         self.halts = Halts(ledger=self.ledger)
+        self.drops = TableDrops(ledger=self.ledger)
 
     @property
     def history(self) -> RegionHistory:
@@ -130,6 +134,7 @@ class RegionOwner:
         for table in known:
             self.outside.store.widen(table)
         self.roll_forward()
+        self.drops.finish()
         require_settled(self.outside, self.history)
         self.visible.bring_up_former()
         collect_orphans(self.ledger)

@@ -16,7 +16,7 @@ from drainmark.jobs.runtime.analysis.blueprint import Blueprint, read_lookup
 from drainmark.jobs.runtime.input.attempt import Attempt
 from drainmark.jobs.runtime.input.executors import OperatorExecutors
 from drainmark.jobs.runtime.spark_failures import blaming
-from drainmark.jobs.state.due_rows import DueRows
+from drainmark.jobs.state.due_rows import DueRows, DueSpan
 from drainmark.jobs.state.keyed_state import KeyedState
 from drainmark.jobs.state.run_files import KEY_HASH, key_hash
 
@@ -80,7 +80,9 @@ class SideReads:
     def _due(self, operator: Operator, state: KeyedState, due: Due) -> DueRows | None:
         """Return the places of the rows of a state that a group makes due; None if they are too many to look up."""
         (span,) = blaming(self.blueprint.region, operator, due.span().toArrow).to_pylist()
-        asked = state.passed.ask(due.column, span.get(ABOVE), span[UPTO])
+        asked = DueSpan(due.column, None, span[UPTO])
+        if not due.may_fall:
+            asked = state.passed.ask(due.column, span.get(ABOVE), span[UPTO])
         return state.in_files.due(state.run_files, state.young, asked)
 
     def looks_up(self, operator: Operator, part: str) -> bool:

@@ -31,7 +31,7 @@ def forgotten(
         horizon: number of ids, as `rewind_horizon`.
         left: operators of the code; entries of all other operators can be deleted, too. None keeps those.
     """
-    kept = set(_within_horizon(history, horizon))
+    kept = set(states_in_reach(history, horizon))
     found = []
     for table in _states(history):
         has_left = left is not None and table.operator not in left
@@ -55,7 +55,7 @@ def _states(history: RegionHistory) -> Iterator[RegionTable]:
             yield table
 
 
-def _within_horizon(history: RegionHistory, horizon: int) -> Iterator[str]:
+def states_in_reach(history: RegionHistory, horizon: int) -> Iterator[str]:
     """Yield the tables of the generations that are in force at the last id, or at an id that a rewind can go to.
 
     At 0 the state of every generation is the initial one, and needs no entry.

@@ -74,6 +74,16 @@ def tables(workplace: Workplace) -> list[str]:
     return [name for region in _found(workplace, _processed) for name in _found(workplace, _tables_of(region))]
 
 
+@_offered
+def former_tables(workplace: Workplace) -> list[str]:
+    """Return the tables that left the code."""
+    return [
+        table.name.removeprefix("lake/")
+        for region in _found(workplace, _processed)
+        for table in workplace.history(region).former
+    ]
+
+
 def _regions(workplace: Workplace) -> list[str]:
     return _found(workplace, _processed, _scanned)
 

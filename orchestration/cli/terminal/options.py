@@ -104,6 +104,12 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "history": ("drainmark history app --last 20", "drainmark history app/lines --all"),
     "show": ("drainmark show word_counts", "drainmark show word_counts --at 12 --json"),
     "changes": ("drainmark changes word_counts --after 12", "drainmark changes word_counts --after 3 --json"),
+    "tables": ("drainmark tables", "drainmark tables --left --json"),
+    "tables drop": (
+        "drainmark tables drop old_totals",
+        "drainmark tables drop old_totals --yes",
+        "drainmark tables drop --region app/lines --yes",
+    ),
     "report": ("drainmark report app --open", "drainmark report app/lines --last 50 --output app.html"),
     "reset": ("drainmark reset app --by 1", "drainmark reset app/lines --to 12 --yes"),
     "retract": ("drainmark retract app orders-17.csv", "drainmark retract app /srv/inbox/orders-1[78].csv --yes"),

@@ -7,20 +7,16 @@ by a clock that is hours ahead: with SQLite, or without a registry, nobody notic
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commit_log import LOG
+from drainmark.resources.delta.outside_regions import application_of, tables_below
 from drainmark.resources.delta.staging import STAGING_FOLDER
 from drainmark.resources.delta.upkeep.log_retention import KEPT_SECONDS, removed_since
 from drainmark.resources.storage.folder import PART, FileEntry, Folder
-
-_APPLICATION = re.compile(re.escape(app_id("")) + "[^/]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +70,12 @@ def outside_regions(tables: Folder, *, now: float) -> Iterator[Garbage]:
         tables: the folder of `lake/` and `state/`.
         now: seconds since 1970.
     """
-    for name in (name for kind in ("lake", "state") for name in _tables_below(tables, kind)):
+    for name in (name for kind in ("lake", "state") for name in tables_below(tables, kind)):
         folder = tables / name
         dead = [entry for entry in _of_no_epoch(folder) if entry.modified < now - KEPT_SECONDS]
         if commits.is_table(folder):
             table = commits.open_table(folder)
-            is_autonomous = _APPLICATION.fullmatch(table.metadata().description or "") is not None
+            is_autonomous = application_of(table) is not None
             if not dead and not is_autonomous:
                 continue
             kept = commits.live_paths(table) | removed_since(folder, now - KEPT_SECONDS)
@@ -87,17 +83,6 @@ def outside_regions(tables: Folder, *, now: float) -> Iterator[Garbage]:
             dead += _merged(folder, kept, now - KEPT_SECONDS) if is_autonomous else ()
         files = tuple(sorted(entry.path for entry in dead))
         yield Garbage(table=name, files=files, size=sum(entry.size for entry in dead))
-
-
-def _tables_below(tables: Folder, path: str) -> Iterator[str]:
-    """Yield the folders at any depth that are tables, or have a staging folder."""
-    names = list(tables.names(path))
-    if STAGING_FOLDER in names or LOG in names:
-        yield path
-        return
-    for name in names:
-        if not name.startswith(("_", ".")):
-            yield from _tables_below(tables, f"{path}/{name}")
 
 
 def _of_no_epoch(folder: Folder) -> Iterator[FileEntry]:

@@ -27,7 +27,8 @@ VOCABULARY = {
     "format": 6,
     "kinds": "claim halt progress published refused resume rewind skip state",
     "roles": "append changes copy overwrite upsert",
-    "RegionTable": "adopted columns deletes evolves external history keys name operator options retention role schema_json",
+    "RegionTable": "adopted columns deletes evolves external history keys name operator options retention role"
+    " schema_json",
     "Manifest": "channels dropped_intervals feeds files images late lookups replaced restarts sent spans stages"
     " upserts",
     "InFlight": "bytes files first_id half last_id rows",

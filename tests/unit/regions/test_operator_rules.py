@@ -19,6 +19,7 @@ from drainmark.jobs.regions.warnings import notes
 
 MINUTE = dt.timedelta(minutes=1)
 TIMES = {"left_time": "at", "right_time": "at"}
+AS_OF: dict[str, Any] = {"keys": ["k"], "as_of": "at"}
 BY_TIME: dict[str, Any] = {"on": ["k"], "within": (-MINUTE, MINUTE), "lateness": 0, **TIMES}
 
 
@@ -114,6 +115,19 @@ REFUSED: list[tuple[str, Callable[[Any, Any], Any]]] = [
     ("JOIN_LATENESS", lambda a, b: dm.join(a, b, **BY_TIME, max_ahead="1 hour")),
     ("JOIN_SUFFIXES", lambda a, b: dm.join(a, b, **BY_TIME, suffixes=("_x", "_x"))),
     ("JOIN_SUFFIXES", lambda a, b: dm.join(a, b, **BY_TIME, suffixes="_right")),
+    ("ASOF_TABLE", lambda a, b: dm.join_as_of(a, b, keys="k", as_of="at")),
+    *((rule, lambda a, b, given=given: dm.join_as_of(a, dm.lookup("prices"), **{**AS_OF, **given})) for rule, given in (
+        ("JOIN_KEYS", {"keys": []}),
+        ("JOIN_HOW", {"how": "full"}),
+        ("JOIN_TIME", {"as_of": None}),
+        ("JOIN_TIME", {"valid_from": ""}),
+        ("JOIN_TIME", {"valid_to": 7}),
+        ("JOIN_TIME", {"valid_to": "valid_from"}),
+        ("JOIN_TIME", {"known_by": ""}),
+        ("JOIN_LATENESS", {"late": -1}),
+        ("JOIN_LATENESS", {"late": None}),
+        ("JOIN_SUFFIXES", {"suffix": ""}),
+    )),
     ("THROTTLE_RATE", lambda a, b: dm.throttle(a, 0)),
     ("PARSE_FORMAT", lambda a, b: dm.parse(a, "k", format="xml", schema="x string")),
     ("PARSE_SCHEMA", lambda a, b: dm.parse(a, "k", format="json")),
@@ -223,7 +237,8 @@ def test_the_graph_says_what_a_join_loses() -> None:
 def test_only_sources_may_start_a_region() -> None:
     """E8: no operator of the library that has an input ever starts one."""
     places = {entry.kind: entry.place for entry in entries()}
-    within = ("union", "split", "sort", "punctor", "deduplicate", "barrier", "join", "interval join", "delay",
+    within = ("union", "split", "sort", "punctor", "deduplicate", "barrier", "join", "interval join", "as-of join",
+              "delay",
               "throttle", "parse", "format", "dynamic-filter", "filter", "functor")  # fmt: skip
     assert {places[kind] for kind in within} == {"region"}
     assert places["source"] == "start"
@@ -270,6 +285,7 @@ def test_a_loop_on_a_dynamic_filter_makes_groups_of_one() -> None:
         lambda events: dm.aggregate(events, keys="k", values={"n": dm.count()}),
         lambda events: dm.join(events, events, on="k", left_window=1, right_window=1),
         lambda events: dm.join(events, events, **{**BY_TIME, "on": "k"}),
+        lambda events: dm.join_as_of(events, dm.lookup("prices"), **{**AS_OF, "keys": "k"}),
         lambda events: dm.dynamic_filter(events, events, on="k"),
         lambda events: dm.pair(events, events, key="k"),
         lambda events: dm.barrier(events, events, keys="k"),

@@ -1,0 +1,45 @@
+"""The tables that no region owns: an application's autonomous operators write them, and its name is their mark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from drainmark.jobs.protocol.records.ids import app_id
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.commit_log import LOG
+from drainmark.resources.delta.staging import STAGING_FOLDER
+from drainmark.resources.storage.folder import Folder
+
+_APPLICATION = re.compile(re.escape(app_id("")) + "([^/]+)")
+
+
+def application_of(table: Any) -> str | None:
+    """Return the application whose autonomous operators write an open `DeltaTable`; None if it is another table."""
+    found = _APPLICATION.fullmatch(table.metadata().description or "")
+    return found[1] if found is not None else None
+
+
+def tables_outside(tables: Folder) -> Iterator[tuple[str, str]]:
+    """Yield the tables of autonomous operators, each with its application.
+
+    Args:
+        tables: the folder of `lake/`.
+    """
+    for name in tables_below(tables, "lake"):
+        if commits.is_table(tables / name):
+            application = application_of(commits.open_table(tables / name))
+            if application is not None:
+                yield name, application
+
+
+def tables_below(tables: Folder, path: str) -> Iterator[str]:
+    """Yield the folders at any depth that are tables, or have a staging folder."""
+    names = list(tables.names(path))
+    if STAGING_FOLDER in names or LOG in names:
+        yield path
+        return
+    for name in names:
+        if not name.startswith(("_", ".")):
+            yield from tables_below(tables, f"{path}/{name}")

@@ -1,0 +1,2 @@
+DELETE FROM drainmark_lease
+WHERE region = :region

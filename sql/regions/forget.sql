@@ -1,0 +1,2 @@
+DELETE FROM drainmark_region
+WHERE region = :region
