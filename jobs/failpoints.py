@@ -111,6 +111,17 @@ class DropPoint(StrEnum):
     DELETED = "drop.deleted"
 
 
+class ErasePoint(StrEnum):
+    """The steps of an erasure, which only `drainmark erase` passes."""
+
+    NOTED = "erase.noted"
+    BEFORE = "erase.before_commit"
+    AFTER = "erase.after_commit"
+    SINK = "erase.sink"
+    LOG = "erase.log"
+    PURGED = "erase.purged"
+
+
 OF_AUTONOMOUS = tuple(point for point in FailPoint if point.value.startswith(("feed.", "send.")))
 """Points that only an application with autonomous operators passes."""
 
@@ -154,7 +165,7 @@ class Armed(World):
 
 
 _ARMED = Armed()
-_KINDS: tuple[type[StrEnum], ...] = (FailPoint, StorePoint, FilePoint, ChannelPoint, SourcePoint, DropPoint)
+_KINDS: tuple[type[StrEnum], ...] = (FailPoint, StorePoint, FilePoint, ChannelPoint, SourcePoint, DropPoint, ErasePoint)
 _armed: dict[str, list[_ArmedPoint]] = {}
 _ACTION = re.compile(r"kill|stop|raise|lost_reply|hang(=[0-9]+(\.[0-9]*)?|=\.[0-9]+)?")
 _PASSING = re.compile(r"[1-9][0-9]*")

@@ -97,3 +97,16 @@ class RunDied(DrainmarkError):
     """A run of Dagster ended before its claim and reported no error: it was killed, or it never began."""
 
     id = "RUN_DIED"
+
+
+class EraseRefused(UsageError):
+    """A person cannot be erased as asked: rows are in flight, or in tables in which nobody can look for a person."""
+
+    id = "ERASE_REFUSED"
+
+
+class ErasedInput(DrainmarkError):
+    """A run would read an input again that held rows of a person who was erased since, and that did not change."""
+
+    id = "ERASED_INPUT"
+    retry = Retry.PERMANENT

@@ -10,7 +10,7 @@ from abc import ABC
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from drainmark.jobs.errors import Location, Violation
 from drainmark.jobs.graph.annotations import Consistent
@@ -232,14 +232,6 @@ class Operator(ABC):
         """
         return False
 
-    def over_changes(self, origin: str) -> Operator:
-        """Return the operator that does this over a change stream, by default this one; the plan has it in its place.
-
-        Args:
-            origin: the operator that the changes come from.
-        """
-        return self
-
     @property
     def tables(self) -> tuple[str, ...]:
         """Tables below DRAINMARK_HOME/lake that this operator writes."""
@@ -321,6 +313,18 @@ class Operator(ABC):
         Rows that come on a control port at an id are seen from the next id on, with or without a loop.
         """
         return {control_part(port): frames.on_control(self, port) for port in self.inputs if port.control}
+
+
+@runtime_checkable
+class HasFormOverChanges(Protocol):
+    """An operator for which another one stands in the plan if it reads a change stream."""
+
+    def over_changes(self, origin: str) -> Operator:
+        """Return the other operator, which does the same over changes.
+
+        Args:
+            origin: the operator that the changes come from.
+        """
 
 
 def names_of(given: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -53,6 +53,7 @@ VERBS: Mapping[str, str] = {
     "metrics": "metrics_trace",
     "doctor": "project",
     "gc": "gc",
+    "erase": "erase",
     "quarantine": "quarantine",
     "demo": "demo.show",
 }

@@ -152,8 +152,12 @@ def replace(
     replaced: Sequence[StagedFile],
     rewritten: Sequence[StagedFile],
     writer: SoleWriter | None,
+    verb: str = "compact",
 ) -> bool:
     """Replace live files by staged ones with the same rows, or by none, at the version that the table has.
+
+    Args:
+        verb: names the fail points; with `erase`, rows of a person are left out, and readers pass over that.
 
     Returns:
         False if it gave up: the version has changed, or a file to replace is no longer live.
@@ -173,7 +177,7 @@ def replace(
         live = live_paths(table)
         return new <= live and not old & live
 
-    commit(folder, verb="compact", prepare=prepare, landed=landed, writer=writer)
+    commit(folder, verb=verb, prepare=prepare, landed=landed, writer=writer)
     return not given_up
 
 

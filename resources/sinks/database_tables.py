@@ -24,6 +24,7 @@ from drainmark.resources.delta.adopted.constraints import Breach
 from drainmark.resources.delta.commits import Published
 from drainmark.resources.delta.keyed_changes import restoring, schema_of
 from drainmark.resources.delta.merge import require_unique
+from drainmark.resources.erasure.databases import forget_pages
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks import database_writes
 from drainmark.resources.sinks.applied_version import AppliedVersion, create_applied
@@ -81,6 +82,11 @@ class DatabaseReader:
         """
         rows = self._target.rows([self._target.id.is_not(None) if upto is None else self._target.id <= upto], where)
         return rows if columns is None else rows.select(list(columns))
+
+    def forget_pages(self) -> None:
+        """Let the database forget deleted rows of the table, which may lie in its files still; see `databases`."""
+        with self._target.answering():
+            forget_pages(self._target.engine, self._target.table.name, self._target.table.schema)
 
     def read_ids(self, ids: Collection[int]) -> pa.Table:
         """Return the rows of some ids, in no order; the database returns no other rows."""

@@ -114,6 +114,9 @@ class BucketTarget:
 
         return is_withdrawn
 
+    def forget_aside(self) -> None:
+        self.delete([f"{CONTROL}/{ASIDE}"])
+
     def sweep(self, epoch: int) -> None:
         """Delete files of withdrawn ids that a dead process put late, and files that earlier owners staged."""
         kinds = set(self.store.names(self.bucket, self.key(f"{CONTROL}/")))
@@ -169,6 +172,10 @@ class BucketWriting:
     def put(self, name: str, inside: str | None, data: bytes) -> None:
         self.require_last()
         self._brought.append(name)
+        self.at.put(f"{name}/{inside}" if inside else name, data)
+
+    def replace(self, name: str, inside: str | None, data: bytes) -> None:
+        self.require_last()
         self.at.put(f"{name}/{inside}" if inside else name, data)
 
     def withdraw(self, first: int, last: int, find: Callable[[], Collection[str]]) -> None:

@@ -72,6 +72,9 @@ class FolderTarget:
     def newest_epoch(self) -> int:
         return max(map(int, _names(self._control / _EPOCHS)), default=0)
 
+    def forget_aside(self) -> None:
+        _delete(self._control / ASIDE)
+
     @contextlib.contextmanager
     def writing(self, epoch: int) -> Iterator[FolderWriting]:
         """Yield the renames from the work folder of this owner; a later owner removes that folder."""
@@ -150,6 +153,11 @@ class FolderWriting:
         else:
             _write(aside, data)
         _move(aside, target)
+
+    def replace(self, name: str, inside: str | None, data: bytes) -> None:
+        aside = self.work / f"again-{world.token()}"
+        _write(aside, data)
+        _move(aside, self.folder / name / inside if inside is not None else self.folder / name)
 
     def withdraw(self, first: int, last: int, find: Callable[[], Collection[str]]) -> None:
         for name in find():

@@ -262,6 +262,27 @@ class FileTable(FileReader):
 
         return self._commit("repair", version, act)
 
+    def erase(self, version: int, ids: Collection[int], where: pa.compute.Expression) -> Published:
+        """Write the files of some ids again without the rows for which a condition holds.
+
+        A file without rows leaves, unless the sink has one for every id. What earlier repairs moved aside is deleted.
+
+        Args:
+            version: above that of the target.
+        """
+
+        def act(writing: Writing) -> None:
+            for number in sorted(ids):
+                rows = self._files.rows([number]).filter(~where)
+                if rows.num_rows or self._files.every_id:
+                    self._files.replace(writing, number, rows)
+                else:
+                    writing.set_aside([self._files.name(number)])
+
+        done = self._commit("erase", version, act)
+        self._target.forget_aside()
+        return done
+
     def _commit(self, verb: str, version: int, act: Callable[[Writing], None]) -> Published:
         """Run `act` and then write the note of `version`, unless the target has reached it already."""
         done = Published(delta_version=split_txn_version(version)[1], done_before=True)

@@ -35,6 +35,9 @@ class Writing(Protocol):
     def bring(self, staged: str, name: str, inside: str | None) -> None:
         """Publish a staged file as `put` does."""
 
+    def replace(self, name: str, inside: str | None, data: bytes) -> None:
+        """Write a file that is there again, with other content; readers see the old one or the new one."""
+
     def withdraw(self, first: int, last: int, find: Callable[[], Collection[str]]) -> None:
         """Delete the files of ids from `first` to `last` (inclusive); `find` returns their names just before."""
 
@@ -73,6 +76,9 @@ class FileTarget(Protocol):
     def newest_epoch(self) -> int:
         """Return the newest epoch of an owner that began to write, 0 before the first."""
 
+    def forget_aside(self) -> None:
+        """Delete the files that were moved aside, where no reader looks."""
+
     def writing(self, epoch: int) -> AbstractContextManager[Writing]:
         """Fence owners of earlier epochs; raise `Fenced` if there is a later owner."""
 
@@ -97,6 +103,11 @@ class SinkFiles:
     def name(self, number: int) -> str:
         """Return the name of the file of an id, or of the folder that holds it."""
         return name_of(self._template, number)
+
+    @property
+    def every_id(self) -> bool:
+        """Say whether an id without rows has a file, too."""
+        return bool(self._described.options.get("every_id"))
 
     def ids(self) -> Iterator[int]:
         """Yield the ids that have files, in no order."""
@@ -134,9 +145,13 @@ class SinkFiles:
 
         whole = pa.concat_tables([self.schema().empty_table(), *rows], promote_options="permissive")
         present = set(pc.unique(whole.column(SEQUENCE_ID)).to_pylist())
-        for number in sorted(ids if self._described.options.get("every_id") else present):
+        for number in sorted(ids if self.every_id else present):
             found = whole.filter(pc.field(SEQUENCE_ID) == number).drop_columns([SEQUENCE_ID])
             writing.put(self.name(number), self._inside, bytes_of(found, self.format))
+
+    def replace(self, writing: Writing, number: int, rows: pa.Table) -> None:
+        """Write the file of an id again."""
+        writing.replace(self.name(number), self._inside, bytes_of(rows.drop_columns([SEQUENCE_ID]), self.format))
 
     def export(
         self,
@@ -156,7 +171,7 @@ class SinkFiles:
             AccountingError: a written file is not in the target, or rows are missing.
             OSError, StoreUnavailable: a file could not be written.
         """
-        staging, every_id = writing.staging(), bool(self._described.options.get("every_id"))
+        staging, every_id = writing.staging(), self.every_id
         if not every_id:  # a commit may also publish rows of earlier ids that stages finished late
             ids = {number for file in files for number in range(file.first_id or 0, (file.last_id or 0) + 1)}
         task = ExportTask(

@@ -36,6 +36,13 @@ CASES: dict[str, dict[str, str]] = {
         "reset --to-initial": "test_rows_do_not_change_their_history",
         "run": "test_states_that_cannot_go_on_begin_anew_by_what_the_run_says",
     },
+    "jobs/runtime/commit/erasure.py": {
+        "run": "test_an_erasure_lets_what_is_in_flight_arrive_first",
+    },
+    "jobs/runtime/group/backlog.py": {
+        "resume": "test_an_input_without_the_person_is_read_again",
+        "skip --file --reason": "test_a_run_goes_on_and_reads_nothing_again_that_held_the_person",
+    },
     "jobs/runtime/commit/replacement.py": {
         "reset --to": "test_a_file_that_cannot_be_replaced_is_read_again_behind_a_rewind",
     },

@@ -1,17 +1,23 @@
-"""The pending triggers, how many of them the next group takes, and the ids that it gives them."""
+"""The pending triggers, how many of them the next group takes, and the ids that it gives them.
+
+An input that held rows of an erased person is not read again while it is the same: a rewind must not bring them back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from drainmark.jobs.errors.environment import ErasedInput
+from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.failure_policy import GroupSize
-from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.jobs.protocol.records.triggers import FILE, Trigger, kind_of
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.replacement import one_of_each
 from drainmark.jobs.runtime.input.inbox import Assigned
 from drainmark.jobs.runtime.input.slice_inputs import ReadBefore
+from drainmark.resources.erasure.notes import Input, blocked, key_of
 
 if TYPE_CHECKING:
     from drainmark.resources.registry.registry import Registry
@@ -89,6 +95,7 @@ class IdAssignment:
 
     owner: RegionOwner
     _read_before: ReadBefore = field(init=False)
+    _erased: Mapping[str, Input] | None = None
 
     def __post_init__(self) -> None:
         self._read_before = ReadBefore(lambda: self.owner.history)
@@ -98,7 +105,27 @@ class IdAssignment:
         return self.owner.outside.registry.progress.take_ids(self.owner.region, self.owner.epoch, count)
 
     def assign(self, pending: Sequence[Trigger]) -> tuple[Assigned, ...]:
-        """Return triggers with new ids; slices that were read before a rewind also get the digests of that read."""
+        """Return triggers with new ids; slices that were read before a rewind also get the digests of that read.
+
+        Raises:
+            ErasedInput: one held rows of an erased person, and is as it was.
+        """
+        self._refuse_erased(pending)
         first = self.take(len(pending))
         reminded = self._read_before.remind(pending)
         return tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(reminded))
+
+    def _refuse_erased(self, pending: Sequence[Trigger]) -> None:
+        if self._erased is None:  # an erasure needs the claim, so none comes during a run
+            self._erased = blocked(self.owner.outside.store.checkpoint.folder)
+        known = self._erased
+        found = [each for each in pending if f"{key_of(each.identity)} {each.uri}" in known] if known else []
+        files = [each for each in found if kind_of(each.identity) == FILE]
+        gone, changed = self.owner.outside.inputs.lost([(each.uri, each.identity) for each in files])
+        same = [each for each in found if each.uri not in (*gone, *changed)]  # of the others the reader tells
+        if same:
+            first = same[0]
+            msg = f"{first.uri} held rows of a person who was erased since, and would bring them back"
+            skip = f"drainmark skip {first.region} --file {shell_word(first.uri)} --reason erased"
+            remedy = f"take these rows out of it, and drainmark resume {first.region}; or pass over it: {skip}"
+            raise ErasedInput(msg, remedy=remedy, triggers=tuple(same), trigger=first.uri)

@@ -1,0 +1,238 @@
+"""`erase`: the rows of one person leave a home, and a certificate says from where, and where they still are.
+
+The regions are claimed together, so no run reads from one of them what is about to leave another. What is outside of
+regions follows: tables of autonomous operators, pages, the registry, what Dagster was told. At the end everything that
+lies in the home and among the tables is searched once more, and what is found then is in the certificate.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs import world
+from drainmark.jobs.protocol.erasure import Person
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Workplace, drainmark_version
+
+if TYPE_CHECKING:
+    from drainmark.jobs.runtime.commit.erasure import Searched
+    from drainmark.resources.erasure.notes import Notes
+
+_BEYOND = (
+    "backups, replicas, versions of objects that a bucket keeps, write-ahead logs of databases, blocks of disks",
+    "rows and messages that readers, followers and functions took elsewhere",
+    "numbers of aggregates without the named columns, to which the rows contributed",
+)
+"""What no erasure reaches; a certificate says so."""
+
+
+def plan(
+    workplace: Workplace, person: Person, regions: Sequence[str], *, passed: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return what an erasure would find now; nothing changes.
+
+    Args:
+        passed: names of tables that stay as they are.
+    """
+    from drainmark.jobs.runtime.commit.erasure import search
+    from drainmark.jobs.runtime.commit.rewind_contents import own_tables
+
+    told = []
+    for region in regions:
+        store, history = workplace.store(region), workplace.history(region)
+        found = search(store, store.checkpoint.rows(), own_tables(store, history), person)
+        ids = {number for each in found for number in each.ids}
+        told.append(
+            {
+                "region": region,
+                "ids": sorted(ids),
+                "tables": [_told(each, passed) for each in found],
+                "inputs": [each.to_json() for each in _inputs(workplace, region, person, ids)],
+            }
+        )
+    outside = [table for table in _autonomous(workplace, person, regions)]
+    return {
+        "dry_run": True,
+        "columns": list(person.columns),
+        "regions": told,
+        "outside": outside,
+        "rows": sum(table["rows"] for each in told for table in each["tables"]) + sum(t["rows"] for t in outside),
+    }
+
+
+def _told(found: Searched, passed: Collection[str]) -> dict[str, Any]:
+    return {
+        "table": found.table.name,
+        "rows": found.shown.rows,
+        "copies": found.kept.rows + found.dead.rows,
+        "state": "passed" if found.table.name in passed else found.state,
+    }
+
+
+def _inputs(workplace: Workplace, region: str, person: Person, ids: Collection[int]) -> list[Any]:
+    """Return the inputs of a region that held rows of a person, or that hold them now."""
+    from drainmark.resources.erasure.inputs import judged
+    from drainmark.resources.erasure.notes import Input, inputs_of
+
+    history = workplace.history(region)
+    by_rows = inputs_of(history, ids)
+    known = {each.uri for each in by_rows}
+    rows = [row for row in (*history.states.values(), *history.withdrawn) if row.trigger_uri not in known]
+    return [*by_rows, *judged([Input.of(row) for row in rows if row.trigger_uri], person)]
+
+
+def erase(
+    workplace: Workplace, person: Person, regions: Sequence[str], *, passed: Collection[str] = (), is_whole: bool = True
+) -> dict[str, Any]:
+    """Let the rows of a person leave, and return the certificate; a repeated call goes on where another was killed.
+
+    Args:
+        passed: names of tables that stay as they are.
+        is_whole: also what is outside of these regions.
+
+    Raises:
+        EraseRefused: see `RegionErasure.carry_out`; of this region nothing was changed.
+        Owned: a run has one of the regions; nothing was changed.
+    """
+    from drainmark.jobs.runtime.commit.erasure import RegionErasure
+    from drainmark.resources.erasure.notes import Notes
+    from drainmark.resources.home_secret import home_key
+
+    name = person.digest(home_key(workplace.home, "erase"))
+    noted: dict[str, Notes] = {}
+    with ExitStack() as held:
+        owners = {region: held.enter_context(owning(region_owner(workplace, region))) for region in regions}
+        erasures = []
+        for region, owner in owners.items():
+            notes = noted[region] = Notes(owner.outside.store.checkpoint.folder, name)
+            erasures.append(
+                RegionErasure(
+                    owner=owner, person=person, notes=notes, passed=frozenset(passed), together=frozenset(regions)
+                )
+            )
+        for each in erasures:
+            each.prepare(partial(_inputs, workplace, each.owner.region, person))
+        for each in erasures:
+            each.carry_out()
+        outside = _erase_outside(workplace, person, regions) if is_whole else []
+        told = [_region(region, noted[region], passed) for region in regions]
+    left = _left(workplace, person) if is_whole else []
+    for notes in noted.values():
+        notes.write("end", {"at": world.now()})
+    return _certificate(person, name, told, outside, left, passed, is_whole=is_whole)
+
+
+def _region(region: str, notes: Notes, passed: Collection[str]) -> dict[str, Any]:
+    """Return what the records of all attempts say of a region."""
+    tables: dict[str, dict[str, Any]] = {}
+    ids: set[int] = set()
+    inputs: dict[str, Any] = {}
+    for found in notes.read("found"):
+        ids.update(found["ids"])
+        inputs.update({f"{each['key']} {each['uri']}": each for each in found["inputs"]})
+        for table in found["tables"]:
+            known = tables.setdefault(table["table"], {**table, "rows": 0, "copies": 0})
+            known["rows"] = max(known["rows"], table["rows"])
+            known["copies"] = max(known["copies"], table["copies"])
+    removed = {(each["table"], each["path"]): each for some in notes.read("removed") for each in some}
+    return {
+        "region": region,
+        "ids": sorted(ids),
+        "tables": [*tables.values()],
+        "inputs": [*inputs.values()],
+        "removed": [removed[key] for key in sorted(removed)],
+    }
+
+
+def _certificate(
+    person: Person,
+    name: str,
+    regions: Sequence[Mapping[str, Any]],
+    outside: Sequence[Mapping[str, Any]],
+    left: Sequence[Mapping[str, Any]],
+    passed: Collection[str],
+    *,
+    is_whole: bool,
+) -> dict[str, Any]:
+    skipped = [table["table"] for each in regions for table in each["tables"] if table["state"] == "skipped"]
+    not_searched = [*passed, *_BEYOND]
+    if not person.is_text:
+        not_searched.append(
+            "free text, messages, logs and files outside of tables: a value is too short to be told there"
+        )
+    if not is_whole:
+        not_searched.append("all that is outside of the regions named")
+    return {
+        "dry_run": False,
+        "at": dt.datetime.fromtimestamp(world.now(), dt.UTC).isoformat(),
+        "drainmark": drainmark_version(),
+        "person": name,
+        "columns": list(person.columns),
+        "regions": [*regions],
+        "outside": [*outside],
+        "without_columns": skipped,
+        "inputs": [{"region": each["region"], **found} for each in regions for found in each["inputs"]],
+        "found_afterwards": [*left],
+        "not_searched": not_searched,
+    }
+
+
+def _erase_outside(workplace: Workplace, person: Person, regions: Sequence[str]) -> list[dict[str, Any]]:
+    from drainmark.resources.erasure import buffers, home
+
+    done = []
+    for folder, table, name in home.autonomous_tables(workplace.tables):
+        found = home.erase_autonomous(folder, table, name, person)
+        if found is not None:
+            done.append(found)
+    for region in sorted(buffers.regions(workplace.home) - set(regions)):
+        rows = buffers.held(workplace.home, region, person)
+        buffers.erase(workplace.home, region, person)
+        done += [{"table": f"{buffers.BUFFERS}/{region}/{name}", "rows": count} for name, count in rows.items()]
+    if person.is_text:
+        done += home.erase_texts(workplace.home, person)
+        if workplace.has_registry:
+            done += home.erase_registry(workplace.registry.database.engine, person)
+    return done
+
+
+def _autonomous(workplace: Workplace, person: Person, regions: Sequence[str]) -> list[dict[str, Any]]:
+    from drainmark.resources.erasure import home
+
+    found = (
+        home.search_autonomous(folder, table, person) for folder, table, _ in home.autonomous_tables(workplace.tables)
+    )
+    return [each for each in found if each is not None and each["rows"]]
+
+
+def _left(workplace: Workplace, person: Person) -> list[dict[str, Any]]:
+    """Return the places of home and tables in which the person is found now."""
+    from drainmark.resources.erasure.last_search import places
+    from drainmark.resources.storage.folder import LocalFolder
+
+    folders = [LocalFolder(workplace.home)]
+    tables = workplace.tables
+    if not (isinstance(tables, LocalFolder) and tables.path == workplace.home):
+        return [*places(folders[0], person), *places(tables, person)]
+    return [*places(folders[0], person)]
+
+
+def regions_of(workplace: Workplace, region: str | None) -> tuple[str, ...]:
+    """Return the regions of an erasure: all that have run here, or one."""
+    from drainmark.orchestration.workplace.declaration import find_region
+
+    return (find_region(workplace, region),) if region is not None else workplace.own_regions()
+
+
+def write_certificate(path: Path, certificate: Mapping[str, Any]) -> None:
+    """Write a certificate to a new file."""
+    with path.open("x", encoding="utf-8") as file:
+        json.dump(certificate, file, indent=2, ensure_ascii=False)
+        file.write("\n")

@@ -1,0 +1,95 @@
+"""Rows that were pushed, in the segments of a home: those of a person leave, and the segments keep their numbers.
+
+Segments in a bucket, and states of threaded starts beside them, stay as they are.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from drainmark.jobs import world
+from drainmark.jobs.protocol.erasure import Person
+from drainmark.jobs.tasks.places import sync_folder
+
+BUFFERS = "buffers"
+
+
+def held(home: Path, region: str, person: Person) -> dict[str, int]:
+    """Return the number of pushed rows of a person by source of a region; only sources that have such rows."""
+    found = {}
+    for folder in _sources(home, region):
+        rows = sum(not kept for path in folder.glob("*.jsonl") for _, kept in _lines(path, person))
+        if rows:
+            found[folder.name] = rows
+    return found
+
+
+def regions(home: Path) -> set[str]:
+    """Return the regions to which rows were pushed in this home."""
+    folder = home / BUFFERS
+    return {str(path.relative_to(folder)) for path in folder.glob("*/*") if path.is_dir()}
+
+
+def sources(home: Path, region: str) -> frozenset[str]:
+    """Return the names of the sources of a region to which rows were pushed in this home."""
+    return frozenset(folder.name for folder in _sources(home, region))
+
+
+def erase(home: Path, region: str, person: Person) -> None:
+    """Write the segments with rows of a person again, each in one step, while nobody pushes."""
+    for folder in _sources(home, region):
+        with _locked(folder):
+            for path in sorted(folder.glob("*.jsonl")):
+                lines = [*_lines(path, person)]
+                if not all(kept for _, kept in lines):
+                    _replace(path, b"".join(line for line, kept in lines if kept))
+
+
+def _sources(home: Path, region: str) -> list[Path]:
+    folder = home / BUFFERS / region
+    return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+
+def _lines(path: Path, person: Person) -> Iterator[tuple[bytes, bool]]:
+    """Yield each line, with whether it stays; a line that a crash cut off is no row."""
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                row = None
+            yield line, not (isinstance(row, dict) and _is_of(row, person))
+
+
+def _is_of(row: dict[str, object], person: Person) -> bool:
+    return all(any(_text(row[name]) in each.values for name in each.among(row)) for each in person.conditions)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    part = path.with_name(f".{path.name}.{world.token()}")
+    with part.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    sync_folder(path.parent)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of the buffer, as a push does."""
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,122 @@
+"""The condition by which the rows of a person are found in a table, typed by its columns."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import operator
+import re
+from collections.abc import Iterable, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.protocol.erasure import Condition, Person, spellings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+QUARANTINED = ("raw", "reason")
+"""The columns of bad records that hold what the source said: they are searched as text."""
+
+_OF_QUARANTINE = {"_sequence_id", "source_file", "position", "raw", "reason"}
+
+
+def condition_of(person: Person, schema: pa.Schema) -> pa.compute.Expression | None:
+    """Return the condition for the rows of a person; None if the table lacks a column, or none of its rows can match.
+
+    It is never null. A table of bad records is searched as text.
+    """
+    if is_quarantine(schema):
+        return _as_text(person)
+    found = None
+    for each in person.conditions:
+        holds = _any(_holds(each, name, schema.field(name).type) for name in each.among(schema.names))
+        if holds is None:
+            return None
+        found = holds if found is None else found & holds
+    return found
+
+
+def _any(found: Iterable[pa.compute.Expression | None]) -> pa.compute.Expression | None:
+    return functools.reduce(operator.or_, [each for each in found if each is not None] or [None])
+
+
+def _holds(condition: Condition, name: str, kind: pa.DataType) -> pa.compute.Expression | None:
+    import pyarrow.compute as pc
+
+    values = typed_values(condition, kind)
+    return pc.field(name).isin(values) if values is not None else None
+
+
+def columns_of(person: Person, schema: pa.Schema) -> Sequence[str]:
+    """Return the columns that the condition for a table reads."""
+    return QUARANTINED if is_quarantine(schema) else person.columns_in(schema.names)
+
+
+def is_quarantine(schema: pa.Schema) -> bool:
+    """Say whether a table has a region's bad records."""
+    return set(schema.names) == _OF_QUARANTINE
+
+
+def typed_values(condition: Condition, kind: pa.DataType) -> pa.Array | None:
+    """Return the values of a condition in the type of a column; None if it can have none of them."""
+    import pyarrow as pa
+
+    found = [value for text in condition.values if (value := _value(text, kind)) is not None]
+    if not found:
+        return None
+    try:
+        return pa.array(found, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return None
+
+
+def _value(text: str, kind: pa.DataType) -> Any:
+    """Return a value in a type of Arrow; None if no value of the type is written so."""
+    import pyarrow as pa
+
+    try:
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return text
+        if pa.types.is_boolean(kind):
+            return {"true": True, "false": False}.get(text.lower())
+        if pa.types.is_integer(kind):
+            return int(text)
+        if pa.types.is_floating(kind):
+            return float(text)
+        if pa.types.is_decimal(kind):
+            return Decimal(text)
+        if pa.types.is_date(kind):
+            return dt.date.fromisoformat(text)
+        if pa.types.is_timestamp(kind):
+            moment = dt.datetime.fromisoformat(text)
+            return moment if kind.tz is None or moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+        if pa.types.is_binary(kind):
+            return text.encode()
+    except (ValueError, InvalidOperation):
+        return None
+    return None
+
+
+def _as_text(person: Person) -> pa.compute.Expression:
+    """Return the condition that a bad record, or the reason against it, holds a value of each condition."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = None
+    for each in person.conditions:
+        written = sorted({spelling for value in each.values for spelling in spellings(value)}, key=len, reverse=True)
+        pattern = rf"(?:^|[^0-9A-Za-z_])(?:{'|'.join(map(re.escape, written))})(?:$|[^0-9A-Za-z_])"
+        said = [
+            pc.coalesce(pc.match_substring_regex(pc.field(name), pattern), pa.scalar(False)) for name in QUARANTINED
+        ]
+        holds = said[0] | said[1]
+        found = holds if found is None else found & holds
+    return found
+
+
+def opaque_columns(schema: pa.Schema) -> Sequence[str]:
+    """Return the columns that may hold rows, or parts of them, in a form that no condition reaches."""
+    import pyarrow as pa
+
+    return [field.name for field in schema if pa.types.is_nested(field.type) or pa.types.is_binary(field.type)]

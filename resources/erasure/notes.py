@@ -1,0 +1,136 @@
+"""The record of erasures of a region, beside its checkpoint table: what was found, what was removed, which inputs hold
+rows still. It has no value of a person.
+
+A record is written before the step that it tells of, under a name that nobody else uses, and is never changed. So an
+erasure that was killed and begun again has the records of both attempts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs import world
+from drainmark.jobs.protocol.records.triggers import AGAIN, BACK, DIGESTS, VERSION, slices_of
+from drainmark.resources.delta.commit_log import lines_of
+from drainmark.resources.storage.folder import Folder
+
+if TYPE_CHECKING:
+    from drainmark.jobs.protocol.history import RegionHistory
+    from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
+
+ERASED = "_erased"
+"""Folder of the records, below that of the checkpoint table."""
+
+_INPUTS = "inputs"
+_NO_PART = frozenset({AGAIN, BACK, DIGESTS, VERSION, "origin", "output"})
+"""What an identity says beside the content of an input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input that held rows of an erased person when it was read.
+
+    Attributes:
+        sequence_id: the newest state that read it.
+        key: of its identity: another one has other content.
+        state: what is known of the rows in it now; "" if they were in tables of the region.
+        starts: of a slice: by name of a start, the region whose table it reads in this home, "" if it reads none.
+    """
+
+    uri: str
+    key: str
+    sequence_id: int
+    kind: str = ""
+    state: str = ""
+    starts: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of(cls, row: CheckpointRow) -> Input:
+        identity = row.trigger_identity or {}
+        starts = {name: _upstream(piece.get("to") or {}) for name, piece in slices_of(identity).items()}
+        kind = row.trigger_kind or ""
+        return cls(row.trigger_uri or "", key_of(identity), row.sequence_id, kind, starts=starts)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _upstream(end: Mapping[str, Any]) -> str:
+    return "" if end.get("home") else str(end.get("region") or "")
+
+
+def key_of(identity: Mapping[str, Any]) -> str:
+    """Return the key of an input's identity, as a row of the checkpoint table or the registry has it."""
+    return json.dumps({name: identity[name] for name in sorted(identity) if name not in _NO_PART})
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """The records of one erasure of a region.
+
+    Attributes:
+        folder: of the region's checkpoint table.
+        name: of the erasure; the same for the same person.
+    """
+
+    folder: Folder
+    name: str
+
+    def write(self, kind: str, value: Any) -> None:
+        """Write a record; it is durable when this returns."""
+        _write(self.folder, f"{ERASED}/{self.name}/{kind}-{world.token()}.json", value)
+
+    def read(self, kind: str) -> Iterator[Any]:
+        """Yield the records of a kind, in no order."""
+        for name in self.folder.names(f"{ERASED}/{self.name}"):
+            if name.startswith(f"{kind}-") and name.endswith(".json"):
+                yield _read(self.folder, f"{ERASED}/{self.name}/{name}")
+
+    def block(self, inputs: Iterable[Input]) -> None:
+        """Note inputs that no run may read again while they are as they were."""
+        found = [each.to_json() for each in inputs]
+        if found:
+            _write(self.folder, f"{ERASED}/{_INPUTS}/{world.token()}.json", found)
+
+    def removed(self, table: str, files: Iterable[Mapping[str, Any]]) -> None:
+        """Note files right before they are deleted."""
+        self.write("removed", [{"table": table, **file} for file in files])
+
+
+def blocked(folder: Folder) -> dict[str, Input]:
+    """Return the inputs of a region that held rows of erased persons, by key and uri joined."""
+    found = {}
+    for name in folder.names(f"{ERASED}/{_INPUTS}"):
+        if name.endswith(".json"):
+            for value in _read(folder, f"{ERASED}/{_INPUTS}/{name}"):
+                each = Input(**value)
+                found[f"{each.key} {each.uri}"] = each
+    return found
+
+
+def inputs_of(history: RegionHistory, ids: Iterable[int]) -> list[Input]:
+    """Return the inputs of states, those that rewinds withdrew included."""
+    wanted = set(ids)
+    rows = [row for _, row in history.states.rows.among(_runs(wanted))] if wanted else []
+    withdrawn = [row for row in history.withdrawn if row.sequence_id in wanted]
+    found = (Input.of(row) for row in (*withdrawn, *rows))
+    return [*{(each.uri, each.key): each for each in found if each.uri}.values()]
+
+
+def _runs(ids: set[int]) -> Any:
+    from drainmark.jobs.protocol.id_runs import Ids
+
+    return Ids.of(sorted(ids))
+
+
+def _write(folder: Folder, path: str, value: Any) -> None:
+    import pyarrow as pa
+
+    folder.write(path, pa.py_buffer(json.dumps(value).encode("utf-8", "surrogatepass")))
+
+
+def _read(folder: Folder, path: str) -> Any:
+    return json.loads("\n".join(lines_of(folder, path)))

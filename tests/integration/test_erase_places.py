@@ -1,0 +1,182 @@
+"""Where else a person lies: buckets, PostgreSQL, numbers, pushed rows, other columns, what nobody can search (ER5, ER6)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hand_runs import NoSpark, engine, without_spark
+from harness import settle
+from integration.test_erase import found_in
+
+import drainmark as dm
+from drainmark.orchestration.cli.main import invoke
+from drainmark.resources.storage.bucket_folder import BucketFolder
+from drainmark.resources.storage.object_store import ObjectStore
+
+__all__ = ["engine", "without_spark"]
+
+PERSON = "canary-17@example.org"
+WHERE = f"customer = '{PERSON}'"
+SOURCE = """
+import drainmark as dm
+
+@dm.consistent(trigger="operator-driven", rewind_horizon=50)
+@dm.source(dm.DirectoryScan(path="inbox", format="csv", schema="item string, customer string, id bigint",
+                            pattern="*.csv", settle=0))
+def rows(scanned):
+    return scanned
+
+"""
+FILES = (f"tea,ann,17\ncup,{PERSON},18\n", f"cup,bob,171\npot,{PERSON},18\n", "tea,ann,17\njug,eve,-17\n")
+
+
+@pytest.fixture
+def root(engine: NoSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "inbox").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def ran(root: Path, sinks: str, settings: str = "", source: str = SOURCE) -> None:
+    """Run an application over the files, one after the other."""
+    (root / "app.py").write_text(source + sinks)
+    (root / "drainmark.toml").write_text(f'applications = ["app.py"]\nhome = "home"\n{settings}')
+    for number, text in enumerate(FILES):
+        (root / "inbox" / f"{number}.csv").write_text(text)
+        settle(root / "inbox")
+        done("run", "app.py")
+
+
+def done(*arguments: str, code: int = 0) -> None:
+    assert invoke([*arguments, "--yes"]) == code, arguments
+
+
+def erased(root: Path, where: str = WHERE, *more: str) -> dict[str, Any]:
+    done("erase", "--where", where, "--certificate", str(root / f"{uuid4().hex}.json"), *more)
+    newest = max(root.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    found: dict[str, Any] = json.loads(newest.read_text())
+    return found
+
+
+def values(table: str, column: str = "customer", at: int | None = None) -> list[Any]:
+    return sorted(dm.read("app", table, at=at)[column].to_pylist())
+
+
+@pytest.mark.seed("ER1")
+def test_a_number_is_the_number_of_its_column_and_nothing_else(root: Path) -> None:
+    ran(root, 'dm.sink(rows, dm.DeltaAppend("all_rows"))\ndm.sink(rows, dm.DeltaUpsert("newest", keys=["item"]))\n')
+    certificate = erased(root, "id = 17")
+    assert values("all_rows", "id") == [-17, 18, 18, 171]
+    assert values("all_rows", "id", 1) == [18]
+    assert values("newest", "id") == [-17, 18, 171]
+    assert certificate["found_afterwards"] == []
+    assert any("too short" in said for said in certificate["not_searched"])
+    told = {each["uri"][-5:]: each["state"] for each in certificate["inputs"]}
+    assert told == {"0.csv": "", "2.csv": "", "1.csv": "may hold rows"}, "17 is in a text there"
+    erased(root, f"id IN (18, 171) AND customer = '{PERSON}'")
+    assert values("all_rows", "id") == [-17, 171]
+
+
+@pytest.mark.seed("ER1")
+def test_a_bucket_holds_nothing_of_the_person(
+    root: Path, s3_server: str, s3_credentials: None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = ObjectStore(s3_server)
+    store.connection.client.create_bucket(Bucket=(name := f"b{uuid4().hex[:10]}"))
+    sinks = """
+dm.sink(rows, dm.DeltaAppend("all_rows"))
+dm.sink(rows, dm.DeltaUpsert("newest", keys=["item"]))
+dm.sink(rows, dm.FileSink("s3://BUCKET/out", format="json"))
+totals = dm.aggregate(rows, keys=["customer"], values={"n": dm.count()}, name="totals")
+dm.sink(totals, dm.DeltaUpsert("customer_totals", keys=["customer"]))
+""".replace("BUCKET", name)
+    ran(root, sinks, f'tables_url = "s3://{name}/lake"\ns3_endpoint_url = "{s3_server}"\n')
+    assert len(found_in(copied(store, name, tmp_path_factory.mktemp("before")))) > 5
+    certificate = erased(root)
+    assert found_in(copied(store, name, tmp_path_factory.mktemp("after"))) == {}
+    assert found_in(root / "home") == {}
+    assert certificate["found_afterwards"] == []
+    assert values("all_rows") == ["ann", "ann", "bob", "eve"]
+    assert values("out") == ["ann", "ann", "bob", "eve"]
+    done("reset", "app", "--to", "2")
+    assert values("newest") == ["ann", "bob"]
+
+
+def copied(store: ObjectStore, bucket: str, target: Path) -> Path:
+    folder = BucketFolder(store, f"s3://{bucket}", "")
+    for entry in folder.everything(""):
+        path = target / entry.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(folder.source(entry.path).read())
+    return target
+
+
+@pytest.mark.seed("ER1")
+def test_rows_leave_tables_of_postgresql(root: Path, postgres_url: str) -> None:
+    from sqlalchemy import create_engine, text
+
+    sinks = """
+dm.sink(rows, dm.DatabaseAppend("crm", "copied"))
+dm.sink(rows, dm.DatabaseUpsert("crm", "newest", keys=["item"]))
+"""
+    ran(root, sinks, f'[databases]\ncrm = "{postgres_url}"\n')
+    certificate = erased(root)
+    engine = create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.connect() as connection:
+        for table, rows in (("copied", ["ann", "ann", "bob", "eve"]), ("newest", ["ann", "bob", "eve"])):
+            found = connection.execute(text(f"SELECT customer FROM {table} ORDER BY 1")).scalars()  # noqa: S608
+            assert [*found] == rows
+        kept = connection.execute(text("SELECT most_common_vals::text, histogram_bounds::text FROM pg_stats")).all()
+    engine.dispose()
+    assert PERSON not in str(kept)
+    assert certificate["found_afterwards"] == []
+
+
+@pytest.mark.seed("ER5")
+def test_a_column_of_another_name_is_found_and_erased_by_that_name(root: Path) -> None:
+    sinks = """
+newest = dm.aggregate(rows, keys=["item"], values={"who": dm.last("customer")}, name="newest")
+dm.sink(newest, dm.DeltaUpsert("who_was_last", keys=["item"]))
+"""
+    ran(root, sinks)
+    first = erased(root)
+    assert {each["path"].partition("/_staged")[0] for each in first["found_afterwards"]} >= {"state/app/newest"}
+    assert "state/app/newest" in first["without_columns"]
+    second = erased(root, WHERE, "--also", "customer=who")
+    assert second["found_afterwards"] == []
+    assert found_in(root / "home") == {}
+    assert values("who_was_last", "who") == ["ann", "bob", "eve"]
+
+
+@pytest.mark.seed("ER3")
+def test_pushed_rows_leave_a_home_in_which_nothing_has_run(root: Path) -> None:
+    (root / "app.py").write_text(
+        "import drainmark as dm\n"
+        '@dm.consistent(trigger="operator-driven")\n'
+        '@dm.source(dm.ReplayableStart(schema="customer string, n bigint", rows=2, seconds=0))\n'
+        "def rows(scanned):\n    return scanned\n"
+        'dm.sink(rows, dm.DeltaAppend("all_rows"))\n'
+    )
+    (root / "drainmark.toml").write_text('applications = ["app.py"]\nhome = "home"\n')
+    for name in ("ann", PERSON):
+        (root / "rows.jsonl").write_text(f'{{"customer": "{name}", "n": 1}}\n{{"customer": "bob", "n": 2}}\n')
+        done("push", "app.py", str(root / "rows.jsonl"))
+    assert found_in(root / "home")
+    certificate = erased(root)
+    assert [(each["table"], each["rows"]) for each in certificate["outside"]] == [("buffers/app/rows/rows", 1)]
+    assert found_in(root / "home") == {}
+    kept = [json.loads(line) for path in sorted(root.glob("home/buffers/**/*.jsonl")) for line in path.open()]
+    assert [row["customer"] for row in kept] == ["ann", "bob", "bob"]
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    from drainmark.jobs import failpoints
+
+    yield
+    failpoints.arm("")
