@@ -14,6 +14,6 @@ from drainmark.resources.settings import load_settings
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Return the definitions of this project's applications."""
+    """Return the definitions of this project's applications, which run in the process of their run."""
     printable_logs()
-    return build_definitions(load_settings())
+    return dg.Definitions.merge(dg.Definitions(executor=dg.in_process_executor), build_definitions(load_settings()))

@@ -42,6 +42,7 @@ _FORMS = {
 }
 """The form of a value that drainmark.toml should have, by the name that pydantic gives to the error."""
 
+_PROJECT = "DRAINMARK_PROJECT"
 _NOT_PLAIN = re.compile(r"%[0-9A-Fa-f]{2}|\?")
 
 
@@ -269,16 +270,21 @@ class Settings(BaseSettings):
         return self.home / "dagster"
 
 
-def load_settings(**flags: Any) -> Settings:
+def load_settings(project: Path | None = None, **flags: Any) -> Settings:
     """Return the settings of this process: flags (None = not given) over `DRAINMARK_*` over `drainmark.toml`.
 
     A relative home starts at the working directory if it is a flag, else at the project's root.
 
+    Args:
+        project: the folder whose `drainmark.toml` counts, or a folder below it; `DRAINMARK_PROJECT`, or else the
+            working directory, by default.
+
     Raises:
         HomeNotFound: no flag and no variable sets home, and there is no `drainmark.toml`.
-        UsageError: a value is wrong or a key is unknown; `facts["fields"]` names them.
+        UsageError: a value is wrong or a key is unknown; `facts["fields"]` names them. Or a project is named, and there
+            is no `drainmark.toml`.
     """
-    settings_file = find_settings_file(Path.cwd())
+    settings_file = _settings_file(project)
     given = {name: value for name, value in flags.items() if value not in (None, "")}
     values: dict[str, Any] = {
         **(_read_toml(settings_file) if settings_file else {}),
@@ -305,6 +311,16 @@ def load_settings(**flags: Any) -> Settings:
     return found
 
 
+def _settings_file(project: Path | None) -> Path | None:
+    named = project or (Path(os.environ[_PROJECT]) if os.environ.get(_PROJECT) else None)
+    found = find_settings_file((named or Path.cwd()).absolute())
+    if named is not None and found is None:
+        who = _PROJECT if project is None else "project"
+        msg = f"no {SETTINGS_FILE} in {named.absolute()} or above it, which {who} names"
+        raise UsageError(msg, remedy=f"name the folder of the project, or run `drainmark init {named}`", path=named)
+    return found
+
+
 def find_settings_file(start: Path) -> Path | None:
     """Return the nearest `drainmark.toml` in `start` or above it, as Git finds `.git`; None if there is none."""
     for folder in (start, *start.parents):
@@ -321,7 +337,7 @@ def _home(value: object, settings_file: Path | None, root: Path) -> Path:
         return root / ".drainmark"
     raise HomeNotFound(
         f"no {SETTINGS_FILE} in {Path.cwd()} or above it, and DRAINMARK_HOME is not set",
-        remedy="go into the project, run `drainmark init PATH`, or set DRAINMARK_HOME",
+        remedy="go into the project, run `drainmark init PATH`, or set DRAINMARK_PROJECT or DRAINMARK_HOME",
     )
 
 

@@ -54,18 +54,15 @@ _TAKEN = re.compile(r"\[(?:AMBIGUOUS_REFERENCE\] Reference|COLUMN_ALREADY_EXISTS
 """Operators keep their rows with columns such as `_from` and `_place`; existing tables have these names."""
 
 
-def blamed_operator(error: BaseException, operators: Sequence[Candidate], default: Candidate) -> Candidate:
-    """Return the operator with the function, or a function that it uses, in the traceback that Spark brought back.
-
-    Spark fuses operators, so the operator of the computed output is only the default.
-    """
+def blamed_operator(error: BaseException, operators: Sequence[Candidate]) -> Candidate | None:
+    """Return the operator with the function, or a function that it uses, in the traceback that Spark brought back."""
     raised = set(_RAISED_IN.findall(str(error)))
     candidates = [(operator, code) for operator in reversed(operators) if (code := _code_of(operator)) is not None]
     for names_of in (lambda code: {code.co_name}, _names_in):
         for operator, code in candidates:
             if any((code.co_filename, name) in raised for name in names_of(code)):
                 return operator
-    return default
+    return None
 
 
 _RAISED_IN = re.compile(r'File "([^"]+)", line \d+, in (\w+)')

@@ -35,11 +35,6 @@ from drainmark.orchestration.dagster_assets.metadata import (
 )
 from drainmark.resources.storage.folder import Folder
 
-CLAIM = "claim"
-PROCESS = "process_groups"
-HAND_OVER = "hand_over"
-"""Names of the ops in a region's graph."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableAsset:
@@ -47,8 +42,7 @@ class TableAsset:
 
     Attributes:
         table: path below DRAINMARK_HOME, as in a group's report.
-        step: the op that declares it as an output; the last op must have at least one asset.
-        output: name of that op's output; it is never yielded, because the events come once for each group.
+        output: name of the op's output; it is never yielded, because the events come once for each group.
         kinds: the labels below its box in the graph: the format, and the purpose of the table.
         upstream: keys of the assets from which it is made.
         operator: name of the operator that writes it, "" if the region writes it.
@@ -56,7 +50,6 @@ class TableAsset:
 
     table: str
     key: dg.AssetKey
-    step: str
     output: str
     description: str
     kinds: tuple[str, ...]
@@ -140,7 +133,6 @@ def table_assets(region: RegionPlan) -> tuple[TableAsset, ...]:
     checkpoint = TableAsset(
         table=checkpoint_table(region),
         key=checkpoint_key(region),
-        step=HAND_OVER,
         output="checkpoints",
         description="The region's truth: one row for each consistent state, which is one for each file. "
         f"What it lists is committed. {markdown_code(f'drainmark history {region.name}')} prints it.",
@@ -244,7 +236,6 @@ def _asset(
     return TableAsset(
         table=table,
         key=key,
-        step=PROCESS,
         output=re.sub(r"[^A-Za-z0-9_]", "_", table),
         description=description,
         kinds=(format_, purpose),
@@ -318,13 +309,14 @@ def materializations(
         if table in report.lags:
             metadata["drainmark/lag_states"] = report.last_id - report.lags[table]
         metadata |= group_metadata(report)
-        if asset.step == HAND_OVER:
+        if asset.key == checkpoint_key(region):
             metadata |= standing or {}
         if is_delta:
             metadata["dagster/uri"] = (tables / table).uri
         if schemas and table in schemas:
             metadata["dagster/column_schema"] = column_schema(schemas[table])
-        yield dg.AssetMaterialization(asset_key=asset.key, metadata=metadata, tags=data_version(report))
+        version = data_version(report.epoch, report.last_id)
+        yield dg.AssetMaterialization(asset_key=asset.key, metadata=metadata, tags=version)
 
 
 def observations(report: GroupReport, region: RegionPlan) -> Iterator[dg.AssetObservation]:

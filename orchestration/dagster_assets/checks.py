@@ -23,6 +23,7 @@ from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.messages import halt_text
 from drainmark.orchestration.dagster_assets.assets import checkpoint_key, checkpoint_key_of, dagster_name
 from drainmark.orchestration.dagster_assets.metadata import plain_metadata
+from drainmark.orchestration.dagster_assets.translator import Keys, remembered_keys
 from drainmark.orchestration.views.metrics import present_of
 from drainmark.orchestration.views.status import REPAIR
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -55,8 +56,8 @@ class Judgement:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-def check_specs(region: RegionPlan) -> list[dg.AssetCheckSpec]:
-    asset = checkpoint_key(region)
+def check_specs(region: RegionPlan, keys: Keys) -> list[dg.AssetCheckSpec]:
+    asset = keys.get(checkpoint_key(region), checkpoint_key(region))
     expected = [
         dg.AssetCheckSpec(_check_name(each), asset=asset, description=markdown(f"{each.expected} ({each.on_fail})"))
         for each in _expectations(region)
@@ -70,33 +71,44 @@ def check_specs(region: RegionPlan) -> list[dg.AssetCheckSpec]:
     ]
 
 
-def build_checks(workplace: Workplace, region: RegionPlan) -> dg.AssetChecksDefinition:
-    """Return a definition by which the checks can be run from the asset's page."""
+def build_checks(workplace: Workplace, region: RegionPlan, keys: Keys | None = None) -> dg.AssetChecksDefinition:
+    """Return a definition by which the checks can be run from the asset's page.
 
-    @dg.multi_asset_check(name=f"{dagster_name(region.name)}__checks", specs=check_specs(region), can_subset=True)
+    Args:
+        keys: those that a translator changed.
+    """
+    keys, name = keys or {}, f"{dagster_name(region.name)}__checks"
+
+    @dg.multi_asset_check(name=name, specs=check_specs(region, keys), can_subset=True)
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         selected = {key.name for key in context.selected_asset_check_keys}
         for judgement in judgements(workplace, region):
             if judgement.name not in selected:
                 continue
-            yield dg.AssetCheckResult(**_fields(region.name, judgement))
+            yield dg.AssetCheckResult(**_fields(region.name, judgement, keys))
 
     return checks
 
 
 def evaluations(workplace: Workplace, region: RegionPlan) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield the results of the checks as events."""
-    yield from (evaluation(region.name, judgement) for judgement in judgements(workplace, region))
+    keys = remembered_keys(workplace, region.name)
+    yield from (evaluation(region.name, judgement, keys) for judgement in judgements(workplace, region))
 
 
-def evaluation(region: str, judgement: Judgement) -> dg.AssetCheckEvaluation:
-    """Return the result of a region's check as an event."""
-    return dg.AssetCheckEvaluation(**_fields(region, judgement))
+def evaluation(region: str, judgement: Judgement, keys: Keys) -> dg.AssetCheckEvaluation:
+    """Return the result of a region's check as an event.
+
+    Args:
+        keys: those that a translator changed.
+    """
+    return dg.AssetCheckEvaluation(**_fields(region, judgement, keys))
 
 
-def _fields(region: str, judgement: Judgement) -> dict[str, Any]:
+def _fields(region: str, judgement: Judgement, keys: Keys) -> dict[str, Any]:
+    asset = checkpoint_key_of(region)
     return {
-        "asset_key": checkpoint_key_of(region),
+        "asset_key": keys.get(asset, asset),
         "check_name": judgement.name,
         "passed": judgement.passed,
         "severity": judgement.severity,

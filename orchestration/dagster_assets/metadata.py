@@ -123,9 +123,9 @@ def flow_metadata(numbers: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def data_version(report: GroupReport) -> dict[str, str]:
-    """Return the tag that identifies the state: `epoch.id`."""
-    return {"dagster/data_version": f"{report.epoch}.{report.last_id}"}
+def data_version(epoch: int, last_id: int) -> dict[str, str]:
+    """Return the tag that identifies a state: `epoch.id`."""
+    return {"dagster/data_version": f"{epoch}.{last_id}"}
 
 
 def column_schema(schema_json: str) -> dg.TableSchema:

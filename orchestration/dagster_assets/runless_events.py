@@ -46,25 +46,32 @@ def report(reports: Iterable[GroupReport], plan: RegionPlan, workplace: Workplac
     from drainmark.orchestration.dagster_assets.assets import materializations, observations
     from drainmark.orchestration.dagster_assets.checks import evaluations
     from drainmark.orchestration.dagster_assets.metadata import RUN_ID
+    from drainmark.orchestration.dagster_assets.translator import remembered_keys, renamed
 
+    keys = remembered_keys(workplace, plan.name)
     with instance_at(dagster_home) as instance:
         for group in reports:
             events: list[dg.AssetObservation | dg.AssetMaterialization] = [*observations(group, plan)]
             events += materializations(group, plan, tables=workplace.tables)
             for event in events:
-                instance.report_runless_asset_event(event.with_metadata({**event.metadata, RUN_ID: run_id}))
+                told = renamed(event, keys)
+                instance.report_runless_asset_event(told.with_metadata({**told.metadata, RUN_ID: run_id}))
         for evaluation in evaluations(workplace, plan):
             instance.report_runless_asset_event(evaluation)
 
 
-def report_halt(region: str, history: RegionHistory, dagster_home: Path) -> None:
+def report_halt(region: str, history: RegionHistory, workplace: Workplace) -> None:
     """Report a halt to the page of the checkpoint table, and fail its check; this does not need the application."""
+    dagster_home = workplace.settings.dagster_home
     if history.halt is None or not has_instance(dagster_home):
         return
     from drainmark.jobs.protocol.transitions import State
     from drainmark.orchestration.dagster_assets.checks import evaluation, not_halted
+    from drainmark.orchestration.dagster_assets.translator import remembered_keys, renamed
     from drainmark.orchestration.dagster_assets.verb_events import halted
 
+    keys = remembered_keys(workplace, region)
+    judged = evaluation(region, not_halted(region, history, State.HALTED), keys)
     with instance_at(dagster_home) as instance:
-        instance.report_runless_asset_event(halted(region, history))
-        instance.report_runless_asset_event(evaluation(region, not_halted(region, history, State.HALTED)))
+        instance.report_runless_asset_event(renamed(halted(region, history), keys))
+        instance.report_runless_asset_event(judged)

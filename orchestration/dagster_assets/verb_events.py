@@ -25,7 +25,14 @@ from drainmark.orchestration.dagster_assets.assets import (
     table_assets,
 )
 from drainmark.orchestration.dagster_assets.checks import evaluations
-from drainmark.orchestration.dagster_assets.metadata import WITHDRAWN_TAG, plain_metadata, runs_table, standing_metadata
+from drainmark.orchestration.dagster_assets.metadata import (
+    WITHDRAWN_TAG,
+    data_version,
+    plain_metadata,
+    runs_table,
+    standing_metadata,
+)
+from drainmark.orchestration.dagster_assets.translator import remembered_keys, renamed
 from drainmark.orchestration.views.metrics import present_of
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -62,8 +69,9 @@ def show_verb(
         made = _rewound(workplace, history, plan, done, standing=standing, runs=runs)
     elif verb != "halt":  # the process that halts the region calls `report_halt`
         made = _observed(history, plan, done, standing=standing)
+    keys = remembered_keys(workplace, region)
     for event in made:
-        log(event)
+        log(renamed(event, keys))
     for evaluation in evaluations(workplace, plan) if plan is not None else ():
         log(evaluation)
 
@@ -145,7 +153,7 @@ def _rewound(
         "drainmark/withdrawn_ids": ranges(withdrawn),
         **({"drainmark/withdrawn_runs": dg.MetadataValue.md(runs_table(runs))} if runs else {}),
     }
-    version = {"dagster/data_version": f"{history.epoch}.{facts['to']}"}
+    version = data_version(history.epoch, facts["to"])
     key = checkpoint_key_of(region)
     yield dg.AssetMaterialization(key, description=said, metadata={**about, **standing}, tags=version)
     if plan is None:

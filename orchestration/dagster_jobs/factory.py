@@ -1,10 +1,8 @@
 """Dagster's definitions for compiled applications: for each region a job, assets, checks, a sensor or schedule."""
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: Dagster reads the annotation of `context`.
 import logging
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,10 +14,8 @@ from drainmark.jobs.operators.sources.files.directory_source import DirectorySou
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.orchestration.dagster_assets.assets import (
-    CLAIM,
-    HAND_OVER,
-    PROCESS,
     TableAsset,
+    checkpoint_key,
     dagster_name,
     source_assets,
     source_keys,
@@ -27,13 +23,13 @@ from drainmark.orchestration.dagster_assets.assets import (
 )
 from drainmark.orchestration.dagster_assets.checks import build_checks
 from drainmark.orchestration.dagster_assets.metadata import region_metadata, role_metadata, role_tags
-from drainmark.orchestration.dagster_jobs.alerts import halted_sensor
+from drainmark.orchestration.dagster_assets.translator import DrainmarkTranslator, Translation
+from drainmark.orchestration.dagster_jobs.alerts import NAME, halted_sensor
 from drainmark.orchestration.dagster_jobs.broken_applications import broken_definitions
 from drainmark.orchestration.dagster_jobs.desk import desk_jobs
-from drainmark.orchestration.dagster_jobs.ops import CLAIMED, PROCESSED, RegionSteps
-from drainmark.orchestration.dagster_jobs.part_jobs import part_definitions
+from drainmark.orchestration.dagster_jobs.ops import RegionSteps
+from drainmark.orchestration.dagster_jobs.part_jobs import part_definitions, part_specs
 from drainmark.orchestration.dagster_jobs.run_monitor import run_tags
-from drainmark.orchestration.dagster_jobs.run_slot import SLOT, run_slot
 from drainmark.orchestration.dagster_jobs.sensors import RegionTicks, build_schedule, build_sensor
 from drainmark.orchestration.workplace.application_identity import require_distinct
 from drainmark.orchestration.workplace.declaration import known_from, served_applications
@@ -46,32 +42,53 @@ logger = logging.getLogger(__name__)
 _SCALARS: Mapping[type, Any] = {bool: dg.Bool, int: dg.Int, float: dg.Float, str: dg.String}
 
 
-def build_definitions(settings: Settings, workplace: Workplace | None = None) -> dg.Definitions:
+def build_definitions(
+    settings: Settings,
+    workplace: Workplace | None = None,
+    *,
+    translator: DrainmarkTranslator | None = None,
+    alert: str = NAME,
+) -> dg.Definitions:
     """Return the definitions of the applications in the settings; without any, of those that have run in this home.
+
+    They merge with those of others: no executor, resource or logger is among them.
 
     Args:
         workplace: used by the ops and sensors; by default a new one, in which nothing is open yet.
+        translator: decides what the assets are called, and who looks after them.
+        alert: name of the sensor that reports halted regions.
 
     An application that cannot be loaded or compiled gets a placeholder: see `broken_applications`.
+
+    Raises:
+        UsageError: see `Translation`.
     """
     workplace = workplace or Workplace(settings, is_service=True)
-    applications: list[tuple[str, Opened]] = []
-    parts: list[dg.Definitions] = []
-    broken: list[tuple[str, Exception]] = []
     opened_now = list(opened_in_time(settings, served_applications(settings, workplace)))
     made = _tables_made(opened for _, opened in opened_now)
+    applications: list[tuple[str, Opened, list[dg.AssetSpec]]] = []
+    broken: list[tuple[str, Exception]] = []
     for reference, opened in opened_now:
         try:
             if isinstance(opened, Exception):
                 raise opened
-            require_distinct([*(known for _, known in applications), opened])
-            regions = [region_definitions(workplace, reference, opened, region, made) for region in opened.plan.regions]
-            parts += [part_definitions(workplace, reference, opened), *regions]
-            applications.append((reference, opened))
+            require_distinct([*(known for _, known, _ in applications), opened])
+            applications.append((reference, opened, _specs(workplace, opened, made)))
         except Exception as error:  # any error of an author's file must not affect the others
             logger.warning("%s", error)
             broken.append((reference, error))
-    found = {region.name: region for _, opened in applications for region in opened.plan.regions}
+    every = [spec for _, _, specs in applications for spec in specs]
+    translation = Translation(translator or DrainmarkTranslator(), every)
+    parts: list[dg.Definitions] = []
+    found: dict[str, RegionPlan] = {}
+    for reference, opened, _ in applications:
+        try:
+            parts += [_application_definitions(workplace, reference, opened, translation)]
+        except Exception as error:
+            logger.warning("%s", error)
+            broken.append((reference, error))
+        else:
+            found |= {region.name: region for region in opened.plan.regions}
     known = {reference: _known_from(workplace, reference) for reference, _ in broken}
     stand_ins = [
         broken_definitions(
@@ -80,9 +97,17 @@ def build_definitions(settings: Settings, workplace: Workplace | None = None) ->
         for reference, error in broken
     ]
     alerted: dict[str, RegionPlan | None] = {name: None for names in known.values() for name in names}
-    alert = halted_sensor(workplace, {**alerted, **found})
-    whole = dg.Definitions(executor=dg.in_process_executor, resources={SLOT: run_slot}, sensors=[alert])
-    return dg.Definitions.merge(whole, *parts, *stand_ins)
+    sensor = halted_sensor(workplace, {**alerted, **found}, name=alert)
+    return dg.Definitions.merge(dg.Definitions(sensors=[sensor]), *parts, *stand_ins)
+
+
+def _specs(workplace: Workplace, opened: Opened, made: Mapping[str, dg.AssetKey]) -> list[dg.AssetSpec]:
+    """Return the specifications of all assets of an application, under the keys that Drainmark gives."""
+    found = part_specs(workplace, opened.plan)
+    for region in opened.plan.regions:
+        found += source_assets(region, _folders(workplace, region), made)
+        found += [_table_spec(workplace, region, asset) for asset in table_assets(region)]
+    return found
 
 
 def _known_from(workplace: Workplace, reference: str) -> Sequence[str]:
@@ -104,22 +129,25 @@ def _tables_made(applications: Iterable[Opened | Exception]) -> dict[str, dg.Ass
     return found
 
 
-def region_definitions(
-    workplace: Workplace, reference: str, opened: Opened, region: RegionPlan, made: Mapping[str, dg.AssetKey]
+def _application_definitions(
+    workplace: Workplace, reference: str, opened: Opened, translation: Translation
 ) -> dg.Definitions:
-    """Return all definitions of one region.
+    regions = (region_definitions(workplace, reference, opened, region, translation) for region in opened.plan.regions)
+    return dg.Definitions.merge(part_definitions(workplace, reference, opened, translation), *regions)
 
-    Args:
-        made: see `source_assets`.
-    """
+
+def region_definitions(
+    workplace: Workplace, reference: str, opened: Opened, region: RegionPlan, translation: Translation
+) -> dg.Definitions:
+    """Return all definitions of one region."""
     name = dagster_name(region.name)
-    node = f"{name}__run"  # a job and a graph must not have the same name
-    steps = RegionSteps(workplace=workplace, reference=reference, region=region, node=node)
-    tables = table_assets(region)
-    assets = region_assets(steps, tables, opened)
+    node = f"{name}__run"  # a job and an op must not have the same name
+    steps = RegionSteps(workplace=workplace, reference=reference, region=region, keys=translation.keys)
+    tables = {asset.output: translation.spec(asset.key) for asset in table_assets(region)}
+    assets = region_assets(steps, tables, opened, node, translation.pool(region.name))
     job = dg.define_asset_job(
         name,
-        selection=dg.AssetSelection.assets(*(asset.key for asset in tables)).without_checks(),
+        selection=dg.AssetSelection.assets(*(spec.key for spec in tables.values())).without_checks(),
         tags=run_tags(region),
         executor_def=dg.in_process_executor,
         description=f"Processes the pending triggers of {region.name}: claim, then group by group, then hand over.",
@@ -128,72 +156,65 @@ def region_definitions(
     cron = region.parameters.schedule
     has_source = any(isinstance(start, Source) for start in region.starts)
     return dg.Definitions(
-        assets=[*source_assets(region, _folders(workplace, region), made), assets],
-        asset_checks=[build_checks(workplace, region)],
+        assets=[*map(translation.spec, source_keys(region)), assets],
+        asset_checks=[build_checks(workplace, region, translation.keys)],
         jobs=[job, *desk_jobs(workplace, region.name, region)],
         sensors=[build_sensor(ticks, job, name)] if has_source and not cron else [],
         schedules=[build_schedule(ticks, job, name, cron)] if cron else [],
     )
 
 
-def region_assets(steps: RegionSteps, tables: tuple[TableAsset, ...], opened: Opened) -> dg.AssetsDefinition:
-    """Return the graph of the three ops as one definition of all tables; groups yield the events, not its outputs."""
-    schema = run_config_schema(opened.application.params_class, steps.region)
-    inputs = {_input_name(key): key for key in source_keys(steps.region)}
-    claim, process, hand_over = steps.claim_op(schema, inputs), steps.process_op(), steps.hand_over_op()
-    region_graph = dg.GraphDefinition(
-        name=steps.node,
-        node_defs=[claim, process, hand_over],
-        dependencies={
-            dg.NodeInvocation(claim.name, alias=CLAIM): {},
-            dg.NodeInvocation(process.name, alias=PROCESS): {CLAIMED: dg.DependencyDefinition(CLAIM, CLAIMED)},
-            dg.NodeInvocation(hand_over.name, alias=HAND_OVER): {
-                PROCESSED: dg.DependencyDefinition(PROCESS, PROCESSED)
-            },
+def region_assets(
+    steps: RegionSteps, tables: Mapping[str, dg.AssetSpec], opened: Opened, node: str, pool: str | None
+) -> dg.AssetsDefinition:
+    """Return one op as the definition of all tables; groups yield the events, not its outputs.
+
+    It can be asked for some of the tables, and makes all of them: they are of one state.
+
+    Args:
+        tables: by output.
+        pool: see `DrainmarkTranslator.get_pool`.
+    """
+    own = {spec.key for spec in tables.values()}
+    upstream = {output: {dep.asset_key for dep in spec.deps} for output, spec in tables.items()}
+
+    @dg.multi_asset(
+        name=node,
+        description="claim, then assign, process, drain, checkpoint, publish group by group, then hand over",
+        outs={output: _out(spec) for output, spec in tables.items()},
+        deps=sorted(set().union(*upstream.values()) - own),
+        internal_asset_deps=upstream,
+        can_subset=True,
+        pool=pool,
+        config_schema=run_config_schema(opened.application.params_class, steps.region),
+    )
+    def run(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        yield from steps.run(context.op_execution_context)
+
+    return run
+
+
+def _out(spec: dg.AssetSpec) -> dg.AssetOut:
+    return dg.AssetOut.from_spec(spec.replace_attributes(deps=[]), dagster_type=dg.Nothing, is_required=False)
+
+
+def _table_spec(workplace: Workplace, region: RegionPlan, asset: TableAsset) -> dg.AssetSpec:
+    stands_for_region = asset.key == checkpoint_key(region)
+    return dg.AssetSpec(
+        key=asset.key,
+        deps=asset.upstream,
+        description=asset.description,
+        group_name=dagster_name(region.name),
+        kinds=set(asset.kinds),
+        tags=role_tags(region, asset.operator),
+        metadata={
+            "dagster/uri": (workplace.tables / asset.table).uri,
+            "dagster/table_name": asset.table,
+            "drainmark/region": region.name,
+            **role_metadata(region, asset.operator),
+            **(region_metadata(region, workplace.settings) if stands_for_region else {}),
         },
-        input_mappings=[
-            dg.InputMapping(graph_input_name=name, mapped_node_name=CLAIM, mapped_node_input_name=name)
-            for name in inputs
-        ],
-        output_mappings=[
-            dg.OutputMapping(
-                graph_output_name=asset.output, mapped_node_name=asset.step, mapped_node_output_name=asset.output
-            )
-            for asset in tables
-        ],
-        config=dg.ConfigMapping(
-            config_schema=schema,
-            config_fn=lambda config: {CLAIM: {"config": dict(config)}},
-        ),
     )
-    return dg.AssetsDefinition.from_graph(
-        region_graph,
-        keys_by_input_name=inputs,
-        keys_by_output_name={asset.output: asset.key for asset in tables},
-        internal_asset_deps={asset.output: set(asset.upstream) for asset in tables},
-        group_name=dagster_name(steps.region.name),
-        descriptions_by_output_name={asset.output: asset.description for asset in tables},
-        tags_by_output_name={asset.output: _tags(steps.region, asset) for asset in tables},
-        metadata_by_output_name={asset.output: _metadata(steps, asset) for asset in tables},
-    )
-
-
-def _tags(region: RegionPlan, asset: TableAsset) -> dict[str, str]:
-    return {**{f"dagster/kind/{kind}": "" for kind in asset.kinds}, **role_tags(region, asset.operator)}
-
-
-def _metadata(steps: RegionSteps, asset: TableAsset) -> dict[str, Any]:
-    return {
-        "dagster/uri": (steps.workplace.tables / asset.table).uri,
-        "dagster/table_name": asset.table,
-        "drainmark/region": steps.region.name,
-        **role_metadata(steps.region, asset.operator),
-        **(region_metadata(steps.region, steps.workplace.settings) if asset.step == HAND_OVER else {}),
-    }
-
-
-def _input_name(key: dg.AssetKey) -> str:
-    return re.sub(r"[^A-Za-z0-9_]", "_", "_".join(key.path))
 
 
 def run_config_schema(params: type[Params], region: RegionPlan) -> dict[str, Any]:

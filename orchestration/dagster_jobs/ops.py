@@ -1,10 +1,12 @@
-"""The protocol as ops: claim -> process_groups -> hand_over. One run of a region uses the same code as the CLI."""
+"""The run of a region as one op: claim, groups, hand-over, by the same code as on the command line."""
 
-# No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
+from __future__ import annotations
+
 import multiprocessing
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -22,12 +24,10 @@ from drainmark.jobs.runtime.messages import halted_error
 from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
 from drainmark.jobs.scan.findings import ScanResult
 from drainmark.orchestration.dagster_assets.assets import (
-    HAND_OVER,
-    PROCESS,
     checkpoint_key,
+    dagster_name,
     materializations,
     observations,
-    table_assets,
 )
 from drainmark.orchestration.dagster_assets.checks import evaluations
 from drainmark.orchestration.dagster_assets.event_pacing import EventPace
@@ -38,11 +38,12 @@ from drainmark.orchestration.dagster_assets.metadata import (
     groups_table,
     standing_metadata,
 )
+from drainmark.orchestration.dagster_assets.translator import Keys, remember_keys, renamed
 from drainmark.orchestration.dagster_jobs.pulse import Pulse
 from drainmark.orchestration.dagster_jobs.run_config import require_short
 from drainmark.orchestration.dagster_jobs.run_endings import end_with
 from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG, RegionRuns, counted_tag, run_tags, tag_process
-from drainmark.orchestration.dagster_jobs.run_slot import SLOT, RunSlot, slot_of
+from drainmark.orchestration.dagster_jobs.run_slot import RunSlot, run_slot
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.discovery.source_watch import watch_of
 from drainmark.orchestration.runs.failures_before_claim import claim_and_halt, count_failure, origin_of
@@ -58,8 +59,6 @@ from drainmark.orchestration.workplace.schema_files import keep_schemas
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_in_time
 from drainmark.resources.spark.session_settings import have_utc
 
-CLAIMED = "claimed"
-PROCESSED = "processed"
 GROUPS = "groups"
 
 
@@ -68,88 +67,56 @@ AssetEvent = dg.AssetMaterialization | dg.AssetObservation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionSteps:
-    """The ops of one region.
+    """The op of one region.
 
     Attributes:
         reference: of its application, as on the command line.
-        node: name of the graph, unique in the code location; the ops' definitions are named after it.
+        keys: those of assets that a translator changed.
     """
 
     workplace: Workplace
     reference: str
     region: RegionPlan
-    node: str
+    keys: Keys = field(default_factory=dict)
 
-    # --- ops -----------------------------------------------------------------------------------------------------
+    def run(self, context: dg.OpExecutionContext) -> Iterator[AssetEvent | dg.MaterializeResult[None]]:
+        """Claim the region, process what is pending with an event for each table and group, and hand over.
 
-    def claim_op(self, config: Mapping[str, Any], inputs: Iterable[str]) -> dg.OpDefinition:
-        """Return the op that scans, claims, and rolls forward; it has no output if another owner has the region."""
-
-        @dg.op(
-            name=f"{self.node}__claim",
-            description="scan, take the lease and the fence, roll forward committed groups that are not published",
-            ins={name: dg.In(dg.Nothing) for name in inputs},
-            out={CLAIMED: dg.Out(dg.Nothing, is_required=False)},
-            required_resource_keys={SLOT},
-            config_schema=config,
-        )
-        def claim(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:
-            if self.claim(context, slot_of(context)):
-                yield dg.Output(None, CLAIMED)
-
-        return claim
-
-    def process_op(self) -> dg.OpDefinition:
-        """Return the op that processes the pending triggers, with an event for each table and group."""
-        tables = self._outputs(PROCESS)
-
-        @dg.op(
-            name=f"{self.node}__process_groups",
-            description="assign, process, drain, checkpoint, publish: group by group until nothing is pending",
-            ins={CLAIMED: dg.In(dg.Nothing)},
-            out={**tables, PROCESSED: dg.Out(dg.Nothing, is_required=False)},
-            required_resource_keys={SLOT},
-        )
-        def process_groups(context: dg.OpExecutionContext) -> Iterator[Any]:
-            slot = slot_of(context)
-            yield from self.process(context, slot)
+        It is one op, so that the run of a region is in one process, whatever executes the op.
+        """
+        with run_slot(context.log) as slot:
+            if self.claim(context, slot):
+                yield from self.process(context, slot)
             if slot.run is not None:
-                yield dg.Output(None, PROCESSED)
+                yield self.hand_over(context, slot)
+                yield from self._outputs(context, slot)
 
-        return process_groups
+    def hand_over(self, context: dg.OpExecutionContext, slot: RunSlot) -> dg.AssetObservation:
+        """Record the end of the run, free the lease, and judge the asset checks; return the totals."""
+        with ending_gracefully(slot.interrupt):
+            slot.finish()
+        for evaluation in evaluations(self.workplace, self.region):
+            context.log_event(evaluation)  # type: ignore[arg-type]  # accepted, though not annotated
+        numbers: dict[str, Any] = {}
+        if slot.reports:
+            numbers = group_metadata(slot.reports[-1])  # without them, this event would be a gap in every plot
+            numbers |= standing_metadata(present_of(self.workplace, self.region.name))
+            ids = f"{slot.reports[0].first_id}..{slot.reports[-1].last_id}"
+            context.instance.add_run_tags(context.run_id, {IDS_TAG: ids})
+        table = dg.MetadataValue.md(groups_table(slot.reports))
+        return renamed(dg.AssetObservation(checkpoint_key(self.region), metadata={GROUPS: table, **numbers}), self.keys)
 
-    def hand_over_op(self) -> dg.OpDefinition:
-        """Return the op that records the end of the run, frees the lease, and reports totals."""
+    def _outputs(self, context: dg.OpExecutionContext, slot: RunSlot) -> Iterator[dg.MaterializeResult[None]]:
+        """Yield the outputs in a run with other assets, which follow a region's only if it made something new.
 
-        @dg.op(
-            name=f"{self.node}__hand_over",
-            description="note the published groups, free the lease, judge the asset checks",
-            ins={PROCESSED: dg.In(dg.Nothing)},
-            out=self._outputs(HAND_OVER),
-            required_resource_keys={SLOT},
-        )
-        def hand_over(context: dg.OpExecutionContext) -> Iterator[dg.AssetObservation]:
-            slot = slot_of(context)
-            with ending_gracefully(slot.interrupt):
-                slot.finish()
-            for evaluation in evaluations(self.workplace, self.region):
-                context.log_event(evaluation)  # type: ignore[arg-type]  # accepted, though not annotated
-            numbers: dict[str, Any] = {}
-            if slot.reports:
-                numbers = group_metadata(slot.reports[-1])  # without them, this event would be a gap in every plot
-                numbers |= standing_metadata(present_of(self.workplace, self.region.name))
-                ids = f"{slot.reports[0].first_id}..{slot.reports[-1].last_id}"
-                context.instance.add_run_tags(context.run_id, {IDS_TAG: ids})
-            table = dg.MetadataValue.md(groups_table(slot.reports))
-            yield dg.AssetObservation(checkpoint_key(self.region), metadata={GROUPS: table, **numbers})
-
-        return hand_over
-
-    def _outputs(self, step: str) -> dict[str, dg.Out]:
-        assets = [asset for asset in table_assets(self.region) if asset.step == step]
-        return {asset.output: dg.Out(dg.Nothing, is_required=False) for asset in assets}
-
-    # --- their actions ---------------------------------------------------------------------------------------------
+        An output is one more materialisation: the last group's again. The region's own job has nothing that follows.
+        """
+        if context.job_name == dagster_name(self.region.name):
+            return
+        for name in sorted(context.selected_output_names):
+            made = slot.made.get(context.asset_key_for_output(name))
+            if made is not None:
+                yield dg.MaterializeResult(asset_key=made.asset_key, metadata=made.metadata, tags=made.tags)
 
     def claim(self, context: dg.OpExecutionContext, slot: RunSlot) -> bool:
         """Claim the region; return False if it cannot be claimed and the run is to end without an error."""
@@ -159,6 +126,7 @@ class RegionSteps:
             self.workplace.engine.connect_soon()
             opened, region = self._opened(context.op_config)
             remember(self.workplace, opened, region)
+            remember_keys(self.workplace, region.name, self.keys)
             history = self.workplace.history(region.name)
             if history.halt is not None and not is_lifted(history, self._code(opened)):
                 raise halted_error(region.name, history)
@@ -202,10 +170,11 @@ class RegionSteps:
         """Process groups and yield their events until there is no more work and no wait; hand over on failure."""
         run = slot.run
         if run is None:
-            raise dg.Failure("the run was not claimed in this process: regions need the in-process executor")
+            return
         done, pace = -1, EventPace()
-        slot.observe = lambda numbers: _observe(context, self.region, numbers)
-        with Pulse(workplace=self.workplace, region=self.region, run=run, log=context.log_event) as slot.pulse:
+        slot.observe = partial(self._observe, context)
+        log = context.log_event
+        with Pulse(workplace=self.workplace, region=self.region, run=run, log=log, keys=self.keys) as slot.pulse:
             try:
                 while done < 0 or ((done < len(slot.reports) or run.hosted.starts) and self._stays(context, slot)):
                     done = len(slot.reports)
@@ -213,15 +182,15 @@ class RegionSteps:
                     slot.pulse.work_begins()
                     while (report := _next(groups, slot)) is not None:
                         slot.reports.append(report)
-                        yield from self._events(context, pace.take(report), run)
+                        yield from self._events(context, slot, pace.take(report), run)
                         slot.pulse.judge_first()
                         if slot.lingering is not None and slot.lingering.is_asked():
                             run.max_triggers = 0  # this was its last group
-                    yield from self._events(context, pace.rest(), run)
+                    yield from self._events(context, slot, pace.rest(), run)
             except GeneratorExit:
                 raise
             except BaseException as error:
-                yield from self._events(context, pace.rest(), run)
+                yield from self._events(context, slot, pace.rest(), run)
                 end_with(context, slot, error)
 
     def _stays(self, context: dg.OpExecutionContext, slot: RunSlot) -> bool:
@@ -297,11 +266,12 @@ class RegionSteps:
                 context.log.info(f"back-off: {seconds:g} s before attempt {attempt}")
                 time.sleep(seconds)
 
-    def _events(self, context: dg.OpExecutionContext, report: GroupReport | None, run: RegionRun) -> list[AssetEvent]:
+    def _events(
+        self, context: dg.OpExecutionContext, slot: RunSlot, report: GroupReport | None, run: RegionRun
+    ) -> list[AssetEvent]:
         """Return the events of published groups; an error here must not fail the run, so it returns none."""
         if report is None:
             return []
-        slot = slot_of(context)
         tables, is_first = run.blueprint.tables, report is slot.reports[0]
         try:
             store = run.outside.store
@@ -312,10 +282,18 @@ class RegionSteps:
             made = materializations(
                 report, self.region, tables=place, row_counts=counts, schemas=schemas, standing=standing
             )
-            return [*observations(report, self.region), *made]
+            events: list[AssetEvent] = [*observations(report, self.region), *made]
+            renamed_events = [renamed(event, self.keys) for event in events]
+            slot.made |= {each.asset_key: each for each in renamed_events if isinstance(each, dg.AssetMaterialization)}
+            return renamed_events
         except Exception as error:
             context.log.warning(printable(f"No events for {report.first_id}..{report.last_id}: {error}"))
             return []
+
+    def _observe(self, context: dg.OpExecutionContext, numbers: Mapping[str, Any]) -> None:
+        """Show the progress of the stages and the batches in flight on the checkpoint table's page."""
+        seen = dg.AssetObservation(checkpoint_key(self.region), metadata=flow_metadata(numbers))
+        context.log_event(renamed(seen, self.keys))
 
 
 def _next(groups: Iterator[GroupReport], slot: RunSlot) -> GroupReport | None:
@@ -337,11 +315,6 @@ def _is_owned(workplace: Workplace, region: str) -> bool:
 
     owner = describe(workplace.registry, region, lease_seconds=workplace.settings.lease_seconds)
     return owner is not None and owner.is_alive
-
-
-def _observe(context: dg.OpExecutionContext, region: RegionPlan, numbers: Mapping[str, Any]) -> None:
-    """Show the progress of the stages and the batches in flight on the checkpoint table's page."""
-    context.log_event(dg.AssetObservation(checkpoint_key(region), metadata=flow_metadata(numbers)))
 
 
 def _has_source(region: RegionPlan) -> bool:

@@ -12,9 +12,10 @@ from typing import Any
 import dagster as dg
 
 from drainmark.jobs.printable import markdown_code, printable
-from drainmark.jobs.regions.plan import AutonomousPlan, running_parts
+from drainmark.jobs.regions.plan import ApplicationPlan, AutonomousPlan, running_parts
 from drainmark.jobs.runtime.autonomous_run import BatchReport
 from drainmark.orchestration.dagster_assets.assets import dagster_name
+from drainmark.orchestration.dagster_assets.translator import Keys, Translation, renamed
 from drainmark.orchestration.dagster_jobs.run_config import require_short
 from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG
 from drainmark.orchestration.dagster_jobs.run_monitor import tag_process
@@ -24,26 +25,32 @@ from drainmark.orchestration.workplace.schema_files import keep_schemas
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_in_time
 
 
-def part_definitions(workplace: Workplace, reference: str, opened: Opened) -> dg.Definitions:
+def part_definitions(workplace: Workplace, reference: str, opened: Opened, translation: Translation) -> dg.Definitions:
     """Return job `APP__autonomous`, its sensor and its tables; nothing if no part has a source of its own."""
     parts = running_parts(opened.plan)
     if not parts:
         return dg.Definitions()
-    name = dagster_name(f"{opened.plan.name}/autonomous")
-    job = _job(workplace, reference, name)
-    specs = [
+    job = _job(workplace, reference, dagster_name(f"{opened.plan.name}/autonomous"), translation.keys)
+    keys = [asset_key(opened.plan.name, table) for part in parts for table in part.tables]
+    return dg.Definitions(
+        assets=[translation.spec(key) for key in keys], jobs=[job], sensors=[_sensor(workplace, parts, job)]
+    )
+
+
+def part_specs(workplace: Workplace, plan: ApplicationPlan) -> list[dg.AssetSpec]:
+    """Return the specifications of the tables of an application's autonomous parts."""
+    return [
         dg.AssetSpec(
-            key=asset_key(opened.plan.name, table),
-            group_name=name,
+            key=asset_key(plan.name, table),
+            group_name=dagster_name(f"{plan.name}/autonomous"),
             description=f"Written by the autonomous part {markdown_code(part.name)}: at most once, "
             "as no state of a region is.",
             kinds={"delta", part.guarantee.value},
             metadata={"dagster/uri": (workplace.tables / f"lake/{table}").uri, "dagster/table_name": f"lake/{table}"},
         )
-        for part in parts
+        for part in running_parts(plan)
         for table in part.tables
     ]
-    return dg.Definitions(assets=specs, jobs=[job], sensors=[_sensor(workplace, parts, job)])
 
 
 def asset_key(application: str, table: str) -> dg.AssetKey:
@@ -51,7 +58,7 @@ def asset_key(application: str, table: str) -> dg.AssetKey:
     return dg.AssetKey([application, *table.split("/")])
 
 
-def _job(workplace: Workplace, reference: str, name: str) -> dg.JobDefinition:
+def _job(workplace: Workplace, reference: str, name: str, keys: Keys) -> dg.JobDefinition:
     @dg.op(
         name=f"{name}__run",
         description="take the files that have come, micro-batch by micro-batch, until none is left",
@@ -66,7 +73,7 @@ def _job(workplace: Workplace, reference: str, name: str) -> dg.JobDefinition:
         def note(report: BatchReport) -> None:
             context.log.info(printable(report.line))
             for event in _events(opened.plan.name, report):
-                context.log_event(event)
+                context.log_event(renamed(event, keys))
 
         run_parts(workplace, opened, run_id=context.run_id, pause=time.sleep, on_batch=note)
 

@@ -22,6 +22,7 @@ from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
 from drainmark.orchestration.dagster_assets.assets import checkpoint_key_of
 from drainmark.orchestration.dagster_assets.checks import evaluations
 from drainmark.orchestration.dagster_assets.metadata import standing_metadata, work_metadata
+from drainmark.orchestration.dagster_assets.translator import Keys, renamed
 from drainmark.orchestration.views.metrics import present_of
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -42,6 +43,7 @@ class Pulse:
 
     Attributes:
         log: stores an event; also called by the thread.
+        keys: those of assets that a translator changed.
         seconds: time between two looks of the thread.
     """
 
@@ -49,6 +51,7 @@ class Pulse:
     region: RegionPlan
     run: RegionRun
     log: Callable[[Any], object]
+    keys: Keys = field(default_factory=dict)
     seconds: float = field(default_factory=lambda: SECONDS)
     clock: Callable[[], float] = time.monotonic
     _since: float = 0.0
@@ -132,4 +135,5 @@ class Pulse:
         is_long = bool(groups) and self.clock() - self._shown_at >= self.seconds
         if (is_new or is_long) and not self._over.is_set():
             self._shown, self._shown_at = told, self.clock()
-            self.log(dg.AssetObservation(checkpoint_key_of(self.region.name), metadata=standing))
+            seen = dg.AssetObservation(checkpoint_key_of(self.region.name), metadata=standing)
+            self.log(renamed(seen, self.keys))

@@ -20,6 +20,7 @@ from drainmark.jobs.errors.environment import RunDied
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.orchestration.dagster_assets.assets import dagster_name, table_assets
 from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG, PROCESS_TAG, REGION_TAG
+from drainmark.orchestration.dagster_assets.translator import remembered_keys
 from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG
 from drainmark.orchestration.runs.failures_before_claim import count_failure
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -221,7 +222,8 @@ class RegionRuns:
         if run.job_name == dagster_name(self.region.name) or run.tags.get(REGION_TAG) == self.region.name:
             return True
         selected = run.asset_selection or frozenset()
-        return any(asset.key in selected for asset in table_assets(self.region))
+        keys = remembered_keys(self.workplace, self.region.name) if selected else {}
+        return any(keys.get(asset.key, asset.key) in selected for asset in table_assets(self.region))
 
 
 def _death_here(run: dg.DagsterRun) -> str | None:

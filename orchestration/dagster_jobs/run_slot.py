@@ -1,8 +1,4 @@
-"""The `RegionRun` that the ops of a Dagster run share, in the memory of the run's process.
-
-It is a resource, because with the in-process executor a resource lives exactly as long as the run. If the run ends
-between two ops, the teardown of the resource hands the region over.
-"""
+"""The `RegionRun` of a Dagster run, what it has done so far, and how it is asked to end."""
 
 from __future__ import annotations
 
@@ -10,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,9 +20,6 @@ from drainmark.orchestration.dagster_assets.metadata import step_line
 from drainmark.orchestration.dagster_jobs.pulse import Pulse
 from drainmark.orchestration.runs.idle_wait import Lingering
 
-SLOT = "region_run"
-"""Name of the resource."""
-
 _OF_STAGES = frozenset({"in_flight", "progress"})
 
 
@@ -35,16 +29,18 @@ class RunSlot:
 
     Attributes:
         reports: of the groups published so far.
+        made: the last event of each asset that a group made.
         interrupted: set when the run was asked to end, which may be before `open`.
         lingering: decides whether the run stays when nothing is pending; None: it never stays.
-        log: of the current op, for the lines of the protocol's steps.
+        log: for the lines of the protocol's steps.
         lines: decides which of these lines are stored.
-        pulse: the status of the region; None before the op `process_groups`.
+        pulse: the status of the region; None before the first group.
         observe: called with the numbers of a step `in_flight` or `progress` whose line is stored.
     """
 
     run: RegionRun | None = None
     reports: list[GroupReport] = field(default_factory=list)
+    made: dict[dg.AssetKey, dg.AssetMaterialization] = field(default_factory=dict)
     interrupted: threading.Event = field(default_factory=threading.Event)
     lingering: Lingering | None = None
     log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
@@ -84,16 +80,10 @@ class RunSlot:
                 self.observe(numbers)
 
 
-def slot_of(context: dg.OpExecutionContext) -> RunSlot:
-    """Return the run's slot; from now on its log lines go to this op."""
-    slot: RunSlot = getattr(context.resources, SLOT)
-    slot.log = context.log
-    return slot
-
-
-@dg.resource(description="the region's run, shared by the ops of one Dagster run")
-def run_slot(_context: dg.InitResourceContext) -> Iterator[RunSlot]:
-    slot = RunSlot()
+@contextmanager
+def run_slot(log: logging.Logger) -> Iterator[RunSlot]:
+    """Give a run its slot; if the op ends before the hand-over, hand the region over."""
+    slot = RunSlot(log=log)
     try:
         yield slot
     finally:

@@ -45,7 +45,7 @@ from drainmark.orchestration.runs.idle_wait import linger_seconds
 from drainmark.orchestration.views.region_view import RegionView, moment_of
 from drainmark.orchestration.workplace.application_identity import code_digest
 from drainmark.orchestration.workplace.region_sources import has_folder, has_threads, source_folder, source_of
-from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.orchestration.workplace.workplace import Workplace, looks
 
 REQUESTS_A_TICK = 20
 FRUITLESS_BACK_OFF_SECONDS = 300.0
@@ -151,9 +151,11 @@ class RegionTicks:
     _scans: BoxedScan = field(default_factory=BoxedScan)
 
     def tick(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        """Reap dead runs, scan, and request the runs that are needed."""
+        """Reap dead runs, scan, and request the runs that are needed; a preview on Dagster's page only says it."""
         cursor = Cursor.from_text(context.cursor)
         try:
+            if self.workplace.is_service and context.log_key is None:  # every tick of the daemon has a key for its logs
+                return self._preview(context.instance, cursor)
             return self._requests(context, cursor)
         except DrainmarkError as error:
             if isinstance(error, InputChanged | InputMissing):
@@ -165,6 +167,21 @@ class RegionTicks:
         if self.workplace.history(self.region.name).halt is None:
             with suppress(Owned):  # its owner scans, too
                 claim_and_halt(self.workplace, self.region, error)
+
+    def _preview(self, instance: dg.DagsterInstance, cursor: Cursor) -> dg.SensorResult:
+        """Say what a tick would do with what is known now: nothing is scanned, reaped, counted, halted or started."""
+        runs = RegionRuns(instance=instance, workplace=self.workplace, region=self.region)
+        active, moment = self._now(runs)
+        history, known = moment.history, looks(self.workplace)
+        pending = known.pending_count(self.region.name) if known is not None else 0
+        if history.halt is not None and not self._is_lifted(history):
+            return _skipped(f"HALTED: {halt_text(self.region.name, history)}", cursor)
+        if active:
+            return _skipped(_busy(active, history), cursor)
+        if pending or needs_recovery(history):
+            key = f"{self.region.name}:{history.epoch}:{cursor.ticks}"
+            return dg.SensorResult(run_requests=[self.request(key, {"scan": False})], cursor=cursor.to_text())
+        return _skipped(f"{self._idle(history)}; a preview does not look for new input", cursor)
 
     def _requests(self, context: dg.SensorEvaluationContext, cursor: Cursor) -> dg.SensorResult:
         runs = RegionRuns(instance=context.instance, workplace=self.workplace, region=self.region)
@@ -187,7 +204,7 @@ class RegionTicks:
         now = time.time()
         if (seconds := cursor.wait_seconds(history.epoch, now)) > 0 and not active:
             return _skipped(self._fruitless(seconds, runs.last_note()), cursor)
-        self._start_spark()
+        self._start_spark(context.instance)
         return dg.SensorResult(run_requests=wanted, cursor=cursor.with_request(history.epoch, now).to_text())
 
     def why_not(self, history: RegionHistory) -> str | None:
@@ -264,10 +281,12 @@ class RegionTicks:
         """Look at the folder repeatedly until the tick must end, or more triggers are pending than runs are active.
 
         Dagster starts ticks at most every five seconds, so a tick with a single look finds a file late. The code server
-        answers only a few calls at a time. So only a few ticks may watch at the same time; the others look once.
+        answers only a few calls at a time. So only a few ticks may watch at the same time; the others look once. All do
+        if the daemon has one thread for all sensors, as it has by default: a tick that watches holds up the others.
         """
-        is_often = self.workplace.settings.sensor_interval_seconds <= _DUE_SECONDS
-        if not (self.workplace.is_service and is_often and self._is_local() and _WATCHERS.acquire(blocking=False)):
+        is_often = self.workplace.settings.sensor_interval_seconds <= _DUE_SECONDS and self._is_local()
+        has_threads = bool((runs.instance.get_settings("sensors") or {}).get("use_threads"))
+        if not (self.workplace.is_service and is_often and has_threads and _WATCHERS.acquire(blocking=False)):
             return False
         try:
             watch = FolderWatch(workplace=self.workplace, region=self.region)
@@ -295,9 +314,12 @@ class RegionTicks:
         run_config = {"ops": {self.node: {"config": dict(config)}}}
         return dg.RunRequest(run_key=key, run_config=run_config, tags={**run_tags(self.region), **(tags or {})})
 
-    def _start_spark(self) -> None:
-        """Start the resident Spark while Dagster starts the run. Ignore errors: the run reports them better."""
-        if self.workplace.is_service:
+    def _start_spark(self, instance: dg.DagsterInstance) -> None:
+        """Start the resident Spark while Dagster starts the run. Ignore errors: the run reports them better.
+
+        A launcher that starts runs in other containers, as that of Kubernetes, starts none that could use it.
+        """
+        if self.workplace.is_service and isinstance(instance.run_launcher, dg.DefaultRunLauncher):
             with suppress(OSError, DrainmarkError):
                 self.workplace.engine.prepare()
 

@@ -105,7 +105,7 @@ def _show(workplace: Workplace, region: str, history: RegionHistory) -> None:
     from drainmark.orchestration.dagster_assets.runless_events import report_halt
 
     try:
-        report_halt(region, history, workplace.settings.dagster_home)
+        report_halt(region, history, workplace)
     except Exception as error:  # an event for display must not fail the halt
         logger.warning("Dagster was not told that %s is halted: %s: %s", region, type(error).__name__, error)
 

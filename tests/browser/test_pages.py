@@ -122,7 +122,7 @@ def test_the_runs_say_which_states_they_made(chrome: Chrome) -> None:
 
 
 def test_a_run_logs_one_line_a_step(chrome: Chrome, site: Site) -> None:
-    chrome.open(f"/runs/{site.runs()[0].run_id}", "process_groups", "RUN_SUCCESS")
+    chrome.open(f"/runs/{site.runs()[0].run_id}", "__run", "RUN_SUCCESS")
     chrome.fill("Filter", "(after")
     chrome.wait_for("claim: epoch 3", "state: PROCESSING", f"last id {FILES}")
     chrome.picture("run")

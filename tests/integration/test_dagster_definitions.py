@@ -35,7 +35,7 @@ from drainmark.orchestration.dagster_assets.checks import NOT_HALTED, build_chec
 from drainmark.orchestration.dagster_assets.metadata import END_TAG, IDS_TAG, NOTE_TAG, REGION_TAG, START_TAG
 from drainmark.orchestration.dagster_assets.runless_events import report
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
-from drainmark.orchestration.dagster_jobs.run_slot import SLOT, run_slot
+from drainmark.orchestration.dagster_jobs.run_slot import run_slot
 from drainmark.orchestration.runs.region_runs import region_owner, region_run
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.settings import Settings
@@ -153,7 +153,7 @@ def test_a_region_has_a_job_a_sensor_assets_and_checks(repository: dg.Repository
         "little/little_quarantine",
     } <= keys
     job = repository.get_job(JOB)
-    assert {node.name for node in job.graph.nodes[0].definition.nodes} == {"claim", "process_groups", "hand_over"}
+    assert [node.name for node in job.graph.nodes] == [f"{JOB}__run"], "one op, which any executor can run"
     assert job.tags[REGION_TAG] == REGION
     assert job.tags["dagster/max_retries"] == "1"
     assert job.tags["dagster/retry_strategy"] == "ALL_STEPS"
@@ -332,18 +332,17 @@ def test_terminate_finishes_the_group_and_costs_no_attempt(
     assert workplace.history(REGION).committed_id == 3
 
 
-def test_a_run_that_ends_between_two_ops_is_handed_over(
+def test_a_run_whose_op_ends_before_the_hand_over_is_handed_over(
     repository: dg.RepositoryDefinition, workplace: Workplace, tmp_path: Path
 ) -> None:
     application = opened(tmp_path / "little.py", tmp_path / "inbox")
-    with dg.build_resources({SLOT: run_slot}) as resources:
-        run = resources.region_run.open(region_run(workplace, application, application.region()))
-        run.claim()
+    log = logging.getLogger(__name__)
+    with run_slot(log) as slot:
+        slot.open(region_run(workplace, application, application.region())).claim()
     assert workplace.history(REGION).last_outcome is Outcome.INTERRUPTED
-    with dg.build_resources({SLOT: run_slot}) as resources:
-        run = resources.region_run.open(region_run(workplace, application, application.region()))
-        run.claim()
-        resources.region_run.finish()
+    with run_slot(log) as slot:
+        slot.open(region_run(workplace, application, application.region())).claim()
+        slot.finish()
     assert workplace.history(REGION).last_outcome is Outcome.CLEAN
 
 

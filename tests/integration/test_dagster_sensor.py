@@ -22,7 +22,7 @@ from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG, PROCESS_TAG, REGION_TAG
 from drainmark.orchestration.dagster_jobs import run_monitor
-from drainmark.orchestration.dagster_jobs.run_monitor import counted_tag, tag_process
+from drainmark.orchestration.dagster_jobs.run_monitor import RegionRuns, counted_tag, tag_process
 from drainmark.orchestration.dagster_jobs.sensors import Cursor, RegionTicks
 from drainmark.orchestration.discovery.source_watch import FolderWatch
 from drainmark.orchestration.runs.failures_before_claim import count_failure
@@ -100,6 +100,12 @@ def failed(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dg.DagsterRun:
     return instance.get_run_by_id(run.run_id)
 
 
+def as_daemon(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ticks be those of the daemon in the code server: each has a key for its logs."""
+    monkeypatch.setattr(place, "is_service", True)
+    monkeypatch.setattr(dg.SensorEvaluationContext, "log_key", ["little__rows__sensor", "1"])
+
+
 def test_a_backlog_is_one_run(ticker: Ticker, tmp_path: Path) -> None:
     assert "nothing is pending" in ticker.reason()
     for number in range(3):
@@ -120,7 +126,7 @@ def test_a_tick_that_watches_requests_a_run_for_what_is_pending_only(
     app.write_text(app.read_text().replace("settle=0.0", 'settle=0.0, on_change="ignore"'))
     ticker = Ticker(definitions(place, app), ticker.instance)
     monkeypatch.setattr("drainmark.orchestration.dagster_jobs.sensors.WATCH_SECONDS", 1.0)
-    monkeypatch.setattr(RegionTicks, "_start_spark", lambda self: None)
+    monkeypatch.setattr(RegionTicks, "_start_spark", lambda self, instance: None)
     path = drop(tmp_path, "0.csv", "a,1\n")
     assert ticker().run_requests
     ticker.cursor = None
@@ -139,12 +145,68 @@ def test_a_tick_that_watches_requests_a_run_for_what_is_pending_only(
         return looks[-1]
 
     monkeypatch.setattr(FolderWatch, "look", noting)
-    monkeypatch.setattr(place, "is_service", True)
+    as_daemon(place, monkeypatch)
     if comes:
         assert len(ticker().run_requests) == 1
     else:
         assert "nothing is pending" in ticker.reason()
     assert looks[0] == 1, "the changed file was seen"
+
+
+@pytest.mark.parametrize("has_threads", [False, True])
+def test_a_tick_watches_only_where_the_daemon_has_threads_for_others(
+    place: Workplace, ticker: Ticker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_threads: bool
+) -> None:
+    """Dagster's daemon has one thread for all sensors by default: a tick that waits holds up those of other people."""
+    monkeypatch.setattr("drainmark.orchestration.dagster_jobs.sensors.WATCH_SECONDS", 0.5)
+    settings = ticker.instance.get_settings
+    own = {"sensors": {"use_threads": True}} if has_threads else {}
+    monkeypatch.setattr(
+        ticker.instance, "get_settings", lambda name: own.get(name, {}) if name == "sensors" else settings(name)
+    )
+    looks: list[int] = []
+    monkeypatch.setattr(FolderWatch, "look", lambda watch: looks.append(1) or 0)
+    as_daemon(place, monkeypatch)
+    assert "nothing is pending" in ticker.reason()
+    assert bool(looks) is has_threads
+
+
+@pytest.mark.parametrize("launcher", [dg.DefaultRunLauncher, object])
+def test_a_tick_starts_spark_only_for_runs_of_its_own_machine(
+    place: Workplace, ticker: Ticker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: type
+) -> None:
+    """The pod of a code server would have a JVM that no run on Kubernetes uses."""
+    prepared: list[int] = []
+    monkeypatch.setattr(place.engine, "prepare", lambda: prepared.append(1), raising=False)
+    monkeypatch.setattr(type(ticker.instance), "run_launcher", launcher())
+    as_daemon(place, monkeypatch)
+    drop(tmp_path, "0.csv", "a,1\n")
+    assert ticker().run_requests
+    assert bool(prepared) is (launcher is dg.DefaultRunLauncher)
+
+
+def test_a_preview_on_the_page_of_a_sensor_changes_nothing(
+    place: Workplace, ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Preview tick` of Dagster's page calls the sensor as the daemon does, but has no key for its logs."""
+    started_spark: list[dg.DagsterInstance] = []
+    monkeypatch.setattr(RegionTicks, "_start_spark", lambda ticks, instance: started_spark.append(instance))
+    drop(tmp_path, "0.csv", "a,1\n")
+    monkeypatch.setattr(place, "is_service", True)
+    assert "does not look for new input" in ticker.reason()
+    assert place.registry.pending_count(REGION) == 0, "it was not scanned"
+    monkeypatch.setattr(place, "is_service", False)
+    (request,) = ticker().run_requests
+    started_spark.clear()
+    monkeypatch.setattr(place, "is_service", True)
+    cursor = ticker.cursor
+    (shown,) = ticker().run_requests
+    assert shown.run_config == request.run_config
+    assert (ticker.cursor, started_spark) == (cursor, [])
+    run = ticker.run(request)
+    instance.add_run_tags(run.run_id, tag_process(run.run_id, pid=1))
+    monkeypatch.setattr(RegionRuns, "reap", lambda runs: pytest.fail("a preview reaps nothing"))
+    assert run.run_id in ticker.reason()
 
 
 @pytest.mark.seed("X13")

@@ -57,7 +57,8 @@ def repository(workplace: Workplace, tmp_path: Path) -> dg.RepositoryDefinition:
     (tmp_path / FOLDER).mkdir(parents=True)
     names = tuple(str(tmp_path / name) for name in ("little.py", "broken.py"))
     workplace.settings = workplace.settings.model_copy(update={"applications": names})
-    return build_definitions(workplace.settings, workplace).get_repository_def()
+    ours = build_definitions(workplace.settings, workplace)
+    return dg.Definitions.merge(dg.Definitions(executor=dg.in_process_executor), ours).get_repository_def()
 
 
 def started(

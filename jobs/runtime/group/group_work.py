@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from drainmark.jobs import world
+from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.errors.environment import EnvironmentFailed
 from drainmark.jobs.failpoints import FailPoint
 from drainmark.jobs.frames.arrow import arrow_of
@@ -37,7 +38,7 @@ from drainmark.jobs.runtime.input.executors import OperatorExecutors
 from drainmark.jobs.runtime.input.group_input import GroupInput
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.outside import Outside
-from drainmark.jobs.runtime.spark_failures import blaming
+from drainmark.jobs.runtime.spark_failures import blamed_upstream, blaming
 from drainmark.jobs.state.handlers.permits import PermitGate
 from drainmark.jobs.state.keyed_state import KeyedState
 from drainmark.jobs.tasks.places import TooLarge
@@ -79,6 +80,7 @@ class GroupWork:
     _reads: SideReads = field(init=False)
     _outputs: OutputStaging = field(init=False)
     _quarantine: GroupQuarantine = field(init=False)
+    _streams: Mapping[str, DataFrame] = field(default_factory=dict)
     _feeding: Feeding | None = None
     _sending: Sending | None = None
     _life: int = field(init=False)
@@ -110,6 +112,9 @@ class GroupWork:
                 require_accepted(self.blueprint.region, self.blueprint.tables, tables, self.group, self.outside)
             self._taking.check()
             world.pass_point(FailPoint.PROCESS_STAGED)
+        except OperatorFailed as error:
+            with self.outside.engine.tagged(self.tag):
+                raise blamed_upstream(error, self.blueprint.region, self._streams) from error.__cause__
         except EnvironmentFailed:
             self._taking.check()  # the error of a link to a missing file does not name the input; this check does
             raise
@@ -188,6 +193,7 @@ class GroupWork:
         self._prepare(pool)
         region, received = self.blueprint.region, self.border.receive(self._executors.group)
         frames = self._context(scanned | self._fed())
+        self._streams = frames.streams
         streams = StreamPassing(
             blueprint=self.blueprint,
             executors=self._executors,

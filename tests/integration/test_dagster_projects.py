@@ -1,0 +1,219 @@
+"""A project in a code location of somebody else: the way in, a translator, several projects, the component of `dg`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster.components.testing import create_defs_folder_sandbox
+from hand_runs import engine, without_spark
+from harness import opened
+from integration.dagster_scene import JOB, REGION, drop, instance_at, write_application
+
+from drainmark.dagster import DrainmarkProjectComponent, DrainmarkTranslator, definitions
+from drainmark.jobs.errors import HomeNotFound, UsageError
+from drainmark.orchestration.dagster_assets.runless_events import report
+from drainmark.orchestration.dagster_assets.translator import remember_keys
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import load_settings
+
+__all__ = ["engine", "without_spark"]
+
+OF_DAGSTER = pytest.mark.filterwarnings("ignore::dagster.BetaWarning")  # its own loader warns of what it uses itself
+TOTALS = dg.AssetKey(["warehouse", "little", "little_totals"])
+
+
+class Warehouse(DrainmarkTranslator):
+    """Puts every key below a prefix; one table has an owner, an upstream asset and a condition."""
+
+    def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+        moved = spec.replace_attributes(key=spec.key.with_prefix("warehouse"))
+        if spec.metadata.get("drainmark/operator_kind") != "delta-upsert":
+            return moved
+        condition = dg.AutomationCondition.eager()
+        return moved.merge_attributes(owners=["team:data"], deps=["prices"]).replace_attributes(
+            automation_condition=condition, code_version="7"
+        )
+
+    def get_pool(self, region: str) -> str | None:
+        return f"pool_of_{region.partition('/')[0]}"
+
+
+def project(folder: Path, name: str = "little.py") -> Path:
+    """Make a project of one application, which its settings name from the project's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_application(folder).rename(folder / name)
+    (folder / "drainmark.toml").write_text(f'applications = ["{name}"]\n')
+    (folder / "inbox").mkdir()
+    return folder
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    return project(tmp_path / "words")
+
+
+def test_definitions_bring_no_executor_resource_or_logger(words: Path) -> None:
+    """What a location's own jobs run with stays what it was."""
+    ours = definitions(words)
+    assert (ours.executor, ours.resources, ours.loggers) == (None, {}, {})
+
+    @dg.job
+    def mine() -> None: ...
+
+    both = dg.Definitions.merge(ours, dg.Definitions(jobs=[mine], executor=dg.multiprocess_executor))
+    repository = both.get_repository_def()
+    assert repository.get_job("mine").executor_def.name == "multiprocess"
+    assert repository.get_job(JOB).executor_def.name == "in_process"
+
+
+def test_a_translator_decides_about_keys_owners_dependencies_and_pools(words: Path) -> None:
+    repository = definitions(words, translator=Warehouse()).get_repository_def()
+    graph = repository.asset_graph
+    materialisable = {key for key in graph.get_all_asset_keys() if key.path[0] != "prices"}
+    assert {key.path[0] for key in materialisable} == {"warehouse"}
+    node = graph.get(TOTALS)
+    assert (node.owners, node.code_version, node.automation_condition is None) == (["team:data"], "7", False)
+    assert node.parent_keys == {dg.AssetKey("prices"), dg.AssetKey(["warehouse", "little", "state", "totals"])}
+    assert node.assets_def.op.pool == "pool_of_little"
+    assert {key.asset_key for key in graph.asset_check_keys} == {
+        dg.AssetKey(["warehouse", "little", "checkpoints", "rows"])
+    }
+
+
+def test_what_the_command_line_reports_has_the_keys_of_the_translator(words: Path, without_spark: None) -> None:
+    settings = load_settings(words)
+    workplace = Workplace(settings)
+    translated = definitions(words, translator=Warehouse()).get_repository_def().asset_graph.get_all_asset_keys()
+    remember_keys(workplace, REGION, {dg.AssetKey(key.path[1:]): key for key in translated if key.path[1:]})
+    drop(words, "a.csv", "a,1\n")
+    application = opened(words / "little.py", words / "inbox")
+    scan_region(workplace, application.region())
+    run = region_run(workplace, application, application.region())
+    with instance_at(settings.dagster_home) as instance:
+        run.claim()
+        report(list(run.groups()), application.region(), workplace, "by hand")
+        run.hand_over()
+        told = {key for key in instance.all_asset_keys() if instance.fetch_materializations(key, limit=1).records}
+        checkpoints = dg.AssetKey(["warehouse", "little", "checkpoints", "rows"])
+        assert {TOTALS, checkpoints} <= told
+        assert {key.path[0] for key in told} == {"warehouse"}
+
+
+@pytest.mark.parametrize(
+    ("made", "complaint"),
+    [
+        (lambda spec: None, "returned None"),
+        (lambda spec: spec.replace_attributes(key=["one"]), "gives .* one key, one"),
+    ],
+)
+def test_a_translator_that_is_wrong_is_named(words: Path, made, complaint: str) -> None:  # type: ignore[no-untyped-def]
+    class Wrong(DrainmarkTranslator):
+        def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+            return made(spec)  # type: ignore[no-any-return]
+
+    with pytest.raises(UsageError, match=complaint):
+        definitions(words, translator=Wrong())
+
+
+def test_a_project_is_found_by_its_folder_or_a_variable_and_not_by_where_dagster_runs(
+    words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(HomeNotFound, match=r"no drainmark\.toml") as nowhere:
+        definitions()
+    assert "DRAINMARK_PROJECT" in nowhere.value.remedy
+    monkeypatch.setenv("DRAINMARK_PROJECT", str(words))
+    assert definitions().get_repository_def().has_job(JOB)
+    monkeypatch.setenv("DRAINMARK_PROJECT", str(tmp_path))
+    with pytest.raises(UsageError, match=r"which DRAINMARK_PROJECT names") as wrong:
+        definitions()
+    assert f"drainmark init {tmp_path}" in wrong.value.remedy
+
+
+def test_two_projects_are_in_one_location(words: Path, tmp_path: Path) -> None:
+    other = project(tmp_path / "other", "second.py")
+    repository = dg.Definitions.merge(definitions(words), definitions(other)).get_repository_def()
+    assert {JOB, "second__rows"} <= set(repository.job_names)
+    homes = {load_settings(folder).home for folder in (words, other)}
+    assert homes == {words / ".drainmark", other / ".drainmark"}
+    alerts = {sensor.name for sensor in repository.sensor_defs if sensor.name.startswith("drainmark_halted")}
+    assert alerts == {"drainmark_halted_words", "drainmark_halted_other"}
+
+
+@OF_DAGSTER
+def test_a_component_makes_the_same_from_yaml(words: Path) -> None:
+    attributes = {
+        "project": str(words),
+        "pool": "cores",
+        "translation": {"key_prefix": "warehouse", "owners": ["team:data"], "description": "{{ spec.group_name }}"},
+    }
+    yaml = {"type": "drainmark.dagster.DrainmarkProjectComponent", "attributes": attributes}
+    with create_defs_folder_sandbox() as sandbox:
+        made = sandbox.scaffold_component(DrainmarkProjectComponent, defs_yaml_contents=yaml)
+        with sandbox.load_component_and_build_defs(made) as (component, defs):
+            assert isinstance(component, DrainmarkProjectComponent)
+            node = defs.resolve_asset_graph().get(TOTALS)
+    assert (node.owners, node.description, node.assets_def.op.pool) == (["team:data"], JOB, "cores")
+
+
+@OF_DAGSTER
+def test_a_scaffolded_component_names_its_project(tmp_path: Path) -> None:
+    """The path counts from the folder of the YAML file."""
+    with create_defs_folder_sandbox() as sandbox:
+        project(sandbox.defs_folder_path.parent / "words")
+        made = sandbox.scaffold_component(DrainmarkProjectComponent, scaffold_params={"project": "../../words"})
+        assert "project: ../../words" in (made / "defs.yaml").read_text()
+        with sandbox.load_component_and_build_defs(made) as (_, defs):
+            assert defs.get_repository_def().has_job(JOB)
+
+
+USERS = """
+import os
+
+import dagster as dg
+
+from drainmark.dagster import DrainmarkTranslator, definitions
+
+
+class Warehouse(DrainmarkTranslator):
+    def get_asset_spec(self, spec):
+        return spec.replace_attributes(key=spec.key.with_prefix("warehouse"))
+
+
+@dg.asset(deps=[["warehouse", "little", "little_totals"]])
+def report(context) -> dg.MaterializeResult:
+    return dg.MaterializeResult(metadata={"pid": os.getpid(), "run": os.getppid()})
+
+
+defs = dg.Definitions.merge(definitions(os.environ["WORDS"], translator=Warehouse()), dg.Definitions(assets=[report]))
+"""
+
+
+@pytest.mark.spark
+def test_one_table_and_what_follows_it_are_materialised_by_the_locations_own_executor(
+    words: Path, tmp_path: Path
+) -> None:
+    """Dagster's default executor starts a process for each op; the asset of the user follows if something was made."""
+    drop(words, "a.csv", "a,1\nb,2\n")
+    (tmp_path / "users.py").write_text(USERS)
+    dagster_home = tmp_path / "dagster"
+    command = [sys.executable, "-m", "dagster", "asset", "materialize", "-f", "users.py"]
+    environment = {**os.environ, "DAGSTER_HOME": str(dagster_home), "WORDS": str(words)}
+    with instance_at(dagster_home) as instance:
+        for _ in range(2):  # the second time nothing is there, and nothing follows
+            selection = ["--select", 'key:"warehouse/little/little_totals"+']
+            subprocess.run([*command, *selection], cwd=tmp_path, env=environment, check=True, capture_output=True)
+        reports = instance.fetch_materializations(dg.AssetKey("report"), limit=9).records
+        totals = instance.fetch_materializations(TOTALS, limit=9).records
+    assert len(reports) == 1
+    assert {each.asset_materialization.tags["dagster/data_version"] for each in totals} == {"1.1"}
+    facts = {name: value.value for name, value in reports[0].asset_materialization.metadata.items()}
+    assert facts["pid"] != facts["run"]
+    assert Workplace(load_settings(words)).history(REGION).committed_id == 1
