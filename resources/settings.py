@@ -317,7 +317,7 @@ def _settings_file(project: Path | None) -> Path | None:
     if named is not None and found is None:
         who = _PROJECT if project is None else "project"
         msg = f"no {SETTINGS_FILE} in {named.absolute()} or above it, which {who} names"
-        raise UsageError(msg, remedy=f"name the folder of the project, or run `drainmark init {named}`", path=named)
+        raise UsageError(msg, remedy="name the folder of a project, or make one: `drainmark init PATH`", path=named)
     return found
 
 

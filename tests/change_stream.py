@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.frames.tags import GONE
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, location_of, port_to
 from drainmark.jobs.graph.operator import Operator, Positions
 
 if TYPE_CHECKING:
@@ -45,6 +46,6 @@ def marked(stream: StreamLike, gone: str, *, name: str, hidden: tuple[str, ...] 
         gone: a condition in SQL: the row is gone.
         hidden: columns that the change stream lacks.
     """
-    frame = caller()
+    frame = sys._getframe(1)  # the application, whose module this one is not
     operator = Marked(name=name, inputs=(port_to(stream),), location=location_of(frame), gone=gone, hidden=hidden)
     return declare(operator, frame)

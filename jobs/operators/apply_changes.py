@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import OperatorFailed, Violation
+from drainmark.jobs.formats.file_columns import literal
 from drainmark.jobs.frames.names import quoted, quoted_name
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID, SOURCE_FILE
@@ -209,14 +210,14 @@ class ApplyChanges(Operator):
         by = ", ".join(self.sequence_by)
         cases = [(nulls, f"the sequence, {by}, is null")]
         cases += [(f"not {TRUNCATES} and {quoted_name(key)} is null", f"the key {key} is null") for key in self.keys]
-        whens = " ".join(f"when {condition} then {_text(f'{self.name}: {why}')}" for condition, why in cases)
+        whens = " ".join(f"when {condition} then {literal(f'{self.name}: {why}')}" for condition, why in cases)
         return said.selectExpr("*", f"case {whens} end as {WHY}")
 
     def _said(self, is_float: bool) -> list[str]:
         """Return the SQL of what a row says: its sequence, whether it is a delete or a truncate."""
         if self.is_listed:
-            named = (f"{_text(_part_name(part, i))}, ({part})" for i, part in enumerate(self.sequence_by, 1))
-            by = f"named_struct({', '.join(named)})"
+            named = (f"({part}) as `{_part_name(part, i)}`" for i, part in enumerate(self.sequence_by, 1))
+            by = f"struct({', '.join(named)})"
         else:  # there is one zero
             by = f"({self.sequence_by[0]})" + (" + cast(0 as double)" if is_float else "")
         truncates = f"coalesce(({self.apply_as_truncates or 'false'}), false)"
@@ -267,11 +268,6 @@ class ApplyChanges(Operator):
 
 def _listed(names: tuple[str, ...] | None) -> list[str] | None:
     return None if names is None else list(names)
-
-
-def _text(value: str) -> str:
-    """Return a text as a literal of SQL."""
-    return f"decode(unhex('{value.encode().hex()}'), 'UTF-8')"
 
 
 def _part_name(sql: str, number: int) -> str:

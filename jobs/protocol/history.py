@@ -227,22 +227,6 @@ class RegionHistory:
         found = self.replaced.get(sequence_id)
         return found.by if found and not found.kept.by_nothing else None
 
-    def replaced_in(self, table: str) -> frozenset[int]:
-        """Return the ids whose rows were withdrawn from a table of rows; a table of changes keeps all of them."""
-        return frozenset(old for old, found in self.replaced.items() if table in found.kept.files)
-
-    def retracted_by(self, sequence_id: int) -> int | None:
-        """Return the id of the state that retracted an id; None if none did."""
-        found = self.replaced.get(sequence_id)
-        return found.by if found and found.kept.by_nothing else None
-
-    def retracted_uris(self) -> dict[str, int]:
-        """Return the files without any state in force that counts, because they were retracted: uri -> that state."""
-        ids = Ids.of(sorted(old for old, found in self.replaced.items() if found.kept.by_nothing))
-        found = {row.trigger_uri or "": number for number, row in self.states.rows.among(ids)} if ids else {}
-        kept = self.newest_by_uri(found)
-        return {uri: number for uri, number in found.items() if uri not in kept}
-
     def replaced_after(self, to: int) -> list[Replaced]:
         """Return the replaced rows that were in force at an id and were withdrawn after it."""
         found: dict[int, tuple[Replaced, dict[int, int]]] = {}
@@ -296,6 +280,25 @@ def target_before(history: RegionHistory, sequence_id: int, horizon: int | None 
     found = history.state_at_most(sequence_id - 1) or INITIAL_ID
     reach = next((each for each in (horizon, history.horizon) if each is not None), history.committed_id)
     return found if found >= history.oldest_target(reach) else INITIAL_ID
+
+
+def replaced_in(history: RegionHistory, table: str) -> frozenset[int]:
+    """Return the ids whose rows were withdrawn from a table of rows; a table of changes keeps all of them."""
+    return frozenset(old for old, found in history.replaced.items() if table in found.kept.files)
+
+
+def retracted_by(history: RegionHistory, sequence_id: int) -> int | None:
+    """Return the id of the state that retracted an id; None if none did."""
+    found = history.replaced.get(sequence_id)
+    return found.by if found and found.kept.by_nothing else None
+
+
+def retracted_uris(history: RegionHistory) -> dict[str, int]:
+    """Return the files without any state in force that counts, because they were retracted: uri -> that state."""
+    ids = Ids.of(old for old, found in history.replaced.items() if found.kept.by_nothing)
+    found = {row.trigger_uri or "": number for number, row in history.states.rows.among(ids)}
+    kept = history.newest_by_uri(found) if found else {}
+    return {uri: number for uri, number in found.items() if uri not in kept}
 
 
 def manifest_of(row: CheckpointRow) -> Manifest | None:

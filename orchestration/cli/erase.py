@@ -42,8 +42,8 @@ def erase(
 ) -> None:
     """Erase the rows of a person: from tables, histories, states, quarantine, sinks, logs, and files on disk.
 
-    Rewinds stay possible, and give the past without these rows. Inputs are not changed: those that hold rows are listed,
-    and no run reads them again while they are as they are. Without --yes only the plan is shown.
+    Rewinds stay possible, and give the past without these rows. Inputs are not changed: those that hold rows are
+    listed, and no run reads them again while they are as they are. Without --yes only the plan is shown.
     """
     from drainmark.jobs.protocol.erasure import Person
     from drainmark.orchestration.verbs import erase as verb

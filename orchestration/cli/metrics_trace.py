@@ -68,7 +68,7 @@ def trace(
     yes: Yes = False,
 ) -> None:
     """Follow a file to its ids and rows, or a row back to its file."""
-    from drainmark.orchestration.verbs.trace import Tracer
+    from drainmark.orchestration.tracing.trace import Tracer
     from drainmark.orchestration.workplace.declaration import find_region, noted_folder
 
     if sum(asked is not None for asked in (file, sequence, table)) != 1:

@@ -14,7 +14,7 @@ import dagster as dg
 from drainmark.jobs.errors import ExpectationUnmet
 from drainmark.jobs.operators.row_wise.expect import Expect
 from drainmark.jobs.printable import markdown
-from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.history import RegionHistory, retracted_by
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable
@@ -220,7 +220,7 @@ def _met(expectation: Expect, history: RegionHistory) -> Judgement:
     unmet = {
         row.trigger_uri: rows
         for row in states
-        if history.retracted_by(row.sequence_id) is None
+        if retracted_by(history, row.sequence_id) is None
         and (rows := (row.detail.get("unmet") or {}).get(expectation.name))
     }
     halt = history.halt.detail if history.halt else {}

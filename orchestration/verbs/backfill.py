@@ -14,6 +14,7 @@ from typing import Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import RegistryLost, UsageError
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
+from drainmark.jobs.protocol.history import RegionHistory, retracted_uris
 from drainmark.jobs.protocol.records.addresses import address_of, is_object, object_uri, prefix_of
 from drainmark.jobs.protocol.records.triggers import AGAIN, GAVE_WAY, NewTrigger, TriggerStatus, file_key
 from drainmark.jobs.runtime.commit.replacement import require_replaceable
@@ -75,9 +76,7 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
         RegistryLost: the registry does not know the committed files.
     """
     history = workplace.history(region)
-    if history.states and workplace.registry.is_empty(region):
-        msg = f"the registry knows nothing of {region!r}, its checkpoint table does"
-        raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
+    _require_registry(workplace, region, history)
     found = load_region(workplace, region)
     source = source_of(found[1]) if found is not None else None
     folder = source_folder(workplace, source) if source is not None else None
@@ -92,16 +91,14 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
     refused: list[dict[str, str]] = []
     new: list[NewTrigger] = []
     newest = history.newest_by_uri() if wanted.again else {}
-    retracted = history.retracted_uris()
+    retracted = retracted_uris(history)
     for uri, trigger in matched:
         if isinstance(trigger, str):
             refused.append({"file": uri, "reason": trigger})
             continue
-        is_back = wanted.again and uri in retracted
-        status, wanted_trigger = _judged(workplace, region, trigger, is_replacing=uri in newest or is_back)
-        if status == "committed" and uri in retracted:
-            status = "passed"
-        counts[status] += 1
+        is_replacing = uri in newest or (wanted.again and uri in retracted)
+        status, wanted_trigger = _judged(workplace, region, trigger, is_replacing=is_replacing)
+        counts["passed" if status == "committed" and uri in retracted else status] += 1
         if status in ("queued", "replaced"):
             new.append(wanted_trigger)
     replaces = [
@@ -127,6 +124,12 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
         "pending_triggers": workplace.registry.pending_count(region),
     }
     return Queueing(region=region, triggers=new, facts=facts)
+
+
+def _require_registry(workplace: Workplace, region: str, history: RegionHistory) -> None:
+    if history.states and workplace.registry.is_empty(region):
+        msg = f"the registry knows nothing of {region!r}, its checkpoint table does"
+        raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
 
 
 def _files(wanted: Wanted, scan: DirectoryScan | None, folder: str | None) -> list[tuple[str, NewTrigger | str]]:

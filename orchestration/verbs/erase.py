@@ -22,7 +22,7 @@ from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace, drainmark_version
 
 if TYPE_CHECKING:
-    from drainmark.jobs.runtime.commit.erasure import Searched
+    from drainmark.jobs.runtime.maintenance.erasure import Searched
     from drainmark.resources.erasure.notes import Notes
 
 _BEYOND = (
@@ -41,13 +41,12 @@ def plan(
     Args:
         passed: names of tables that stay as they are.
     """
-    from drainmark.jobs.runtime.commit.erasure import search
-    from drainmark.jobs.runtime.commit.rewind_contents import own_tables
+    from drainmark.jobs.runtime.maintenance.erasure import search, tables_of
 
     told = []
     for region in regions:
         store, history = workplace.store(region), workplace.history(region)
-        found = search(store, store.checkpoint.rows(), own_tables(store, history), person)
+        found = search(store, store.checkpoint.rows(), tables_of(store, history), person)
         ids = {number for each in found for number in each.ids}
         told.append(
             {
@@ -57,7 +56,7 @@ def plan(
                 "inputs": [each.to_json() for each in _inputs(workplace, region, person, ids)],
             }
         )
-    outside = [table for table in _autonomous(workplace, person, regions)]
+    outside = _autonomous(workplace, person)
     return {
         "dry_run": True,
         "columns": list(person.columns),
@@ -101,7 +100,7 @@ def erase(
         EraseRefused: see `RegionErasure.carry_out`; of this region nothing was changed.
         Owned: a run has one of the regions; nothing was changed.
     """
-    from drainmark.jobs.runtime.commit.erasure import RegionErasure
+    from drainmark.jobs.runtime.maintenance.erasure import RegionErasure
     from drainmark.resources.erasure.notes import Notes
     from drainmark.resources.home_secret import home_key
 
@@ -118,7 +117,9 @@ def erase(
                 )
             )
         for each in erasures:
-            each.prepare(partial(_inputs, workplace, each.owner.region, person))
+            each.look()
+        for each in erasures:
+            each.note(partial(_inputs, workplace, each.owner.region, person))
         for each in erasures:
             each.carry_out()
         outside = _erase_outside(workplace, person, regions) if is_whole else []
@@ -126,7 +127,7 @@ def erase(
     left = _left(workplace, person) if is_whole else []
     for notes in noted.values():
         notes.write("end", {"at": world.now()})
-    return _certificate(person, name, told, outside, left, passed, is_whole=is_whole)
+    return _certificate(person, name, told, outside, left, passed=passed, is_whole=is_whole)
 
 
 def _region(region: str, notes: Notes, passed: Collection[str]) -> dict[str, Any]:
@@ -157,8 +158,8 @@ def _certificate(
     regions: Sequence[Mapping[str, Any]],
     outside: Sequence[Mapping[str, Any]],
     left: Sequence[Mapping[str, Any]],
-    passed: Collection[str],
     *,
+    passed: Collection[str],
     is_whole: bool,
 ) -> dict[str, Any]:
     skipped = [table["table"] for each in regions for table in each["tables"] if table["state"] == "skipped"]
@@ -197,13 +198,13 @@ def _erase_outside(workplace: Workplace, person: Person, regions: Sequence[str])
         buffers.erase(workplace.home, region, person)
         done += [{"table": f"{buffers.BUFFERS}/{region}/{name}", "rows": count} for name, count in rows.items()]
     if person.is_text:
-        done += home.erase_texts(workplace.home, person)
+        done += home.erase_texts(workplace.home, workplace.settings.dagster_home, person)
         if workplace.has_registry:
             done += home.erase_registry(workplace.registry.database.engine, person)
     return done
 
 
-def _autonomous(workplace: Workplace, person: Person, regions: Sequence[str]) -> list[dict[str, Any]]:
+def _autonomous(workplace: Workplace, person: Person) -> list[dict[str, Any]]:
     from drainmark.resources.erasure import home
 
     found = (

@@ -191,7 +191,7 @@ def _retract_lines(plan: retractions.RetractPlan) -> list[str]:
         lines.append(f"{plan.region}: {entry['file']} leaves, which is {entry['sequence_id']}{code}")
     if plan.states:
         leaving = {table: said_of(rows, "row", "leave or change", "leaves or changes")
-                   for table, rows in plan.facts["rows"].items()}  # fmt: skip
+                   for table, rows in plan.facts["rows"].items() if rows}  # fmt: skip
         lines += [f"  {table}: {said}" for table, said in leaving.items()]
         lines.append("  no later file is read again")
     lines += [f"  {name} reads its tables, and halts there unless it has on_change='ignore'" for name in plan.readers]

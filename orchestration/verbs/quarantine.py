@@ -11,7 +11,7 @@ from typing import Any
 from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.printable import shell_word
-from drainmark.jobs.protocol.history import RegionHistory, target_before
+from drainmark.jobs.protocol.history import RegionHistory, retracted_by, target_before
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import RETRACTION
 from drainmark.orchestration.discovery.state_inputs import is_quarantined_whole
@@ -32,11 +32,12 @@ def quarantined_files(workplace: Workplace, region: str) -> list[dict[str, Any]]
     reasons: Mapping[int, Counter[str]] = defaultdict(Counter)
     for row in _rows(workplace, region, history):
         reasons[row["_sequence_id"]][row["reason"]] += 1
-    newest = {
-        row.trigger_uri: number
+    counting = {
+        number: row
         for number, row in history.states.items()
-        if history.retracted_by(number) is None and row.trigger_kind != RETRACTION
+        if row.trigger_kind != RETRACTION and retracted_by(history, number) is None
     }
+    newest = {row.trigger_uri: number for number, row in counting.items()}
     return [
         {
             "sequence_id": number,
@@ -47,8 +48,8 @@ def quarantined_files(workplace: Workplace, region: str) -> list[dict[str, Any]]
             "reasons": [reason for reason, _ in reasons[number].most_common(_REASONS)],
             "redriven_as": newest[state.trigger_uri] if newest[state.trigger_uri] != number else None,
         }
-        for number, state in history.states.items()
-        if state.kind is RowKind.STATE and state.detail.get("rows_quarantined") and history.retracted_by(number) is None
+        for number, state in counting.items()
+        if state.kind is RowKind.STATE and state.detail.get("rows_quarantined")
     ]
 
 

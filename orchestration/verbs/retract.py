@@ -14,11 +14,11 @@ from drainmark.jobs.errors import RetractRefused, UnknownName, UsageError
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.claimed_code import deploy_of
-from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.history import RegionHistory, retracted_by
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import FILE, RETRACTION, TriggerStatus
-from drainmark.jobs.runtime.commit.keyed_retraction import KeyedTable
-from drainmark.jobs.runtime.commit.retractable import keyed_tables, remedy_of
+from drainmark.jobs.runtime.commit.removal.keyed_retraction import KeyedTable
+from drainmark.jobs.runtime.commit.removal.retractable import keyed_tables, remedy_of
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.chains import Home, readers_of
 from drainmark.orchestration.verbs.reset_plan import names_file
@@ -173,7 +173,7 @@ def _states_of(
 
 
 def _retracted_as(history: RegionHistory, uri: str) -> int:
-    found = (history.retracted_by(number) for number, row in history.states.items() if row.trigger_uri == uri)
+    found = (retracted_by(history, number) for number, row in history.states.items() if row.trigger_uri == uri)
     return max(number for number in found if number is not None)
 
 

@@ -17,7 +17,7 @@ from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.records.state_generations import first_generation
 from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.regions.formatting import counted
-from drainmark.jobs.runtime.commit.table_drops import delete_table, table_id_of
+from drainmark.jobs.runtime.commit.removal.table_drops import delete_table, table_id_of
 from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of, states_in_reach
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.orders import Done, Order

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from drainmark.jobs.protocol.claimed_code import Deploy
-from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.history import RegionHistory, retracted_by
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, Outcome, RowKind
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.records.triggers import RETRACTS
@@ -216,7 +216,7 @@ def _states(facts: RegionFacts) -> list[dict[str, Any]]:
             "committed_at": iso(row.recorded_at),
             "is_withdrawn": row.sequence_id not in history.states,
             "replaced_by": history.replaced_by(row.sequence_id),
-            "retracted_by": history.retracted_by(row.sequence_id),
+            "retracted_by": retracted_by(history, row.sequence_id),
             "retracts": (row.trigger_identity or {}).get(RETRACTS),
             "reason": row.detail.get("reason") or row.detail.get("why"),
         }

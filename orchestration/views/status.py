@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.claimed_code import Deploy, deploy_of
 from drainmark.jobs.protocol.failure_policy import SPLIT
-from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.history import RegionHistory, retracted_by
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import REGISTERED, WITHOUT_NAMES
@@ -34,7 +34,7 @@ from drainmark.orchestration.workplace.declaration import (
 from drainmark.orchestration.workplace.workplace import Workplace, looks, open_in_time
 
 if TYPE_CHECKING:
-    from drainmark.jobs.protocol.history import RegionHistory
+    from drainmark.jobs.protocol.history import RegionHistory, retracted_by
     from drainmark.resources.registry.lease import Owner
     from drainmark.resources.registry.queries import Looks, RegionInfo
 
@@ -287,7 +287,7 @@ def _entry(
         "checkpoint_seconds": commits.get(row.group_last or row.sequence_id),
         "withdrawn": is_withdrawn,
         "replaced_by": history.replaced_by(row.sequence_id) if row.kind is RowKind.STATE else None,
-        "retracted_by": history.retracted_by(row.sequence_id) if row.kind is RowKind.STATE else None,
+        "retracted_by": retracted_by(history, row.sequence_id) if row.kind is RowKind.STATE else None,
         "retracts": (row.trigger_identity or {}).get(RETRACTS),
         "to": row.detail.get("to"),
         "reason": row.detail.get("reason") or row.detail.get("why"),

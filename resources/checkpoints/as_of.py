@@ -11,7 +11,7 @@ from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.lazy import F
-from drainmark.jobs.protocol.history import RegionHistory, manifest_of
+from drainmark.jobs.protocol.history import RegionHistory, manifest_of, replaced_in
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version, txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.state.keyed_rows import RowsPerKey, last_per_key, present
@@ -306,7 +306,7 @@ def _rows(
 
     table = store.table(name)
     where = pc.field(_SEQUENCE_ID) <= at
-    if replaced := history.replaced_in(name):
+    if replaced := replaced_in(history, name):
         where &= ~of_ids(replaced)
     if only is not None:
         where &= only

@@ -145,6 +145,10 @@ class CheckpointTable:
         )
         return self._folded.history
 
+    def forget(self) -> None:
+        """Read all rows again at the next call: they were written again, in other files."""
+        self._read, self._small, self._folded = {}, {}, None
+
     def rows(self, since: int = 0) -> tuple[CheckpointRow, ...]:
         """Return rows in commit order; if all are wanted, only files that were not read before are read.
 

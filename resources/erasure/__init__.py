@@ -1,1 +1,1 @@
-"""The rows of one person leave what Drainmark keeps: tables with all that their rewinds need, logs, notes, databases."""
+"""The rows of one person leave what Drainmark keeps: tables and what rewinds read of them, logs, notes, messages."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
+from drainmark.jobs.errors import Fenced
 from drainmark.jobs.protocol.digest import digest_of
 from drainmark.jobs.protocol.erasure import Person
 from drainmark.jobs.protocol.history import RegionHistory
@@ -48,6 +49,7 @@ def rewrite(checkpoint: CheckpointTable, change: Callable[[CheckpointRow], Check
 
     Raises:
         CommitOutcomeUnknown, SplitBrain, StoreUnavailable: see `commits.commit`.
+        Fenced: another owner committed meanwhile.
     """
     folder, region = checkpoint.folder, checkpoint.region
     opened = commits.open_table(folder)
@@ -69,7 +71,7 @@ def rewrite(checkpoint: CheckpointTable, change: Callable[[CheckpointRow], Check
         rows = _table(changed[part])
         stem = stem_of(part.tier, rows) if part.tier else "rows"
         written += staging.write(rows, stem, rows_per_group=ROWS_PER_GROUP, footer=footer)
-    commits.replace(
+    is_done = commits.replace(
         folder,
         region,
         version,
@@ -78,6 +80,8 @@ def rewrite(checkpoint: CheckpointTable, change: Callable[[CheckpointRow], Check
         writer=checkpoint.writer,
         verb="erase",
     )
+    if not is_done:
+        raise Fenced(f"another owner changed the checkpoint table of {region} during the erasure")
     return sum(before != after for part in different for before, after in zip(found[part], changed[part], strict=True))
 
 

@@ -73,29 +73,30 @@ def typed_values(condition: Condition, kind: pa.DataType) -> pa.Array | None:
 
 def _value(text: str, kind: pa.DataType) -> Any:
     """Return a value in a type of Arrow; None if no value of the type is written so."""
-    import pyarrow as pa
+    import pyarrow.types as kinds
 
+    readers = (
+        (lambda kind: kinds.is_string(kind) or kinds.is_large_string(kind), str),
+        (kinds.is_boolean, lambda text: {"true": True, "false": False}.get(text.lower())),
+        (kinds.is_integer, int),
+        (kinds.is_floating, float),
+        (kinds.is_decimal, Decimal),
+        (kinds.is_date, dt.date.fromisoformat),
+        (lambda kind: kinds.is_timestamp(kind) and kind.tz is None, dt.datetime.fromisoformat),
+        (kinds.is_timestamp, _instant),
+        (kinds.is_binary, str.encode),
+    )
+    read = next((read for is_of, read in readers if is_of(kind)), None)
     try:
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            return text
-        if pa.types.is_boolean(kind):
-            return {"true": True, "false": False}.get(text.lower())
-        if pa.types.is_integer(kind):
-            return int(text)
-        if pa.types.is_floating(kind):
-            return float(text)
-        if pa.types.is_decimal(kind):
-            return Decimal(text)
-        if pa.types.is_date(kind):
-            return dt.date.fromisoformat(text)
-        if pa.types.is_timestamp(kind):
-            moment = dt.datetime.fromisoformat(text)
-            return moment if kind.tz is None or moment.tzinfo else moment.replace(tzinfo=dt.UTC)
-        if pa.types.is_binary(kind):
-            return text.encode()
+        return read(text) if read is not None else None
     except (ValueError, InvalidOperation):
         return None
-    return None
+
+
+def _instant(text: str) -> dt.datetime:
+    """Return a time of a column with a zone; one without a zone is of UTC."""
+    moment = dt.datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
 
 def _as_text(person: Person) -> pa.compute.Expression:

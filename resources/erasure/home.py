@@ -23,11 +23,8 @@ from drainmark.resources.delta.staging import Staging, verify
 from drainmark.resources.delta.turns import Turn
 from drainmark.resources.erasure import files, purge
 from drainmark.resources.erasure.conditions import columns_of, condition_of
-from drainmark.resources.erasure.databases import forget_sqlite
+from drainmark.resources.sinks.databases import forget_sqlite
 from drainmark.resources.storage.folder import Folder
-
-_OF_TABLES = ("checkpoints", "state", "lake", "channels", "slices", "buffers")
-"""Folders of home whose files are not texts of Drainmark's own."""
 
 _SAID = {"drainmark_trigger": ("reason",), "drainmark_region": ("last_error", "halt_requested")}
 """The columns of the registry that hold what sources and functions said."""
@@ -91,40 +88,42 @@ def erase_autonomous(folder: Folder, table: str, application: str, person: Perso
     # A batch of a run may be staged and not committed: only files with rows of the person go.
     dead = [
         StagedFile(path=path, size=folder.size(path), rows=0, first_id=None, last_id=None)
-        for path in purge.unneeded(folder, kept)
+        for path in purge.unneeded(folder, kept, through=0)
         if path.endswith(".parquet")
     ]
     left = files.search(folder, dead, where, columns_of(person, schema))
     removed = [{"table": table, **each} for each in files.digests(folder, [file.path for file in left.files])]
     folder.remove([file.path for file in left.files])
-    purge.forget_log(folder, application, None, writer=None)
+    purge.forget_log(folder, application, writer=None)
     return {"table": table, "rows": rows, "removed": removed}
 
 
 # --- texts --------------------------------------------------------------------------------------------------------
 
 
-def erase_texts(home: Path, person: Person) -> list[dict[str, Any]]:
-    """Delete the pages, and mask the logs and the entries of Dagster's databases, that hold a value of a person."""
+def erase_texts(home: Path, dagster_home: Path, person: Person) -> list[dict[str, Any]]:
+    """Delete the pages, and mask the logs and the entries of Dagster's databases, that hold a value of a person.
+
+    Nothing else of a home is touched: it may be the folder of a project, with inputs in it.
+    """
     done: list[dict[str, Any]] = []
-    for folder, names, found in os.walk(home):
-        if Path(folder) == home:
-            names[:] = [name for name in names if name not in _OF_TABLES]
-        for name in found:
-            path = Path(folder, name)
-            if path.is_symlink() or not path.is_file() or not _holds(path, person):
-                continue
-            relative = str(path.relative_to(home))
-            if path.suffix == ".html":
-                path.unlink()
-                done.append({"file": relative, "done": "deleted: the next run writes it again"})
-            elif _is_sqlite(path):
-                if "registry" not in path.name:
-                    done.append({"file": relative, "entries": _erase_sqlite(path, person)})
-            elif not name.endswith(("-wal", "-shm")):
-                _mask(path, person)
-                done.append({"file": relative, "done": "masked"})
+    for path in [*_below(home / "pages"), *_below(dagster_home), *sorted(home.glob("registry.db.*.bak"))]:
+        if path.name.endswith(("-wal", "-shm")) or not _holds(path, person):
+            continue
+        relative = os.path.relpath(path, home)
+        if path.suffix == ".html":
+            path.unlink()
+            done.append({"file": relative, "done": "deleted: the next run writes it again"})
+        elif _is_sqlite(path):
+            done.append({"file": relative, "entries": _erase_sqlite(path, person)})
+        else:
+            _mask(path, person)
+            done.append({"file": relative, "done": "masked"})
     return done
+
+
+def _below(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
 
 
 def _holds(path: Path, person: Person) -> bool:

@@ -12,33 +12,40 @@ from drainmark.jobs.world import Seam
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import LOG, LOG_ENTRY, SoleWriter
 from drainmark.resources.delta.commits import Act
+from drainmark.resources.delta.staging import STAGING_FOLDER
 from drainmark.resources.delta.upkeep.log_retention import REMOVED
-from drainmark.resources.storage.folder import Folder
+from drainmark.resources.storage.folder import PART, Folder
 
 _RETENTION = "delta.deletedFileRetentionDuration"
 _AT_ONCE = "interval 0 seconds"
 
 
-def unneeded(folder: Folder, kept: Set[str]) -> list[str]:
-    """Return the files below a table's folder, beside its log, that are not among those that are kept.
+def unneeded(folder: Folder, kept: Set[str], *, through: int) -> list[str]:
+    """Return the files of a table's folder that are not among those that are kept.
 
-    Folders whose names begin with an underscore have what Drainmark notes itself, but for staged files.
+    Data files lie beside the log or are staged. Other folders below may be tables of their own.
+
+    Args:
+        through: the last epoch (inclusive) whose staged files are returned: a later owner may need its own.
     """
-    found = [entry.path for entry in folder.everything("")]
-    data = (path for path in found if not path.startswith("_") or path.startswith("_staged/"))
-    return sorted(path for path in data if path not in kept)
+    staged = (entry.path for entry in folder.everything(STAGING_FOLDER) if _epoch_of(entry.path) <= through)
+    beside = (name for name in folder.modified("") if name.endswith((".parquet", PART)))
+    return sorted(path for path in (*staged, *beside) if path not in kept)
 
 
-def forget_log(folder: Folder, region: str, version: int | None, *, writer: SoleWriter | None) -> None:
+def _epoch_of(path: str) -> int:
+    """Return the epoch in the name of an attempt's folder; 0 for another name."""
+    epoch = path.split("/")[1].partition("-")[0]
+    return int(epoch) if epoch.isdigit() else 0
+
+
+def forget_log(folder: Folder, region: str, *, writer: SoleWriter | None) -> None:
     """Leave a log that begins with the version of the table: no earlier entry, no file that left, no bounds of one.
 
     Delta keeps the removes of an hour in its checkpoints, with the values of their partitions: not in this one. Readers
     of earlier versions fail from now on.
-
-    Args:
-        version: the txnVersion that the table has; None for a table without one.
     """
-    _retain(folder, region, version, _AT_ONCE, writer)
+    _retain(folder, region, _AT_ONCE, writer)
     world.sleep(0.01)  # removes must be older than no time at all
     table = commits.open_table(folder)
     newest = int(table.version())
@@ -47,7 +54,7 @@ def forget_log(folder: Folder, region: str, version: int | None, *, writer: Sole
     names = [name for name in folder.names(LOG) if _is_before(name, newest)]
     folder.remove([f"{LOG}/{name}" for name in names])
     folder.remove([f"{REMOVED}/{name}" for name in folder.names(REMOVED)])
-    _retain(folder, region, version, commits.CONFIGURATION[_RETENTION], writer)
+    _retain(folder, region, commits.CONFIGURATION[_RETENTION], writer)
 
 
 _OTHERS = re.compile(r"\d{20}\.(crc|compacted\.json)|\.\d{20}.*\.crc")
@@ -59,7 +66,7 @@ def _is_before(name: str, newest: int) -> bool:
     return bool(found and number and int(number.group()) < newest)
 
 
-def _retain(folder: Folder, region: str, version: int | None, wanted: str, writer: SoleWriter | None) -> None:
+def _retain(folder: Folder, region: str, wanted: str, writer: SoleWriter | None) -> None:
     """Set for how long the log names files that left, in a commit under the version that the table has."""
 
     def has(table: Any) -> bool:
@@ -68,7 +75,7 @@ def _retain(folder: Folder, region: str, version: int | None, wanted: str, write
     def prepare(table: Any) -> Act | None:
         if has(table):
             return None
-        properties = commits.properties(region, version)
+        properties = commits.properties(region, commits.txn_version(table, region))
         return lambda: table.alter.set_table_properties({_RETENTION: wanted}, **properties)
 
     commits.commit(folder, verb="erase", prepare=prepare, landed=has, writer=writer)

@@ -24,12 +24,12 @@ from drainmark.resources.delta.adopted.constraints import Breach
 from drainmark.resources.delta.commits import Published
 from drainmark.resources.delta.keyed_changes import restoring, schema_of
 from drainmark.resources.delta.merge import require_unique
-from drainmark.resources.erasure.databases import forget_pages
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks import database_writes
 from drainmark.resources.sinks.applied_version import AppliedVersion, create_applied
 from drainmark.resources.sinks.database_columns import Unfit, may_be_unfit, up_to_unfit
 from drainmark.resources.sinks.database_target import DatabaseTarget
+from drainmark.resources.sinks.databases import forget_pages
 from drainmark.resources.sinks.version_note import SeenVersion
 
 if TYPE_CHECKING:

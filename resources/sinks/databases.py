@@ -156,3 +156,29 @@ def said_by(cause: Any) -> str:
     first = str(cause).strip().partition("\n")[0]
     detail = getattr(getattr(cause, "diag", None), "message_detail", None)
     return f"{first} ({detail})" if detail and detail not in first else first
+
+
+def forget_sqlite(connection: Any) -> None:
+    """Rewrite an SQLite file without its free pages, and empty its log.
+
+    Args:
+        connection: of the driver, outside of a transaction.
+    """
+    connection.execute("PRAGMA secure_delete = ON")
+    connection.execute("VACUUM")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def forget_pages(engine: Engine, table: str, schema: str | None = None) -> None:
+    """Let a database forget the deleted rows of a table: they may lie in its files until it writes there again.
+
+    PostgreSQL rewrites the table, and its statistics, under an exclusive lock. Its write-ahead log, replicas and
+    backups are beyond reach.
+    """
+    with engine.connect() as connection:
+        if engine.dialect.name == "sqlite":
+            forget_sqlite(connection.connection.driver_connection)
+            return
+        parts = [engine.dialect.identifier_preparer.quote_identifier(each) for each in (schema, table) if each]
+        name = ".".join(parts)
+        connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(f"VACUUM (FULL, ANALYZE) {name}")

@@ -36,7 +36,7 @@ CASES: dict[str, dict[str, str]] = {
         "reset --to-initial": "test_rows_do_not_change_their_history",
         "run": "test_states_that_cannot_go_on_begin_anew_by_what_the_run_says",
     },
-    "jobs/runtime/commit/erasure.py": {
+    "jobs/runtime/maintenance/erasure.py": {
         "run": "test_an_erasure_lets_what_is_in_flight_arrive_first",
     },
     "jobs/runtime/group/backlog.py": {
@@ -45,6 +45,10 @@ CASES: dict[str, dict[str, str]] = {
     },
     "jobs/runtime/commit/replacement.py": {
         "reset --to": "test_a_file_that_cannot_be_replaced_is_read_again_behind_a_rewind",
+    },
+    "jobs/runtime/commit/removal/retractable.py": {
+        "reset --to --yes": "test_changes_that_were_dropped_are_not_guessed",
+        "skip --file --reason": "test_changes_that_were_dropped_are_not_guessed",
     },
     "jobs/runtime/commit/table_damage.py": {
         "reset --to": "test_a_group_whose_files_are_lost_before_it_is_published_comes_again_behind_a_rewind",
@@ -86,6 +90,9 @@ CASES: dict[str, dict[str, str]] = {
     "orchestration/cli/plan.py": {
         "reset --to-initial": "test_states_that_cannot_go_on_begin_anew_by_what_the_plan_says",
         "tables drop --region": "test_a_region_that_left_is_told_until_it_is_dropped",
+    },
+    "orchestration/verbs/retract.py": {
+        "skip --file --reason": "test_what_is_said_of_a_retracted_file",
     },
     "orchestration/dagster_assets/checks.py": {
         "publish": "test_who_reads_meanwhile_finds_what_is_committed",
@@ -135,7 +142,7 @@ CASES: dict[str, dict[str, str]] = {
         "reset --to --yes": "test_ids_that_are_lost_are_told_and_a_rewind_below_them_brings_them_back",
         "reset --to": "test_ids_that_are_lost_are_told_and_a_rewind_below_them_brings_them_back",
     },
-    "orchestration/verbs/trace.py": {
+    "orchestration/tracing/trace.py": {
         "scan": "test_a_file_that_is_to_be_traced_is_found_by_a_scan",
         "run": "test_a_region_that_never_ran_is_run",
     },

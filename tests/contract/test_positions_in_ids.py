@@ -21,9 +21,9 @@ from drainmark.jobs.errors import InputChanged, InputMissing, SourceRewound
 from drainmark.jobs.protocol.chains import IDS, readings_of
 from drainmark.jobs.protocol.records.triggers import slices_of
 from drainmark.orchestration.pages.page_file import page_path
+from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.verbs.reset_plan import RewindTarget
-from drainmark.orchestration.verbs.trace import Tracer
 from drainmark.orchestration.views.reads import told_of, told_of_reader
 from drainmark.orchestration.views.status import status_of, statuses
 from drainmark.orchestration.workplace.workplace import Workplace

@@ -35,9 +35,10 @@ def other(place: Workplace, tmp_path: Path) -> HandFed:
     return HandFed(place, tmp_path / "others", region="other/files", names=("other",))
 
 
-@pytest.fixture
-def down(place: Workplace, tmp_path: Path) -> Reader:
-    return Reader(place, tmp_path / "none", region="down/rows", names=("read",), sources=(source_of("start", "kept"),))
+@pytest.fixture(params=[False, True], ids=["rows", "changes"])
+def down(place: Workplace, tmp_path: Path, request: pytest.FixtureRequest) -> Reader:
+    source = source_of("start", "kept", changes=request.param)
+    return Reader(place, tmp_path / "none", region="down/rows", names=("read",), sources=(source,))
 
 
 def test_the_remedy_leads_to_the_rows_in_force(up: HandFed, down: Reader) -> None:
@@ -202,6 +203,7 @@ def test_states_of_an_earlier_version_are_asked_what_they_read(
     assert down.halted() == target
 
 
+@pytest.mark.parametrize("down", [False], ids=["rows"], indirect=True)
 def test_versions_that_left_the_log_since_the_last_slice_are_not_asked_for(up: HandFed, down: Reader) -> None:
     take(up, "a")
     down.run()
@@ -220,3 +222,13 @@ def test_versions_that_left_the_log_since_the_last_slice_are_not_asked_for(up: H
 
 def table_id(down: Reader) -> str:
     return str(down.access.newest_version("kept")[1])
+
+
+def test_a_skipped_slice_leaves_the_later_ones_right(up: HandFed, down: Reader) -> None:
+    take(up, "a")
+    down.run()
+    take(up, "b")
+    down.skip()
+    take(up, "c")
+    down.run()
+    assert down.rows() == ["a", "c"]

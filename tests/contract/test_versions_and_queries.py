@@ -222,7 +222,7 @@ def test_versions_without_rows_are_remembered_before_the_log_forgets_them(
         DeltaTable(str(path)).alter.set_table_properties(properties)
     assert slices(source, access, first.end, cut) == [], "no trigger for each of them"
     if reason == "number":
-        monkeypatch.setattr(table_source, "_REMEMBERED_VERSIONS", 3)
+        monkeypatch.setattr(table_log, "_REMEMBERED_VERSIONS", 3)
     else:
         later = time.time() + 3601
         monkeypatch.setattr(table_source.time, "time", lambda: later)

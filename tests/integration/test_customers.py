@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from oracle_customers import customers
 
+import drainmark as dm
 from drainmark.jobs.apps import customers as module
 from drainmark.orchestration.testing.running import Result
 
@@ -52,3 +54,37 @@ def test_the_tables_are_those_of_an_oracle_on_each_state(run_app: Callable[..., 
     result.run()
     assert tables(result) == customers(messages)
     assert not result.quarantine()
+
+
+def following() -> None:
+    @dm.consistent(trigger="operator-driven")
+    @dm.source(dm.TableSource("customers", changes=True))
+    def changed(scanned: Any) -> Any:
+        return scanned.where("_change_type <> 'update_preimage'")
+
+    copied = dm.apply_changes(
+        changed,
+        keys=["id"],
+        sequence_by="_commit_version",
+        apply_as_deletes="_change_type = 'delete'",
+        except_columns=["_change_type", "_commit_version", "_commit_timestamp"],
+        name="copied",
+    )
+    dm.sink(copied, dm.DeltaUpsert("customers_copy", keys=["id"]))
+    dm.sink(changed, dm.DeltaAppend("seen"))
+
+
+@pytest.mark.seed("CD5")
+def test_a_region_that_follows_the_table_has_the_same_rows(run_app: Callable[..., Result], tmp_path: Path) -> None:
+    """Deletes upstream are deletes in the copy."""
+    messages = drawn(5, 40)
+    parts = {f"{at:03}.jsonl": b"\n".join(messages[at : at + 10]) + b"\n" for at in range(0, len(messages), 10)}
+    names = sorted(parts)
+    up = run_app(module.__file__, {name: parts[name] for name in names[:2]}, home=tmp_path / "home", max_group=1)
+    down = run_app(following, home=tmp_path / "home").run()
+    assert down.sink("customers_copy") == up.sink("customers")
+    for name in names[2:]:
+        up.add({name: parts[name]}).run()
+    down.run()
+    assert down.sink("customers_copy") == up.sink("customers") == customers(messages)["customers"]
+    assert "delete" in {row["_change_type"] for row in down.sink("seen")}

@@ -134,7 +134,7 @@ def test_a_project_is_found_by_its_folder_or_a_variable_and_not_by_where_dagster
     monkeypatch.setenv("DRAINMARK_PROJECT", str(tmp_path))
     with pytest.raises(UsageError, match=r"which DRAINMARK_PROJECT names") as wrong:
         definitions()
-    assert f"drainmark init {tmp_path}" in wrong.value.remedy
+    assert "drainmark init PATH" in wrong.value.remedy
 
 
 def test_two_projects_are_in_one_location(words: Path, tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from hand_runs import NoSpark, engine, without_spark
 from harness import run_once
 from integration.two_regions import BY_HAND, REGION, SINKS, reading, write_orders
 
+import drainmark as dm
 from drainmark.jobs import failpoints
-from drainmark.jobs.errors import RewindRefused, SplitBrain
+from drainmark.jobs.errors import InputMissing, RewindRefused, SplitBrain
+from drainmark.jobs.operators.sources.slices import Slice
 from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.runtime.maintenance.compaction import drop_changes, maintain_region
 from drainmark.jobs.runtime.maintenance.garbage_collection import clear
@@ -235,3 +237,25 @@ def test_a_maintained_region_is_the_same_and_its_logs_are_short(
         assert sum(name.endswith(".json") for name in folder.names("_delta_log")) <= 4
     assert visible(workplace) == final
     assert [shown(workplace, number) for number in range(FILES - 2, FILES + 1)] == states
+
+
+def test_a_region_that_follows_changes_is_told_that_they_are_dropped(workplace: Workplace, application: Opened) -> None:
+    edge = drop(workplace, horizon=3)["state/two_regions/customers"]
+    access, source = workplace.access("reader/changed"), dm.TableSource(SINKS[0], changes=True)
+    feed = access.changes_by_id(SINKS[0])
+    assert feed is not None
+    (kept,) = feed.rows(edge, FILES)
+    assert {row["_commit_version"] for row in kept.to_pylist()} == set(range(edge + 1, FILES + 1))
+    for after in (0, edge - 1):
+        with pytest.raises(RewindRefused):
+            list(feed.rows(after, FILES))
+    version, identity, _ = access.newest_version(SINKS[0])
+    place = {"version": version, "table": identity, "region": REGION, "id": FILES}
+    piece = Slice(start={**place, "id": edge - 1}, end=place, size_bytes=1, facts={"ids": [edge, FILES]})
+    for ask in (lambda: source.check(piece, access, "changed"), lambda: list(source.read(piece, access))):
+        with pytest.raises(InputMissing) as missing:
+            ask()
+        assert "horizon" in (missing.value.remedy or "")
+    source.check(
+        Slice(start=None, end=place, size_bytes=1, facts={"ids": [1, FILES], "whole": True}), access, "changed"
+    )

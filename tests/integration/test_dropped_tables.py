@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from by_hand import Counting, HandFed, Shown
 from followed import follow
-from test_former_sinks import _Uncounted, feed, opened, rewind, rows_up_to
+from left_sinks import fed, feed, left, place, rows_up_to
+from test_former_sinks import _Uncounted, rewind
 
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import Fenced, StateIncompatible, UnknownName, UsageError
 from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.digest import digest_of, history_from
-from drainmark.jobs.runtime.commit.table_drops import table_id_of
+from drainmark.jobs.runtime.commit.removal.table_drops import table_id_of
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.table_drops import drop_region, drop_table
@@ -26,35 +26,7 @@ from drainmark.orchestration.workplace.declaration import LEFT
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader, owner_of
 
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Workplace]:
-    found = opened(tmp_path)
-    yield found
-    failpoints.arm("")
-    found.registry.close()
-
-
-@pytest.fixture(scope="module")
-def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a region with six ids; after the fourth id, every sink except one has left the code."""
-    folder = tmp_path_factory.mktemp("dropped")
-    scene = Shown(opened(folder), folder / "inbox", names=("kept", "copied"))
-    feed(scene, "abcd")
-    scene.names, scene.sinks = ("kept",), ()
-    feed(scene, "ef")
-    scene.workplace.registry.close()
-    return folder
-
-
-@pytest.fixture
-def fed(left: Path, tmp_path: Path) -> Iterator[Shown]:
-    """Yield a copy of that region, in a home for one test."""
-    shutil.copytree(left / "home", tmp_path / "home")
-    place = opened(tmp_path)
-    yield Shown(place, left / "inbox", sinks=())
-    failpoints.arm("")
-    place.registry.close()
+__all__ = ["fed", "left", "place"]
 
 
 def dropped(fed: HandFed, table: str) -> dict[str, Any]:

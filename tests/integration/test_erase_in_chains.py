@@ -33,7 +33,9 @@ def reading(place: Workplace, folder: Path) -> Reader:
 
 @pytest.mark.seed("ER6")
 @pytest.mark.parametrize("read", [0, 1, 3, 4])
-def test_readers_go_on_and_back_whatever_they_had_read(place: Workplace, tmp_path: Path, one: HandFed, read: int) -> None:
+def test_readers_go_on_and_back_whatever_they_had_read(
+    place: Workplace, tmp_path: Path, one: HandFed, read: int
+) -> None:
     down = reading(place, tmp_path)
     for number, name in enumerate(("a", PERSON, "b", "c"), 1):
         take(one, name)

@@ -1,4 +1,4 @@
-"""Where else a person lies: buckets, PostgreSQL, numbers, pushed rows, other columns, what nobody can search (ER5, ER6)."""
+"""Where else a person lies: buckets, PostgreSQL, numbers, pushed rows, columns of other names (ER1, ER3, ER5)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 from hand_runs import NoSpark, engine, without_spark
 from harness import settle
 from integration.test_erase import found_in
 
 import drainmark as dm
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.protocol.erasure import Person
 from drainmark.orchestration.cli.main import invoke
+from drainmark.resources.erasure.conditions import condition_of
 from drainmark.resources.storage.bucket_folder import BucketFolder
 from drainmark.resources.storage.object_store import ObjectStore
 
@@ -45,7 +49,8 @@ def root(engine: NoSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 def ran(root: Path, sinks: str, settings: str = "", source: str = SOURCE) -> None:
     """Run an application over the files, one after the other."""
     (root / "app.py").write_text(source + sinks)
-    (root / "drainmark.toml").write_text(f'applications = ["app.py"]\nhome = "home"\n{settings}')
+    home = "" if settings.startswith("home") else 'home = "home"\n'
+    (root / "drainmark.toml").write_text(f'applications = ["app.py"]\n{home}{settings}')
     for number, text in enumerate(FILES):
         (root / "inbox" / f"{number}.csv").write_text(text)
         settle(root / "inbox")
@@ -172,6 +177,48 @@ def test_pushed_rows_leave_a_home_in_which_nothing_has_run(root: Path) -> None:
     assert found_in(root / "home") == {}
     kept = [json.loads(line) for path in sorted(root.glob("home/buffers/**/*.jsonl")) for line in path.open()]
     assert [row["customer"] for row in kept] == ["ann", "bob", "bob"]
+
+
+@pytest.mark.seed("ER1")
+def test_only_what_drainmark_wrote_is_changed(root: Path) -> None:
+    """The home is the folder of the project; a table lies below the folder of another one, beside files of others."""
+    (root / "notes.txt").write_text(PERSON)
+    (root / "kept.html").write_text(PERSON)
+    ran(root, 'dm.sink(rows, dm.DeltaAppend("sales"))\n', 'home = "."\n')
+    other = root / "lake" / "sales" / "eu"
+    other.mkdir()
+    (other / "of_others.parquet").write_bytes((held := min(root.glob("lake/sales/_staged/1-*/*.parquet"))).read_bytes())
+    before = {path: path.read_bytes() for path in (*root.glob("inbox/*.csv"), root / "notes.txt", root / "kept.html")}
+    certificate = erased(root)
+    assert {path: path.read_bytes() for path in before} == before
+    assert (other / "of_others.parquet").exists()
+    assert not held.exists()
+    told = {each["path"] for each in certificate["found_afterwards"]}
+    assert told >= {"notes.txt", "kept.html", "inbox/0.csv", "lake/sales/eu/of_others.parquet"}
+    assert values("sales") == ["ann", "ann", "bob", "eve"]
+
+
+@pytest.mark.seed("ER2")
+@pytest.mark.parametrize(
+    ("kind", "written", "asked"),
+    [("bigint", "17", "17"), ("string", "17", "17"), ("double", "1.5", "1.50"), ("string", "O'Neil", "'O''Neil'")],
+)
+def test_a_value_is_compared_in_the_type_of_the_column(kind: str, written: str, asked: str) -> None:
+    types = {"bigint": pa.int64(), "string": pa.string(), "double": pa.float64()}
+    found = pa.array([written, None, "18"]).cast(types[kind]) if kind != "string" else pa.array([written, None, "18"])
+    rows = pa.table({"who": found, "n": [1, 2, 3]})
+    where = condition_of(Person.parse(f"who = {asked} AND n IN (1, 2, 3)"), rows.schema)
+    assert where is not None
+    assert rows.filter(where)["n"].to_pylist() == [1]
+    assert rows.filter(~where)["n"].to_pylist() == [2, 3], "a row without a value stays"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "a =", "a = 1 OR b = 2", "a > 1", "a IN ()", "a IN (1", "a = ''", "a = 1 AND"]
+)
+def test_a_condition_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        Person.parse(text)
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,8 @@
-"""The same through Spark: windows, joins, handlers, quarantine, pushed rows, followers outside of regions (ER1, ER5)."""
+"""The same through Spark: aggregates, handlers, quarantine, pushed rows, followers outside of regions (ER1, ER5)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +52,12 @@ FILES = (f"ann,tea,1\n{PERSON},cup,2\n", f"{PERSON},pot,x\n{PERSON},cup,4\nbob,c
 
 
 @pytest.fixture
-def root(engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def root(engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(spark_choice, "make_engine", lambda settings, is_service=False: engine)
     (tmp_path / "inbox").mkdir()
     (tmp_path / "drainmark.toml").write_text('applications = ["app.py"]\nhome = "home"\n')
     monkeypatch.chdir(tmp_path)
-    yield tmp_path
+    return tmp_path
 
 
 def done(*arguments: str, code: int = 0) -> None:

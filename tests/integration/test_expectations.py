@@ -23,7 +23,7 @@ from drainmark.jobs.failpoints import ENVIRONMENT, arm, unreached
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.dagster_assets.checks import EXPECTATION, build_checks, judgements
 from drainmark.orchestration.testing.running import Result
-from drainmark.orchestration.verbs.trace import Tracer
+from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.views.metrics import as_text, region_metrics
 from drainmark.orchestration.views.status import history_entries
 from drainmark.orchestration.workplace.workplace import Workplace

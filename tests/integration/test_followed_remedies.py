@@ -43,10 +43,10 @@ from drainmark.orchestration.doctor import machine
 from drainmark.orchestration.doctor import regions as doctor_regions
 from drainmark.orchestration.doctor.regions import examine_region
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.verbs import orders, table_repair
 from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.orchestration.verbs.reset_plan import RewindTarget
-from drainmark.orchestration.verbs.trace import Tracer
 from drainmark.orchestration.views.status import status_of
 from drainmark.orchestration.workplace.application_identity import NOTE
 from drainmark.orchestration.workplace.workplace import Workplace, open_application

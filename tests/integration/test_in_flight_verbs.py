@@ -121,12 +121,16 @@ def test_a_halt_for_a_file_that_is_committed_says_how_it_is_skipped_all_the_same
 
 
 @pytest.mark.seed("ER5")
-def test_an_erasure_lets_what_is_in_flight_arrive_first(call: Call, tmp_path: Path) -> None:
+def test_an_erasure_lets_what_is_in_flight_arrive_first(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "drainmark.toml").write_text('applications = ["flight.py"]\n')
+    monkeypatch.chdir(tmp_path)
     halted_in_flight(call, tmp_path)
     call("resume", REGION)
     refused = call("erase", "--where", "value = 'a'", "--yes", code=2)
     assert refused["id"] == "ERASE_REFUSED"
     assert call("status", REGION)[0]["inflight_batches"] > 0, "nothing was changed"
-    follow(refused["remedy"], "run", tmp_path / "home", flight=str(tmp_path / "flight.py"))
+    follow(refused["remedy"], "run", tmp_path / "home")
     call("erase", "--where", "value = 'a'", "--yes")
     assert [row["value"] for row in call("show", "flight_lines")] == ["b"]

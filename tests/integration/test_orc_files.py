@@ -114,4 +114,4 @@ def test_the_kit_writes_rows(engine: Any, tmp_path: Path) -> None:
 
 
 def test_formats_are_found_by_their_files() -> None:
-    assert set(formats()) == {"binary", "csv", "json", "orc", "parquet", "text"}
+    assert set(formats()) == {"binary", "csv", "debezium", "json", "orc", "parquet", "text"}

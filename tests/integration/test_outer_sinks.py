@@ -24,9 +24,9 @@ from drainmark.orchestration.dagster_assets.checks import judgements
 from drainmark.orchestration.doctor.examination import examine
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.testing.processing import compact
+from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.verbs.interventions import reset, skip
 from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
-from drainmark.orchestration.verbs.trace import Tracer
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader, owner_of, read_at

@@ -25,9 +25,9 @@ from drainmark.orchestration.doctor.registry_repair import repair
 from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.run_loop import RunOptions, Watch, run_application
 from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.verbs.interventions import reset
 from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
-from drainmark.orchestration.verbs.trace import Tracer
 from drainmark.orchestration.views.metrics import as_json, region_metrics
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.registry.triggers import Triggers

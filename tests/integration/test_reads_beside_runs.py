@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from by_hand import HandFed
 
-from drainmark.orchestration.verbs.trace import Tracer
+from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader
 from drainmark.resources.settings import Settings

@@ -164,7 +164,7 @@ def test_aggregates_and_sinks_are_as_if_retracted_files_had_never_come(
 def test_who_keeps_what_cannot_be_taken_out_is_named_with_a_remedy_that_works(
     place: Callable[[str], Workplace], tmp_path: Path, rest: str, operator: str | None, why: str
 ) -> None:
-    app, inbox = code(tmp_path, rest.replace("{home}", "{{home}}")), tmp_path / "inbox"
+    app, inbox = code(tmp_path, rest), tmp_path / "inbox"
     write(inbox, a="a,1,1,1\n", b="a,7,2,1\nb,2,,\n", c="a,3,,\n")
     workplace = place("home")
     run(workplace, app, inbox)

@@ -124,9 +124,9 @@ def test_who_reads_meanwhile_finds_what_is_committed(
     assert f"lake/{TABLE} at 3" in follow(said, "publish", workplace.home)
     assert visible(workplace) == expected
     assert verb("status", REGION)[0]["lags"] == {}
-    assert sorted(
-        dm.view(shared_engine().session, TABLE, home=str(workplace.home)).toArrow().to_pylist(), key=str
-    ) == (expected)
+    assert sorted(dm.view(shared_engine().session, TABLE, home=str(workplace.home)).toArrow().to_pylist(), key=str) == (
+        expected
+    )
 
 
 @pytest.mark.slow

@@ -189,7 +189,7 @@ class Course:
 
     session: Any
     operator: Any
-    is_few: bool = True
+    schema: pa.Schema = SCHEMA
     kept: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
     out: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
     refused: dict[int, int] = field(default_factory=lambda: defaultdict(int))
@@ -197,13 +197,13 @@ class Course:
 
     def go(self, files: dict[int, list[Row]]) -> None:
         """Process files by id as one group."""
-        rows = pa.concat_tables([_table(number, rows) for number, rows in files.items()])
+        rows = pa.concat_tables([_table(number, rows, self.schema) for number, rows in files.items()])
         frames = OperatorContext(
             session=self.session, params=dm.Params(), first_id=min(files), last_id=max(files), scanned_frames={},
             streams={"changes": frame_of(self.session, rows)}, own_places={"changes"}, is_run=True, made=self.made,
             read_state=lambda operator, partials: (partials, None), read_lookup=lambda operator: None,
             read_statement=lambda name: "", read_kept=self._known, materialise=self._once,
-            few=lambda operator: self.is_few,
+            few=lambda operator: True,
         )  # fmt: skip
         result = self.operator.step(frames)
         changes = {part: arrow_of(frame) for part, frame in result.changes.items()}
@@ -237,8 +237,8 @@ class Course:
             del self.out[number]
 
 
-def _table(number: int, rows: list[Row]) -> pa.Table:
-    table = pa.Table.from_pylist(rows, SCHEMA)
+def _table(number: int, rows: list[Row], schema: pa.Schema) -> pa.Table:
+    table = pa.Table.from_pylist(rows, schema)
     places = pa.array([{"block": 0, "row": i} for i in range(len(rows))], PLACE)
     ids = pa.array([number] * len(rows), pa.int64())
     return table.append_column(SEQUENCE_ID, ids).append_column(POSITION, places)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from triggers import home
 
 import drainmark as dm
 from drainmark.jobs.errors import OperatorFailed
+from drainmark.jobs.state import keyed_state
 from drainmark.orchestration.testing.processing import rewind
 from drainmark.orchestration.workplace.workplace import Opened, open_application
 from drainmark.resources.spark.session import SparkEngine
@@ -20,9 +22,22 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 REGION = "changed/changes"
 SCHEMA = "id bigint, n bigint, op string, city string, note string"
+
+
+@dataclass(frozen=True)
+class Way:
+    """Sizes: files in a group; bytes up to which groups and states are in memory."""
+
+    size: int
+    group_bytes: int
+    state_bytes: int
+
+
 WAYS = [
-    pytest.param({"max_group": 1}, {}, id="one by one"),
-    pytest.param({"max_group": 20}, {"small_group_bytes": 0}, id="all, by Spark's tasks"),
+    pytest.param(Way(1, 2**23, 2**25), id="one by one"),
+    pytest.param(Way(1, 2**23, 0), id="one by one, states looked up in files"),
+    pytest.param(Way(20, 0, 2**25), id="all, by Spark's tasks"),
+    pytest.param(Way(2, 0, 0), id="some, by Spark's tasks, states in files"),
 ]
 
 
@@ -89,15 +104,17 @@ THEN = [
 
 
 @pytest.mark.seed("AC1", "AC2", "AC3")
-@pytest.mark.parametrize(("groups", "settings"), WAYS)
+@pytest.mark.parametrize("way", WAYS)
 def test_tables_follow_changes_in_any_order(
-    engine: SparkEngine, tmp_path: Path, groups: dict[str, int], settings: dict[str, int]
+    engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
+    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", way.state_bytes)
+    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 3)
     for number, lines in enumerate(FILES):
         write(tmp_path / "inbox", number, *lines)
     application = opened(tmp_path / "inbox")
-    with home(tmp_path / "home", engine, **settings) as place:
-        run_once(place, application, **groups)
+    with home(tmp_path / "home", engine, small_group_bytes=way.group_bytes) as place:
+        run_once(place, application, max_group=way.size)
         assert towns(place) == TOWNS[-1]
         assert then(place) == sorted(THEN, key=repr)
         history = place.history(REGION)

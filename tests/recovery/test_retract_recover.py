@@ -16,6 +16,7 @@ import pytest
 from retracted_by_hand import DATABASES, Keyed, check
 
 from drainmark.jobs.failpoints import ENVIRONMENT, FailPoint
+from drainmark.jobs.protocol.history import retracted_by
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
@@ -71,7 +72,7 @@ def test_the_same_command_goes_on_after_a_kill(fed: Keyed, point: FailPoint, num
     assert retract(fed, f"{point}:kill:{number}") == -signal.SIGKILL
     assert retract(fed) == 0
     check(fed)
-    assert {old: fed.history().retracted_by(old) is not None for old in (1, 2, 3, 4)} == {
+    assert {old: retracted_by(fed.history(), old) is not None for old in (1, 2, 3, 4)} == {
         1: False, 2: True, 3: True, 4: False}  # fmt: skip
     history = fed.history()
     assert not history.unpublished

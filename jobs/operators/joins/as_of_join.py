@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["join_as_of"]
 
 _HELD = "held"
-_TIME, _ROW, _VERSION, _FOUND, _KNOWN = "_time", "_row", "__version", "__found", "__known"
+_TIME, _ROW, _VERSION, _FOUND, _KNOWN = "__as_of", "__row_as_of", "__version_as_of", "__found_as_of", "__known_as_of"
 _OUTER: dict[str, bool] = {"left": True, "inner": False}
 
 

@@ -20,6 +20,7 @@ from drainmark.jobs.graph.blame import blaming
 from drainmark.jobs.graph.context import OperatorContext, empty_like
 from drainmark.jobs.graph.operator import KeptState, Operator, Positions, Retention, StepResult, Vectorises
 from drainmark.jobs.graph.params import Params
+from drainmark.jobs.operators.apply_changes import ApplyChanges
 from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.operators.joins.lookup import Lookup
 from drainmark.jobs.operators.row_wise.expect import Expect
@@ -167,7 +168,7 @@ def analyse(
                 if not table.is_derived:
                     written_by[operator.name] = table.name
     kept = _kept_tables(region, partial(_name_of, application, states or {}), frames, changes, tables)
-    if any(isinstance(operator, Source | QuarantineSink | Expect) for operator in region.operators):
+    if any(isinstance(operator, Source | QuarantineSink | Expect | ApplyChanges) for operator in region.operators):
         tables.append(quarantine_table(region))
     _check_tables(application, region, tables, outside)
     check_channel_keys(application, region, frames.streams)

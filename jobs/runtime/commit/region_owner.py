@@ -29,10 +29,10 @@ from drainmark.jobs.runtime.commit.commit_point import GroupCommits
 from drainmark.jobs.runtime.commit.halts import Halts
 from drainmark.jobs.runtime.commit.ledger import Identity, Ledger
 from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables
-from drainmark.jobs.runtime.commit.retraction import RetractionCommits
+from drainmark.jobs.runtime.commit.removal.retraction import RetractionCommits
+from drainmark.jobs.runtime.commit.removal.table_drops import TableDrops
 from drainmark.jobs.runtime.commit.rewind import RewindCommits
 from drainmark.jobs.runtime.commit.table_damage import is_withdrawn, lost_before_publishing
-from drainmark.jobs.runtime.commit.table_drops import TableDrops
 from drainmark.jobs.runtime.outside import Outside, Report
 
 

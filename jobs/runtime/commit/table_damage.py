@@ -15,7 +15,7 @@ from drainmark.jobs.errors import AccountingError, SplitBrain
 from drainmark.jobs.errors.environment import FilesLost
 from drainmark.jobs.frames.row_order import row_counts
 from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.protocol.history import RegionHistory, manifest_of, target_before
+from drainmark.jobs.protocol.history import RegionHistory, manifest_of, replaced_in, target_before
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version, txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
@@ -259,7 +259,7 @@ class RepairPlan:
         history, files, through = self.history, self.store.table(name).files, damage.txn_version or 0
         later = (row for row in history.unpublished if _version(row) > through)
         without = {number for row in later for number in range(row.first_id, row.sequence_id + 1)}
-        without |= history.replaced_in(name)
+        without |= replaced_in(history, name)
         return repair_of_rows(
             name,
             damage,

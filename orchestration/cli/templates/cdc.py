@@ -11,8 +11,8 @@ APPLICATION = '''\
 
     dm.KafkaSource("server.public.customers", cluster="main", format="debezium", schema=CUSTOMER)
 
-with `[kafka.main]` in `drainmark.toml`, and `pip install 'drainmark[kafka]'`. What else a connector may send, and which
-of its settings help: https://drainmark.readthedocs.io/how-to/sources
+with `[kafka.main]` in `drainmark.toml`, and `pip install 'drainmark[kafka]'`. The page "Sources" of the documentation
+says what else a connector may send, and which of its settings help.
 """
 
 import drainmark as dm

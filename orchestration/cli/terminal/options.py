@@ -125,8 +125,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "metrics": ("drainmark metrics > drainmark.prom",),
     "doctor": ("drainmark doctor", "drainmark doctor --quick --json", "drainmark doctor --repair --yes"),
     "gc": ("drainmark gc app --dry-run",),
-    "erase": ("drainmark erase --where 'customer = 17'",
-              "drainmark erase app --where \"email IN ('a@b.c', 'a@b.org')\" --certificate 17.json --yes"),  # fmt: skip
+    "erase": (
+        "drainmark erase --where 'customer = 17'",
+        "drainmark erase app --where \"email IN ('a@b.c', 'a@b.org')\" --certificate erased.json --yes",
+    ),
     "demo": ("drainmark demo", "drainmark demo --input /var/log", "drainmark demo --chaos --kills 3"),
 }
 

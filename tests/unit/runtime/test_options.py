@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.types import DataType, DateType, LongType, StringType, TimestampNTZType, TimestampType
+from pyspark.sql.types import DataType, DateType, DecimalType, LongType, StringType, TimestampNTZType, TimestampType
 from reads import read_here
 
 import drainmark as dm
@@ -19,6 +20,7 @@ from drainmark.jobs.formats.format import formats
 from drainmark.jobs.tasks.file_ranges import InputFile
 
 TEXT, NUMBER = StringType(), LongType()
+CHANGE = [TEXT, NUMBER, TimestampType()]
 AT = dt.datetime.fromisoformat("2026-01-31T12:00:00")
 READ: Mapping[str, list[tuple[Mapping[str, str], list[DataType], bytes, list[Any]]]] = {
     "csv": [
@@ -57,10 +59,21 @@ READ: Mapping[str, list[tuple[Mapping[str, str], list[DataType], bytes, list[Any
         ({"charset": "ISO-8859-1"}, [], b"\xe9", [("é",)]),
         ({"lineSep": "|"}, [], b"a\n||b|", [("a\n",), ("",), ("b",)]),
     ],
+    "debezium": [
+        ({"allowNoFields": "true"}, [TEXT, *CHANGE], b'{"op":"c","after":{"x":1}}\n', [(None, "c", None, None)]),
+        ({"timePrecisionMode": "connect"}, [TimestampNTZType(), *CHANGE],
+         b'{"op":"c","after":{"c0":1769860800000}}\n', [(AT, "c", None, None)]),
+        ({"decimalHandlingMode": "string"}, [DecimalType(4, 0), *CHANGE], b'{"op":"c","after":{"c0":"1234"}}\n',
+         [(Decimal(1234), "c", None, None)]),
+        ({"encoding": "UTF-32LE"}, [TEXT, *CHANGE], '{"op":"c","after":{"c0":"é"}}\n'.encode("utf-32le"),
+         [("é", "c", None, None)]),
+        ({"charset": "cp1252"}, [TEXT, *CHANGE], b'{"op":"c","after":{"c0":"\x80"}}\n', [("€", "c", None, None)]),
+        ({"lineSep": ";"}, [NUMBER, *CHANGE], b'{"op":"c",\n"after":{"c0":1}};null;', [(1, "c", None, None)]),
+    ],
     "parquet": [],
     "orc": [],
     "binary": [],
-}
+}  # fmt: skip
 Case = tuple[str, Mapping[str, str], list[DataType], bytes, list[Any]]
 CASES: list[Case] = [(form, *case) for form, cases in READ.items() for case in cases]
 

@@ -15,7 +15,7 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.schema_compatibility import is_state
 from drainmark.jobs.regions.change_streams import change_streams
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.commit.keyed_retraction import KeyedTable
+from drainmark.jobs.runtime.commit.removal.keyed_retraction import KeyedTable
 from drainmark.jobs.runtime.commit.replacement import why_kept
 
 

@@ -20,10 +20,10 @@ from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKin
 from drainmark.jobs.protocol.records.triggers import PERIOD, Trigger, TriggerStatus
 from drainmark.jobs.runtime.messages import scanned_identity
 from drainmark.orchestration.discovery.state_inputs import files_behind
+from drainmark.orchestration.tracing.trace_entries import NUMBERED, TraceEntries, waiting_entry
+from drainmark.orchestration.tracing.traced_tables import TracedTables
 from drainmark.orchestration.verbs.chains import readers_of
 from drainmark.orchestration.verbs.reset_plan import names_file
-from drainmark.orchestration.verbs.trace_entries import NUMBERED, TraceEntries, waiting_entry
-from drainmark.orchestration.verbs.traced_tables import TracedTables
 from drainmark.orchestration.views.status import commit_times
 from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
 

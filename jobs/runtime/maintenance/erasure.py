@@ -1,7 +1,7 @@
 """The rows of one person leave a region, under its claim: tables, all that rewinds need of them, sinks, notes, logs.
 
-Every step finds by itself what is left to do, so the same erasure, begun again after a crash at any place, goes on. What
-it found is noted before anything changes: once the rows have left, nobody could find out where they were.
+Every step finds by itself what is left to do, so the same erasure, begun again after a crash at any place, goes on.
+What it found is noted before anything changes: once the rows have left, nobody could find out where they were.
 
 The order matters. Files are written again beside the old ones; then the checkpoint table names the new files; then each
 table shows them, histories before the tables that are made from them; only then do the old files go, and the logs.
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
+from drainmark.jobs.errors import Fenced, StoreUnavailable, UsageError
 from drainmark.jobs.errors.environment import EraseRefused
 from drainmark.jobs.failpoints import ErasePoint
 from drainmark.jobs.frames.tags import SEQUENCE_ID
@@ -38,9 +39,11 @@ from drainmark.resources.storage.folder import Folder
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from drainmark.jobs.protocol.history import RegionHistory
     from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
     from drainmark.resources.checkpoints.region_store import RegionTables
+    from drainmark.resources.delta.managed_table import ManagedTable
 
 BLOCKED = ("", SURE)
 """What is known of inputs that no run may read again while they are as they are: they held rows, or hold them."""
@@ -58,6 +61,7 @@ class Searched:
         shown, kept: the rows in `live` and in `others`; for a sink outside Delta only `shown`.
         dead: the rows in files on disk that nothing names any more.
         is_opaque: it lacks the columns, and has others that may hold rows in a form that no condition reaches.
+        is_away: it is outside Delta, and cannot be asked.
     """
 
     table: RegionTable
@@ -69,6 +73,7 @@ class Searched:
     kept: files.Found = field(default_factory=files.Found)
     dead: files.Found = field(default_factory=files.Found)
     is_opaque: bool = False
+    is_away: bool = False
 
     @property
     def ids(self) -> Counter[int]:
@@ -77,9 +82,15 @@ class Searched:
     @property
     def state(self) -> str:
         """Return what an erasure does with the table."""
-        if self.is_opaque:
+        if self.is_opaque or self.is_away:
             return "cannot be searched"
         return "skipped" if self.where is None else "searched"
+
+
+def tables_of(store: RegionTables, history: RegionHistory) -> list[RegionTable]:
+    """Return the tables that a region has or had, those of sinks that left the code included."""
+    others = [table for table in history.former if not table.is_managed]
+    return [*own_tables(store, history), *others]
 
 
 def search(
@@ -95,7 +106,10 @@ def search(
     found = []
     for table in tables:
         if table.external:
-            found.append(_outside(store, table, person))
+            try:
+                found.append(_outside(store, table, person))
+            except (StoreUnavailable, UsageError):
+                found.append(Searched(table=table, is_away=True))
         elif table.adopted:
             found.append(_adopted(store, table, person))
         elif store.table(table.name).is_own():
@@ -130,7 +144,7 @@ def _named(rows: Sequence[CheckpointRow]) -> dict[str, dict[str, tuple[StagedFil
 def _managed(
     store: RegionTables, table: RegionTable, named: Mapping[str, tuple[StagedFile, bool]], person: Person
 ) -> Searched:
-    target = store.table(table.name)
+    target, (epoch, _) = store.table(table.name), store.checkpoint.txn()
     opened = commits.open_table(target.folder)
     schema, live = arrow_schema(opened), commits.live_files(opened, target.folder)
     where, columns = condition_of(person, schema), columns_of(person, schema)
@@ -147,13 +161,15 @@ def _managed(
         images=frozenset(file.path for file, is_image in there if is_image),
         shown=files.search(target.folder, live, where, columns),
         kept=files.search(target.folder, [file for file, _ in there], where, columns),
-        dead=_dead(target.folder, shown | {file.path for file, _ in there}, where, columns),
+        dead=_dead(target.folder, epoch, shown | {file.path for file, _ in there}, where, columns),
     )
 
 
-def _dead(folder: Folder, kept: Set[str], where: pa.compute.Expression, columns: Sequence[str]) -> files.Found:
+def _dead(
+    folder: Folder, epoch: int, kept: Set[str], where: pa.compute.Expression, columns: Sequence[str]
+) -> files.Found:
     """Return the rows of the person in files that nothing names any more."""
-    paths = [path for path in purge.unneeded(folder, kept) if path.endswith(".parquet")]
+    paths = [path for path in purge.unneeded(folder, kept, through=epoch) if path.endswith(".parquet")]
     dead = [StagedFile(path=path, size=folder.size(path), rows=0, first_id=None, last_id=None) for path in paths]
     return files.search(folder, dead, where, columns)
 
@@ -220,11 +236,8 @@ class RegionErasure:
     _found: list[Searched] = field(default_factory=list)
     _pushed: Mapping[str, int] = field(default_factory=dict)
 
-    def prepare(self, inputs: Callable[[Collection[int]], Sequence[Input]]) -> None:
-        """Find the rows of the person, and note where; no row changes yet.
-
-        Args:
-            inputs: returns the inputs of some ids, and others that hold the person.
+    def look(self) -> None:
+        """Find the rows of the person; nothing changes yet.
 
         Raises:
             EraseRefused: batches are in flight between stages, or a table cannot be searched.
@@ -233,9 +246,17 @@ class RegionErasure:
         require_still(owner)
         owner.visible.bring_up_all()
         owner.ledger.note_published()
-        found = search(store, store.checkpoint.rows(), own_tables(store, owner.history), self.person)
+        found = search(store, store.checkpoint.rows(), tables_of(store, owner.history), self.person)
         self._found = [each for each in found if each.table.name not in self.passed]
         require_erasable(self._found, owner.region)
+
+    def note(self, inputs: Callable[[Collection[int]], Sequence[Input]]) -> None:
+        """Note where the rows are, before any of them leaves.
+
+        Args:
+            inputs: returns the inputs of some ids, and others that hold the person.
+        """
+        owner, store = self.owner, self.owner.outside.store
         ids = sorted({number for each in self._found for number in each.ids})
         self._pushed = buffers.held(store.home, owner.region, self.person)
         held = [each for each in inputs(ids) if not self._is_cleaned(each)]
@@ -272,6 +293,7 @@ class RegionErasure:
         buffers.erase(store.home, owner.region, self.person)
         for each in of_rows:
             self._show(each, renamed.get(each.table.name, {}))
+        store.checkpoint.forget()
         owner.ledger.refresh()
         for each in found:
             if each.table.is_managed and each.table.is_derived:
@@ -298,15 +320,20 @@ class RegionErasure:
         """Let a table of rows show the files that were written again."""
         target = self.owner.outside.store.table(found.table.name)
         if found.shown.files:
-            commits.replace(
-                target.folder,
-                self.owner.region,
-                target.txn_version() or 0,
-                replaced=found.shown.files,
-                rewritten=[new for file in found.shown.files for new in renamed[file.path]],
-                writer=target.writer,
-                verb="erase",
-            )
+            self._swap(target, found.shown.files, [new for file in found.shown.files for new in renamed[file.path]])
+
+    def _swap(self, target: ManagedTable, old: Sequence[StagedFile], new: Sequence[StagedFile]) -> None:
+        """Replace files of a table.
+
+        Raises:
+            Fenced: another owner changed the table meanwhile.
+        """
+        version = target.txn_version() or 0
+        is_done = commits.replace(
+            target.folder, self.owner.region, version, replaced=old, rewritten=new, writer=target.writer, verb="erase"
+        )
+        if not is_done:
+            raise Fenced(f"another owner changed {target.folder} during the erasure")
 
     def _make_again(self, found: Searched) -> None:
         """Make a visible table from its history again: where the last row of a key left, the one before it comes back.
@@ -320,21 +347,18 @@ class RegionErasure:
         staging = store.staging(found.table, self.owner.epoch, world.token())
         is_by_key = found.table.role is TableRole.UPSERT and _is_by_key(self.person, found.table)
         is_left = found.table.name in {table.name for table in self.owner.history.former}
-        if is_by_key or is_left:
+        if is_by_key or is_left or self._has_lost_image(found.table.history or ""):
             written = files.rewrite(target.folder, staging, found.shown.files, arrow_schema(opened), found.where)
             old, new = found.shown.files, [file for some in written.values() for file in some]
         else:
             rows = RepairPlan(store, self.owner.history).rows_for(found.table.name)
             old, new = list(found.live), list(rows.written(opened, staging))
-        commits.replace(
-            target.folder,
-            self.owner.region,
-            target.txn_version() or 0,
-            replaced=old,
-            rewritten=new,
-            writer=target.writer,
-            verb="erase",
-        )
+        self._swap(target, old, new)
+
+    def _has_lost_image(self, name: str) -> bool:
+        """Say whether a history dropped changes, and the image in their place is gone: it does not tell all keys."""
+        history, files_of = self.owner.history, self.owner.outside.store.table(name).files
+        return name in history.dropped and history.image_held(name, None, files_of.holds) is None
 
     # --- outside Delta ---------------------------------------------------------------------------------------------
 
@@ -368,14 +392,19 @@ class RegionErasure:
         named = _named(store.checkpoint.rows())
         for each in found:
             target = store.table(each.table.name)
+            owner.ledger.refresh()  # a fenced owner deletes nothing
             kept = {file.path for file in target.files.live()} | named.get(each.table.name, {}).keys()
-            self._delete(target.folder, each.table.name, purge.unneeded(target.folder, kept))
-            purge.forget_log(target.folder, owner.region, target.txn_version(), writer=target.writer)
+            self._delete(target.folder, each.table.name, purge.unneeded(target.folder, kept, through=owner.epoch))
+            purge.forget_log(target.folder, owner.region, writer=target.writer)
         checkpoint = store.checkpoint
         kept = commits.live_paths(commits.open_table(checkpoint.folder))
-        self._delete(checkpoint.folder, store.checkpoint_name, purge.unneeded(checkpoint.folder, kept))
+        self._delete(
+            checkpoint.folder, store.checkpoint_name, purge.unneeded(checkpoint.folder, kept, through=owner.epoch)
+        )
         channels = store.tables / channels_folder(owner.region)
-        self._delete(channels, channels_folder(owner.region), [entry.path for entry in channels.everything("")])
+        self._delete(
+            channels, channels_folder(owner.region), purge.unneeded(channels, frozenset(), through=owner.epoch)
+        )
         spools = store.leftovers.dead_spools(below_epoch=owner.epoch, before=world.now())
         store.leftovers.discard_spools(spools)
         world.pass_point(ErasePoint.PURGED)
@@ -405,18 +434,21 @@ def require_erasable(found: Sequence[Searched], region: str) -> None:
         EraseRefused: names them.
     """
     hidden = [each.table for each in found if each.is_opaque]
+    away = [each.table for each in found if each.is_away]
     adopted = [each.table for each in found if each.table.adopted and each.shown.rows]
-    if not hidden and not adopted:
+    if not hidden and not adopted and not away:
         return
     said = []
     if hidden:
         said.append(
-            f"{', '.join(table.name for table in hidden)} may keep rows inside of values, such as the states of handlers"
-            " and lists of windows, where nobody can look for a person"
+            f"{', '.join(table.name for table in hidden)} may keep rows inside of values, as handlers' states and"
+            " lists of windows, where nobody can look for a person"
         )
     if adopted:
         said.append(f"{', '.join(table.name for table in adopted)} is a table of others, who may write to it")
-    names = tuple(table.name for table in (*hidden, *adopted))
+    if away:
+        said.append(f"{', '.join(table.name for table in away)} does not answer, or no setting says where it is")
+    names = tuple(table.name for table in (*hidden, *adopted, *away))
     flags = " ".join(f"--except {name}" for name in names)
     msg = f"{region}: {'; '.join(said)}"
     raise EraseRefused(msg, remedy=f"erase there by your own code; then leave them out with {flags}", tables=names)

@@ -15,8 +15,8 @@ from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, Check
 from drainmark.jobs.protocol.records.manifest import Manifest, Replaced, StagedFile, TableRole
 from drainmark.jobs.protocol.records.triggers import KIND, RETRACTION, RETRACTS
 from drainmark.jobs.runtime.commit import table_damage
-from drainmark.jobs.runtime.commit.keyed_retraction import KeyedTable, new_rows
 from drainmark.jobs.runtime.commit.ledger import Ledger
+from drainmark.jobs.runtime.commit.removal.keyed_retraction import KeyedTable, new_rows
 from drainmark.jobs.runtime.commit.replacement import stage_rows
 from drainmark.jobs.runtime.commit.rewind_contents import own_tables
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.protocol.chains import reads_in
-from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.history import RegionHistory, retracted_by
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import RETRACTION, Trigger, TriggerStatus
 from drainmark.jobs.runtime.messages import scanned_identity
-from drainmark.orchestration.verbs.traced_tables import TracedTables
+from drainmark.orchestration.tracing.traced_tables import TracedTables
 from drainmark.orchestration.views.status import iso
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class TraceEntries:
             "status": self._status(row),
             "withdrawn_by": self._withdrawn_by(row),
             "replaced_by": self.history.replaced_by(row.sequence_id) if is_state else None,
-            "retracted_by": self.history.retracted_by(row.sequence_id) if is_state else None,
+            "retracted_by": retracted_by(self.history, row.sequence_id) if is_state else None,
             "group": [row.group_first, row.group_last] if is_state else None,
             "rows_in": row.rows_in,
             "rows_quarantined": row.detail.get("rows_quarantined", 0) if is_state else None,
@@ -83,7 +83,7 @@ class TraceEntries:
             return TriggerStatus.SKIPPED.value
         if row.trigger_kind == RETRACTION:
             return RETRACTION
-        if self.history.retracted_by(row.sequence_id) is not None:
+        if retracted_by(self.history, row.sequence_id) is not None:
             return "retracted"
         return "replaced" if self.history.replaced_by(row.sequence_id) is not None else TriggerStatus.COMMITTED.value
 
