@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from drainmark.jobs.errors import OperatorFailed
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 Made = TypeVar("Made")
-KeptReader = Callable[[Any, str, "DataFrame | None", "Due | None", bool], "DataFrame | None"]
+KeptReader = Callable[[Any, str, "DataFrame | None", "Due | None", "Fit"], "DataFrame | None"]
 StateReader = Callable[[Any, "DataFrame"], "tuple[DataFrame, DataFrame | None]"]
 
 
@@ -37,6 +38,17 @@ class Step(Blamed, Protocol):
     def inputs(self) -> tuple[Input, ...]: ...
     @property
     def keeps_tags(self) -> bool: ...
+
+
+class Fit(StrEnum):
+    """Which rows of a kept state an operator can bear beside the last rows of the keys that it asks for."""
+
+    EXACT = "exact"
+    """No others."""
+    OTHERS = "others"
+    """The last rows of other keys."""
+    RAW = "raw"
+    """These, all earlier rows of any key, and rows that say by `GONE` that their key is gone: they cost least."""
 
 
 ABOVE, UPTO = "__above", "__upto"
@@ -57,6 +69,18 @@ class Due:
     column: str
     span: Callable[[], DataFrame]
     may_fall: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """What a change stream leads to: one row for each of `keys` and id, the new one, or else the one that is gone.
+
+    Attributes:
+        rows: with the columns of the stream.
+    """
+
+    keys: tuple[str, ...]
+    rows: DataFrame
 
 
 class SqlStep(Step, Protocol):
@@ -83,6 +107,8 @@ class OperatorContext:
         looks_up: says whether the rows of a part of a kept state are looked up by the keys that a group needs. These
             keys are then computed before the rest.
         materialise: see `once`.
+        is_repeatable: says whether a frame has the same rows whenever it is computed.
+        nets: of change streams, by name; see `net`.
         read_lookup: frame of a lookup's table.
         read_statement: text of a SQL operator.
         collect: see `hosted`.
@@ -106,15 +132,17 @@ class OperatorContext:
     read_state: StateReader
     read_lookup: Callable[[Any], DataFrame]
     read_statement: Callable[[str], str]
-    read_kept: KeptReader = lambda operator, part, changed, due, is_exact: None
+    read_kept: KeptReader = lambda operator, part, changed, due, fit: None
     looks_up: Callable[[Any, str], bool] = lambda operator, part: False
     materialise: Callable[[Any, DataFrame], DataFrame] = lambda operator, frame: frame
+    is_repeatable: Callable[[DataFrame], bool] = lambda frame: False
     collect: Callable[[Any, DataFrame], pa.Table] = lambda operator, frame: arrow_of(frame)
     hosts: Mapping[str, HostedAttempt] = field(default_factory=dict)
     is_run: bool = False
     few: Callable[[Any], bool] = lambda operator: False
     known_types: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     streams: dict[str, DataFrame] = field(default_factory=dict)
+    nets: dict[str, Net] = field(default_factory=dict)
     made: dict[Any, Any] = field(default_factory=dict)
     readers: Callable[[str, str], int] = lambda operator, output: 1
     own_places: Collection[str] = ()
@@ -138,6 +166,11 @@ class OperatorContext:
     def input(self, port: Input) -> DataFrame:
         """Return the frame connected to a data port."""
         return self.streams[port.stream]
+
+    def net(self, port: Input, keys: Collection[str]) -> DataFrame | None:
+        """Return the last row of each key and id of a change stream, if the operator before knows it for these keys."""
+        found = self.nets.get(port.stream)
+        return found.rows if found is not None and set(found.keys) == set(keys) else None
 
     def inputs(self, operator: Step) -> list[DataFrame]:
         """Return the arguments of an operator's function: the frames of its data ports; for a control port the last
@@ -180,17 +213,17 @@ class OperatorContext:
         changed: DataFrame | None = None,
         due: Due | None = None,
         *,
-        is_exact: bool = True,
+        fit: Fit = Fit.EXACT,
     ) -> DataFrame:
-        """Return a kept state as it was before the group, without rows of deleted keys.
+        """Return a kept state as it was before the group, without rows of deleted keys unless it is raw.
 
         Args:
             schema: columns to return; a column that the state's table lacks is null.
             changed: has some or all key columns; only rows that are equal to one of its rows in these are returned.
             due: rows that are due are returned, too; any other rows may then be among them.
-            is_exact: no other rows are returned; if false, any others may be among them.
+            fit: says which other rows may be among them.
         """
-        rows = self.read_kept(operator, part, changed, due, is_exact)
+        rows = self.read_kept(operator, part, changed, due, fit)
         if rows is None:
             return self.session.createDataFrame([], schema)
         known = set(rows.columns)
@@ -210,9 +243,13 @@ class OperatorContext:
         numbers = pa.array(range(self.first_id, self.last_id + 1), pa.int64())
         return frame_of(self.session, pa.table({"__id": numbers})).coalesce(1)
 
-    def once(self, operator: Step, frame: DataFrame) -> DataFrame:
-        """Return a frame of the same rows that is computed once; like `collect` and `hosted`, it may start a job."""
-        return self.materialise(operator, frame)
+    def once(self, operator: Step, frame: DataFrame, *, is_cheap: bool = False) -> DataFrame:
+        """Return a frame of the same rows that is computed once; like `collect` and `hosted`, it may start a job.
+
+        Args:
+            is_cheap: it may be computed again if its rows are the same each time.
+        """
+        return frame if is_cheap and self.is_repeatable(frame) else self.materialise(operator, frame)
 
     def hosted(self, operator: Step, frame: DataFrame) -> tuple[pa.Table, pa.Table]:
         """Give a group's rows to the handler of an operator in this process; see `HandlerHost.step`. Starts a job."""

@@ -19,7 +19,7 @@ from drainmark.jobs.graph.ports import Input, control_part
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from drainmark.jobs.graph.context import OperatorContext
+    from drainmark.jobs.graph.context import Net, OperatorContext
 
 
 class Vectorises(StrEnum):
@@ -139,6 +139,7 @@ class StepResult:
         unmet: rows that do not meet an expectation: `_sequence_id`, `_position` if the stream has it, `raw` and
             `reason` (string).
         refused: rows for the quarantine, of any number, with the same columns; they are in no output.
+        net: of a change stream, if the operator knows it: an upsert sink with its keys then need not group the rows.
     """
 
     output: DataFrame | None
@@ -148,6 +149,7 @@ class StepResult:
     bad_halts: bool = False
     unmet: DataFrame | None = None
     refused: DataFrame | None = None
+    net: Net | None = None
 
     def of(self, output: str) -> DataFrame | None:
         """Return the rows of one output port."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import OperatorFailed, Violation
@@ -182,7 +182,7 @@ class ApplyChanges(Operator):
         port = self.inputs[0]
         rows = ranked(frames, self, port, () if self.apply_as_truncates else self.keys)
         shape = frames.once_a_run((self.name, "shape"), lambda: self._shape(rows))
-        judged = frames.once(self, self._judged(rows, shape))
+        judged = frames.once(self, self._judged(rows, shape), is_cheap=True)
         own = [BY, DELETES, TRUNCATES, WHY]
         refused = refused_rows(judged.where(f"{WHY} is not null"), F.col(WHY), hidden=own)
         changes = judged.where(f"{WHY} is null").selectExpr(
@@ -201,7 +201,7 @@ class ApplyChanges(Operator):
             )
         else:
             result = Versions(operator=self, shape=shape).step(frames, changes)
-        return StepResult(result.output, result.changes, refused=refused)
+        return replace(result, refused=refused)
 
     def _judged(self, rows: DataFrame, shape: ChangeShape) -> DataFrame:
         """Return rows with their sequence, what they do, and `WHY` they are refused: null if they are not."""
@@ -310,7 +310,7 @@ def apply_changes(
         stream: the changes.
         keys: key columns. They are always in the output.
         sequence_by: column, or SQL, that orders the changes of a key: a number, text or time, or a struct of these.
-            Several are compared one after the other.
+            Several are compared one after the other; for type 2 into a table give one, since it is a key of the sink.
         apply_as_deletes: condition in SQL: the row is a delete. Null is false.
         apply_as_truncates: condition in SQL: the row deletes all keys with smaller sequences. For type 1.
         columns: columns of the output. By default all but `source_file`.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.names import quoted, quoted_name
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -26,6 +27,9 @@ KEPT_BY, KEPT_TEXT, KEPT_DELETES = "_by", "_by_text", "_deletes"
 KEPT_DELETED_AT = "_deleted_at"
 """The time or number of the trigger of a delete, if deletes are forgotten; bigint."""
 KEPT_NAMES = (KEPT_BY, KEPT_TEXT, KEPT_DELETES, KEPT_DELETED_AT)
+
+KNOWN_PLACE = f"struct(0L as block, {SEQUENCE_ID} as row) as {PLACE}"
+"""The place of a change of the state, SQL: by its id, among those before the group, which have the id 0 there."""
 
 VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
 VALIDITY = (VALID_FROM, VALID_TO, IS_CURRENT)

@@ -16,6 +16,7 @@ from drainmark.jobs.frames.names import quoted_name, without_points
 from drainmark.jobs.frames.row_order import place_ranks, untagged
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.code_digests import UserFunction
+from drainmark.jobs.graph.context import Fit
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
 from drainmark.jobs.graph.operator import KeptState, Operator, StepResult, names_of
 from drainmark.jobs.lazy import F
@@ -79,7 +80,7 @@ class Custom(Operator):
         types = {field.name: field.dataType for field in frames.input(self.inputs[0]).schema.fields}
         shape = _Shape.of(self, types)
         rows = frames.once(self, ranked(frames, self, self.inputs[0], self.keys))  # its keys select the state to read
-        before = frames.kept(self, "", shape.kept, changed=rows, is_exact=False)  # the function sees no others
+        before = frames.kept(self, "", shape.kept, changed=rows, fit=Fit.OTHERS)  # the function sees no others
         arguments = dict.fromkeys(self.function.params, frames.params)
         call = _Call(
             operator=self.name,

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.frames.names import quoted, quoted_name
-from drainmark.jobs.frames.row_order import POSITION_TYPE
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
-from drainmark.jobs.graph.context import Due
+from drainmark.jobs.graph.context import Due, Fit, Net
 from drainmark.jobs.graph.operator import Operator, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.change_shape import (
@@ -23,6 +22,7 @@ from drainmark.jobs.operators.change_shape import (
     KEPT_BY,
     KEPT_DELETED_AT,
     KEPT_DELETES,
+    KNOWN_PLACE,
     OLD,
     PLACE,
     ROW,
@@ -74,7 +74,7 @@ class Newest:
         applied = self._applied(every) if ticks is None else self._applied_in_time(every, ticks)
         applied = frames.once(self.operator, applied)
         kept[""] = self._kept(applied) if ticks is None else self._kept_for_a_while(applied, ticks)
-        return StepResult(self._output(applied), kept)
+        return StepResult(self._output(applied), kept, net=Net(self.shape.keys, self._net(applied)))
 
     # --- truncates --------------------------------------------------------------------------------------------------
 
@@ -122,19 +122,20 @@ class Newest:
     def _with_known(
         self, frames: OperatorContext, changes: DataFrame, cuts: DataFrame | None, ticks: DataFrame | None
     ) -> DataFrame:
-        """Return the changes with the last change of each key before the group, which has the id 0."""
+        """Return the changes with those of each key before the group, which have the id 0."""
         keys = quoted(self.shape.keys)
         asked = changes.selectExpr(*keys) if cuts is None else None
         due = None if ticks is None else Due(KEPT_DELETED_AT, lambda: clock.span(ticks, self._while))
-        known = frames.kept(self.operator, "", self._kept_type(), asked, due, is_exact=False)
+        fit = Fit.RAW if ticks is None else Fit.OTHERS
+        known = frames.kept(self.operator, "", self._kept_type(), asked, due, fit=fit)
         at = [] if ticks is None else [KEPT_DELETED_AT]
         old = known.selectExpr(
             *keys,
             f"0L as {SEQUENCE_ID}",
             f"{KEPT_BY} as {BY}",
-            f"cast(null as {POSITION_TYPE}) as {PLACE}",
+            KNOWN_PLACE,
             f"{KEPT_DELETES} as {DELETES}",
-            f"false as {TRUNCATES}",
+            f"coalesce({GONE}, false) as {TRUNCATES}",
             f"{self.shape.row} as {ROW}",
             f"false as {IS_NEW}",
             *at,
@@ -153,18 +154,20 @@ class Newest:
         every = new.unionByName(old)
         return frames.gathered(self.operator, every if cuts is None else self._of_all_keys(every, cuts))
 
-    def _of_ids(self, every: DataFrame) -> DataFrame:
+    @property
+    def _of_key(self) -> str:
+        return f"partition by {', '.join(quoted(self.shape.keys))} order by {SEQUENCE_ID}, {BY}, {PLACE}"
+
+    def _of_ids(self, every: DataFrame, *more: str) -> DataFrame:
         """Return of each key and id the last change by sequence: the others have no effect that lasts."""
-        of_key = f"partition by {', '.join(quoted(self.shape.keys))} order by {SEQUENCE_ID}, {BY}, {PLACE}"
-        following = f"lead({SEQUENCE_ID}) over ({of_key}) as __following"
-        return every.selectExpr("*", following).where(f"not (__following <=> {SEQUENCE_ID})").drop("__following")
+        following = f"lead({SEQUENCE_ID}) over ({self._of_key}) as __following"
+        return every.selectExpr("*", following, *more).where(f"not (__following <=> {SEQUENCE_ID})").drop("__following")
 
     def _applied(self, every: DataFrame) -> DataFrame:
         """Return the changes that are applied at their ids, each with the change that was applied before."""
-        of_key = f"partition by {', '.join(quoted(self.shape.keys))} order by {SEQUENCE_ID}"
-        before = f"max({BY}) over ({of_key} rows between unbounded preceding and 1 preceding) as __before"
-        applied = self._of_ids(every).selectExpr("*", before).where(f"__before is null or {BY} >= __before")
-        old = f"lag(struct({ROW}, {DELETES}, {TRUNCATES})) over ({of_key}) as {OLD}"
+        before = f"max({BY}) over ({self._of_key} rows between unbounded preceding and 1 preceding) as __before"
+        applied = self._of_ids(every, before).where(f"__before is null or {BY} >= __before")
+        old = f"lag(struct({ROW}, {DELETES}, {TRUNCATES})) over ({self._of_key}) as {OLD}"
         return applied.selectExpr("*", old).where(IS_NEW).drop("__before", IS_NEW, PLACE)
 
     # --- deletes that are forgotten ---------------------------------------------------------------------------------
@@ -246,13 +249,26 @@ class Newest:
     # --- results ----------------------------------------------------------------------------------------------------
 
     def _output(self, applied: DataFrame) -> DataFrame:
-        was = f"coalesce(not {OLD}.{DELETES}, false)"
-        stays = f"({was} and not {DELETES} and {self.shape.alike(ROW, f'{OLD}.{ROW}')})"
-        lost = f"if({was} and not {stays}, struct({OLD}.{ROW} as row, true as gone), null)"
-        got = f"if(not {DELETES} and not {stays}, struct({ROW} as row, false as gone), null)"
+        lost = f"if({self._was}, struct({OLD}.{ROW} as row, true as gone), null)"
+        got = f"if(not {DELETES}, struct({ROW} as row, false as gone), null)"
         events = f"explode(filter(array({lost}, {got}), event -> event is not null)) as __event"
-        new = applied.where(IS_NEW) if IS_NEW in applied.columns else applied
-        return new.selectExpr(SEQUENCE_ID, events).selectExpr(SEQUENCE_ID, f"__event.gone as {GONE}", "__event.row.*")
+        shown = self._shown(applied).selectExpr(SEQUENCE_ID, events)
+        return shown.selectExpr(SEQUENCE_ID, f"__event.gone as {GONE}", "__event.row.*")
+
+    def _net(self, applied: DataFrame) -> DataFrame:
+        row = f"if({DELETES}, {OLD}.{ROW}, {ROW}) as __shown"
+        shown = self._shown(applied).selectExpr(SEQUENCE_ID, f"{DELETES} as {GONE}", row)
+        return shown.selectExpr(SEQUENCE_ID, GONE, "__shown.*")
+
+    def _shown(self, applied: DataFrame) -> DataFrame:
+        """Return the changes that another row, or none, follows from than from the change before."""
+        shown = f"if({DELETES}, {self._was}, not ({self._was} and {self.shape.alike(ROW, f'{OLD}.{ROW}')}))"
+        return applied.where(f"{IS_NEW} and {shown}" if IS_NEW in applied.columns else shown)
+
+    @property
+    def _was(self) -> str:
+        """Return the condition that the key had a row before."""
+        return f"coalesce(not {OLD}.{DELETES}, false)"
 
     @property
     def _is_kept(self) -> str:
@@ -277,5 +293,5 @@ class Newest:
         from pyspark.sql.types import BooleanType, LongType, StructType
 
         kept = StructType([*self.shape.columns.fields]).add(KEPT_BY, self.shape.by_type)
-        kept = kept.add(KEPT_DELETES, BooleanType())
+        kept = kept.add(KEPT_DELETES, BooleanType()).add(GONE, BooleanType()).add(SEQUENCE_ID, LongType())
         return kept if self.within is None else kept.add(KEPT_DELETED_AT, LongType())

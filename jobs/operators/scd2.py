@@ -3,7 +3,8 @@
 The changes of a key, in the order of their sequences, are its history. Rows that follow each other and differ in no
 tracked column are one version: it begins with the first of them, has the values of the last, and ends with the next
 change that is none of them. All changes are kept, since a late one may split a version, and needs the changes on both
-sides. The versions after an id follow from the changes up to it; an id gives the difference to the versions before.
+sides. The versions after an id follow from the changes up to it; an id gives the difference to the versions before. A
+group looks at no version that ends before its first change of the key.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.frames.names import quoted, quoted_name
-from drainmark.jobs.frames.row_order import POSITION_TYPE
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
+from drainmark.jobs.graph.context import Fit, Net
 from drainmark.jobs.graph.operator import Operator, StepResult
 from drainmark.jobs.operators.change_shape import (
     BY,
@@ -22,6 +23,7 @@ from drainmark.jobs.operators.change_shape import (
     KEPT_BY,
     KEPT_DELETES,
     KEPT_TEXT,
+    KNOWN_PLACE,
     PLACE,
     ROW,
     VALID_FROM,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 _AT = "__at"
 _NEXT = "__next"
+_SINCE = "__since"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +57,12 @@ class Versions:
             changes: keys, `_sequence_id`, `BY`, `PLACE`, `DELETES`, `ROW`; computed once.
         """
         keys = quoted(self.shape.keys)
-        known = frames.kept(self.operator, "", self._kept_type(), changes.selectExpr(*keys), is_exact=False)
+        known = frames.kept(self.operator, "", self._kept_type(), changes.selectExpr(*keys), fit=Fit.RAW)
         old = known.selectExpr(
             *keys,
             f"0L as {SEQUENCE_ID}",
             f"{KEPT_BY} as {BY}",
-            f"cast(null as {POSITION_TYPE}) as {PLACE}",
+            KNOWN_PLACE,
             f"{KEPT_DELETES} as {DELETES}",
             f"{self.shape.row} as {ROW}",
             f"false as {IS_NEW}",
@@ -67,7 +70,9 @@ class Versions:
         new = changes.selectExpr(*keys, SEQUENCE_ID, BY, PLACE, DELETES, ROW, f"true as {IS_NEW}")
         every = self._of_ids(frames.gathered(self.operator, new.unionByName(old)))
         every = frames.once(self.operator, every)
-        return StepResult(self._differences(self._versions(every)), {"": self._kept(every)})
+        versions = self._versions(every)
+        net = Net((*self.shape.keys, VALID_FROM), self._differences(versions, is_net=True))
+        return StepResult(self._differences(versions), {"": self._kept(every)}, net=net)
 
     @property
     def _of_key(self) -> str:
@@ -77,14 +82,33 @@ class Versions:
         """Return of each key, sequence and id the last change, with the id up to which it counts.
 
         `_NEXT` is the id with a later change of the same sequence, which replaces it. `_AT` has the ids of the group
-        with changes of the key, and 0, in order.
+        with changes of the key, and 0, in order. The versions begin to differ with the first new change by sequence: of
+        the changes before, only the last is returned, with the beginning of its version, `_SINCE`.
         """
-        together = f"{self._of_key}, {BY} order by {SEQUENCE_ID}, {PLACE}"
-        return every.selectExpr(
+        in_order = f"{self._of_key} order by {BY}, {SEQUENCE_ID}, {PLACE}"
+        of_all = f"({in_order} rows between unbounded preceding and unbounded following)"
+        columns = [*quoted(self.shape.keys), SEQUENCE_ID, BY, PLACE, DELETES, ROW, IS_NEW]
+        found = every.selectExpr(
+            *columns,
+            f"lead(struct({BY} as `by`, {SEQUENCE_ID} as id)) over ({in_order}) as __later",
+            f"array_sort(array_union(array(0L), collect_set({SEQUENCE_ID}) over {of_all})) as {_AT}",
+            f"min(if({IS_NEW}, {BY}, null)) over {of_all} as __first",
+        )
+        found = found.selectExpr(*columns, _AT, "__first", f"if(__later.`by` <=> {BY}, __later.id, null) as {_NEXT}")
+        found = found.where(f"__first is not null and not ({_NEXT} <=> {SEQUENCE_ID})").selectExpr(
             "*",
-            f"lead({SEQUENCE_ID}) over ({together}) as {_NEXT}",
-            f"array_sort(array_union(array(0L), collect_set({SEQUENCE_ID}) over ({self._of_key}))) as {_AT}",
-        ).where(f"not ({_NEXT} <=> {SEQUENCE_ID})")
+            f"lag(struct({DELETES}, {ROW})) over ({in_order}) as __before",
+            f"lead({BY}) over ({in_order}) as __after",
+        )
+        since = f"last(if({self._begins}, {BY}, null), true) over ({in_order}) as {_SINCE}"
+        found = found.selectExpr("*", since).where(f"{BY} >= __first or __after >= __first")
+        return found.selectExpr(*columns, _AT, _NEXT, f"if({BY} < __first, {_SINCE}, null) as {_SINCE}")
+
+    @property
+    def _begins(self) -> str:
+        """Return the condition that a version begins with a row, if the one before it is in `__before`."""
+        goes_on = self.shape.alike(ROW, f"__before.{ROW}", self.shape.tracked)
+        return f"not {DELETES} and (__before is null or __before.{DELETES} or not {goes_on})"
 
     def _versions(self, every: DataFrame) -> DataFrame:
         """Return the versions of each key after each of its ids.
@@ -98,9 +122,9 @@ class Versions:
             f"filter(transform({_AT}, (id, i) -> struct(i as step, id, get({_AT}, i + 1) as following)), "
             f"at -> at.id >= {SEQUENCE_ID} and ({_NEXT} is null or at.id < {_NEXT}))"
         )
-        placed = every.where(f"size({_AT}) > 1").selectExpr(*keys, BY, DELETES, ROW, f"explode({steps}) as __at_id")
-        placed = placed.selectExpr(
-            *keys, BY, DELETES, ROW, "__at_id.step as __step", "__at_id.id as __id", "__at_id.following as __next_id"
+        columns = [*keys, BY, DELETES, ROW, _SINCE]
+        placed = every.selectExpr(*columns, f"explode({steps}) as __at_id").selectExpr(
+            *columns, "__at_id.step as __step", "__at_id.id as __id", "__at_id.following as __next_id"
         )
         of_step = f"{self._of_key}, __step order by {BY}"
         near = placed.selectExpr(
@@ -108,23 +132,22 @@ class Versions:
             f"lag(struct({DELETES}, {ROW})) over ({of_step}) as __before",
             f"lead(struct({BY}, {DELETES}, {ROW})) over ({of_step}) as __after",
         )
-        goes_on = self.shape.alike(ROW, f"__before.{ROW}", self.shape.tracked)
-        begins = f"not {DELETES} and (__before is null or __before.{DELETES} or not {goes_on})"
         continues = self.shape.alike(ROW, f"__after.{ROW}", self.shape.tracked)
         ends = f"not {DELETES} and (__after is null or __after.{DELETES} or not {continues})"
-        since = (
-            f"last(if({begins}, {BY}, null), true) over ({of_step} rows between unbounded preceding and current row)"
-        )
+        since = f"last(if({self._begins}, coalesce({_SINCE}, {BY}), null), true) over ({of_step})"
         return (
-            near.selectExpr("*", f"{since} as __since", f"{ends} as __ends")
+            near.selectExpr("*", f"{since} as __from", f"{ends} as __ends")
             .where("__ends")
-            .selectExpr(*keys, "__step", "__id", "__next_id", f"__since as {BY}", ROW, f"__after.{BY} as __end")
+            .selectExpr(*keys, "__step", "__id", "__next_id", f"__from as {BY}", ROW, f"__after.{BY} as __end")
         )
 
-    def _differences(self, versions: DataFrame) -> DataFrame:
+    def _differences(self, versions: DataFrame, *, is_net: bool = False) -> DataFrame:
         """Return the versions that differ between two steps: those of the step before as gone, and those of the step.
 
         A version is known by its beginning.
+
+        Args:
+            is_net: return no version as gone that has a new row.
         """
         of_version = f"{self._of_key}, {BY} order by __step"
         near = versions.selectExpr(
@@ -133,7 +156,8 @@ class Versions:
             f"lead(struct(__step, {ROW}, __end)) over ({of_version}) as __becomes",
         )
         got = f"__step > 0 and not {self._stays('__was', '__step - 1')}"
-        lost = f"__next_id is not null and not {self._stays('__becomes', '__step + 1')}"
+        stays = "coalesce(__becomes.__step = __step + 1, false)" if is_net else self._stays("__becomes", "__step + 1")
+        lost = f"__next_id is not null and not {stays}"
         events = (
             f"explode(filter(array(if({lost}, struct(__next_id as id, true as gone), null), "
             f"if({got}, struct(__id as id, false as gone), null)), event -> event is not null)) as __event"
@@ -168,7 +192,7 @@ class Versions:
         )
 
     def _kept_type(self) -> StructType:
-        from pyspark.sql.types import BooleanType, StructType
+        from pyspark.sql.types import BooleanType, LongType, StructType
 
         kept = StructType([*self.shape.columns.fields]).add(KEPT_BY, self.shape.by_type)
-        return kept.add(KEPT_DELETES, BooleanType())
+        return kept.add(KEPT_DELETES, BooleanType()).add(SEQUENCE_ID, LongType())

@@ -182,25 +182,22 @@ class KeyedState:
         """
         if self.is_small:
             return self._in_memory(session, partials.columns)
-        rows = self.in_files.frame(session, self.run_files, self.change_files, self.image_at)
-        if not whole:
-            rows = self.per_key.matching(rows, partials)
-        if self.depth == 1:
-            rows = self.per_key.current(rows)
-        return rows.select(*(quoted_name(name) for name in partials.columns))
+        rows = self.current(session, None if whole else partials, is_raw=self.depth > 1)
+        return rows if rows is None else rows.select(*(quoted_name(name) for name in partials.columns))
 
-    def current(self, session: SparkSession, changed: DataFrame | None) -> DataFrame | None:
+    def current(self, session: SparkSession, changed: DataFrame | None, *, is_raw: bool = False) -> DataFrame | None:
         """Return the state, the last `depth` rows of each key; None for the initial state.
 
         Args:
-            changed: a frame with some or all key columns: only rows that equal one of its rows in these columns are
-                returned. None for all rows.
+            changed: has some or all key columns; only rows that equal one of its rows in these are returned. None: all.
+            is_raw: earlier rows, and those of keys that are gone, are returned, too.
         """
         if self.is_small:
             rows = self._in_memory(session)
             return rows if rows is None or changed is None else self.per_key.matching(rows, changed)
         rows = self.in_files.frame(session, self.run_files, self.change_files, self.image_at)
-        return self.per_key.current(rows if changed is None else self.per_key.matching(rows, changed))
+        rows = rows if changed is None else self.per_key.matching(rows, changed)
+        return rows if is_raw else self.per_key.current(rows)
 
     def _in_memory(self, session: SparkSession, columns: Sequence[str] | None = None) -> DataFrame | None:
         """Return a small state as a frame, which is made once for each version of the state."""

@@ -36,6 +36,7 @@ class RowFile:
         version: of the table that added it, if that is known.
         constants: values of the columns that are only in the log of its table, in the form of the log.
         above, through: the rows to read have ids above the one and up to the other (inclusive); None for no bound.
+        only: a column of the schema, and the values that the rows to read have there; None for all rows.
         part, parts: the row groups of part number `part`, from 0, if the file is cut into `parts` parts.
     """
 
@@ -45,6 +46,7 @@ class RowFile:
     constants: Mapping[str, str | None] = field(default_factory=dict)
     above: int | None = None
     through: int | None = None
+    only: tuple[str, tuple[str, ...]] | None = None
     part: int = 0
     parts: int = 1
 
@@ -131,12 +133,16 @@ def rows_of(
     """
     for file in files:
         for batch in _batches(file, opened, schema, owner):
-            yield _of_ids(file, typed(batch, schema, file.constants))
+            yield _wanted(file, typed(batch, schema, file.constants))
 
 
-def _of_ids(file: RowFile, rows: pa.RecordBatch) -> pa.RecordBatch:
+def _wanted(file: RowFile, rows: pa.RecordBatch) -> pa.RecordBatch:
+    import pyarrow as pa
     import pyarrow.compute as pc
 
+    if file.only is not None:
+        column, values = file.only
+        rows = rows.filter(pc.is_in(rows.column(column), value_set=pa.array(values, pa.string())))
     if file.above is not None:
         rows = rows.filter(pc.greater(rows.column(SEQUENCE_ID), file.above))
     return rows if file.through is None else rows.filter(pc.less_equal(rows.column(SEQUENCE_ID), file.through))

@@ -49,7 +49,8 @@ def erase(
     from drainmark.orchestration.verbs import erase as verb
 
     person, workplace = Person.parse(where, also or ()), open_workplace(home)
-    regions, left_out = verb.regions_of(workplace, region), tuple(passed or ())
+    regions = verb.regions_of(workplace, region)
+    left_out = verb.passed_tables(workplace, regions, passed or ())
     if certificate is not None and certificate.exists():
         raise UsageError(f"{certificate} exists", remedy="name a file that does not")
     if not yes:

@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
+from drainmark.jobs.errors import UnknownName
+from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.erasure import Person
+from drainmark.jobs.protocol.records.triggers import RETRACTION
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace, drainmark_version
@@ -66,6 +69,29 @@ def plan(
     }
 
 
+def passed_tables(workplace: Workplace, regions: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the tables that some names mean, as the plan prints them or as `show` takes them.
+
+    Raises:
+        UnknownName: a name means none: nobody must believe that it stays.
+    """
+    from drainmark.jobs.runtime.maintenance.erasure import tables_of
+    from drainmark.resources.checkpoints.as_of import is_called
+    from drainmark.resources.erasure import home
+
+    if not names:
+        return ()
+    tables = [table for each in regions for table in tables_of(workplace.store(each), workplace.history(each))]
+    known = {table.name for table in tables} | {name for _, name, _ in home.autonomous_tables(workplace.tables)}
+    found = []
+    for name in names:
+        meant = [name] if name in known else [each for each in sorted(known) if is_called(each, name)]
+        if not meant:
+            raise UnknownName(f"--except {name!r}: there is no such table", remedy=nearest(name, sorted(known)))
+        found += meant
+    return tuple(dict.fromkeys(found))
+
+
 def _told(found: Searched, passed: Collection[str]) -> dict[str, Any]:
     return {
         "table": found.table.name,
@@ -83,8 +109,12 @@ def _inputs(workplace: Workplace, region: str, person: Person, ids: Collection[i
     history = workplace.history(region)
     by_rows = inputs_of(history, ids)
     known = {each.uri for each in by_rows}
-    rows = [row for row in (*history.states.values(), *history.withdrawn) if row.trigger_uri not in known]
-    return [*by_rows, *judged([Input.of(row) for row in rows if row.trigger_uri], person)]
+    others = [
+        Input.of(row)
+        for row in (*history.states.values(), *history.withdrawn)
+        if row.trigger_uri and row.trigger_uri not in known and row.trigger_kind != RETRACTION
+    ]
+    return [*by_rows, *judged(others, person)]
 
 
 def erase(
@@ -122,7 +152,7 @@ def erase(
             each.note(partial(_inputs, workplace, each.owner.region, person))
         for each in erasures:
             each.carry_out()
-        outside = _erase_outside(workplace, person, regions) if is_whole else []
+        outside = _erase_outside(workplace, person, regions, passed) if is_whole else []
         told = [_region(region, noted[region], passed) for region in regions]
     left = _left(workplace, person) if is_whole else []
     for notes in noted.values():
@@ -185,12 +215,14 @@ def _certificate(
     }
 
 
-def _erase_outside(workplace: Workplace, person: Person, regions: Sequence[str]) -> list[dict[str, Any]]:
+def _erase_outside(
+    workplace: Workplace, person: Person, regions: Sequence[str], passed: Collection[str]
+) -> list[dict[str, Any]]:
     from drainmark.resources.erasure import buffers, home
 
     done = []
     for folder, table, name in home.autonomous_tables(workplace.tables):
-        found = home.erase_autonomous(folder, table, name, person)
+        found = home.erase_autonomous(folder, table, name, person) if table not in passed else None
         if found is not None:
             done.append(found)
     for region in sorted(buffers.regions(workplace.home) - set(regions)):

@@ -130,20 +130,21 @@ class RegionFeed:
             gone = every[GONE].fill_null(False).to_numpy().astype(bool)
         had = (before >= 0) & ~gone[before]
         is_new = ids > after
-        found = {  # in this order for each key
+        found = {  # rows of an id leave before others come: a reader may have other keys
             "delete": is_new & gone & had,
             "update_preimage": is_new & ~gone & had,
             "update_postimage": is_new & ~gone & had,
             "insert": is_new & ~gone & ~had,
         }
-        parts, places = [], []
+        parts, places, comes = [], [], []
         for change, wanted in found.items():
             at = np.flatnonzero(wanted)
             taken = every.take(pa.array(before[at] if change in ("delete", "update_preimage") else at))
             parts.append(_told((taken, change, pa.array(ids[at], pa.int64()))))
             places.append(at)
+            comes.append(np.full(len(at), change in ("update_postimage", "insert")))
         of = np.concatenate(places)
-        return pa.concat_tables(parts).take(pa.array(np.lexsort((codes[of], ids[of]))))
+        return pa.concat_tables(parts).take(pa.array(np.lexsort((codes[of], np.concatenate(comes), ids[of]))))
 
     def _earlier(self, after: int, changed: pa.Table) -> pa.Table:
         """Return the last row up to an id of each key that changes behind it."""

@@ -5,11 +5,13 @@ Segments in a bucket, and states of threaded starts beside them, stay as they ar
 
 from __future__ import annotations
 
+import datetime as dt
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from drainmark.jobs import world
@@ -60,18 +62,43 @@ def _lines(path: Path, person: Person) -> Iterator[tuple[bytes, bool]]:
     with path.open("rb") as file:
         for line in file:
             try:
-                row = json.loads(line)
+                row = json.loads(line, parse_float=Decimal)
             except ValueError:
                 row = None
             yield line, not (isinstance(row, dict) and _is_of(row, person))
 
 
 def _is_of(row: dict[str, object], person: Person) -> bool:
-    return all(any(_text(row[name]) in each.values for name in each.among(row)) for each in person.conditions)
+    return all(any(_is_one(row[name], each.values) for name in each.among(row)) for each in person.conditions)
 
 
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _is_one(value: object, asked: Sequence[str]) -> bool:
+    """Say whether a value of JSON is one of some values, which may be written in another way: 5 as 5.0."""
+    if isinstance(value, bool):
+        return str(value).lower() in map(str.lower, asked)
+    if isinstance(value, int | Decimal):
+        return any(value == number for number in map(_number, asked))
+    if isinstance(value, str):
+        return value in asked or any(
+            value_at == at for at in map(_instant, asked) if (value_at := _instant(value)) and at
+        )
+    return False
+
+
+def _number(text: str) -> Decimal | None:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return None
+
+
+def _instant(text: str) -> dt.datetime | None:
+    """Return a time; one without a zone is of UTC; None for a text that is no time of day."""
+    try:
+        moment = dt.datetime.fromisoformat(text) if len(text) > len("2026-01-01") else None
+    except ValueError:
+        return None
+    return moment if moment is None or moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -168,7 +168,9 @@ def _in_place(file: Mapping[str, Any], renamed: Renamed, person: Person) -> Sequ
     if file["path"] in renamed:
         return [new.to_json() for new in renamed[file["path"]]]
     values = json.loads(file["partition"]) if file.get("partition") else {}
-    is_alone = values and all(values.get(each.column) in each.values for each in person.conditions)
+    is_alone = values and all(
+        any(str(values[name]) in each.values for name in each.among(values)) for each in person.conditions
+    )
     return [] if is_alone else [file]
 
 

@@ -63,16 +63,22 @@ def typed_values(condition: Condition, kind: pa.DataType) -> pa.Array | None:
     import pyarrow as pa
 
     found = [value for text in condition.values if (value := _value(text, kind)) is not None]
-    if not found:
-        return None
+    return pa.array(found, kind) if found else None
+
+
+def _value(text: str, kind: pa.DataType) -> pa.Scalar | None:
+    """Return a value in a type of Arrow; None if no value of the type is written so, or it does not fit in."""
+    import pyarrow as pa
+
+    value = _read(text, kind)
     try:
-        return pa.array(found, kind)
+        return pa.scalar(value, kind) if value is not None else None
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         return None
 
 
-def _value(text: str, kind: pa.DataType) -> Any:
-    """Return a value in a type of Arrow; None if no value of the type is written so."""
+def _read(text: str, kind: pa.DataType) -> Any:
+    """Return a value of Python for a type of Arrow; None if no value of the type is written so."""
     import pyarrow.types as kinds
 
     readers = (

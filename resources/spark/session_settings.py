@@ -52,6 +52,7 @@ SPEED: Mapping[str, str] = {
     "spark.sql.files.openCostInBytes": "65536",  # 1000 small files are 2 tasks, not 32
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # saves two calls to the JVM for each Column
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.localRelationThreshold": "1m",  # each rule of the optimiser goes through all these rows
     "spark.sql.codegen.cache.maxEntries": "2000",  # a group of some operators fills 100, and is compiled each time
     "spark.sql.maxPlanStringLength": "200000",
     "spark.sql.debug.maxToStringFields": "10000",  # the walk of analysed plans must see every column

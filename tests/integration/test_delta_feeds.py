@@ -113,6 +113,43 @@ def test_the_changes_are_those_of_deltas_own_reader(run_app: RunApp, table: Tabl
     assert seen(result) == whole + wanted
 
 
+def copying(table: Table) -> Callable[[], None]:
+    def followed() -> None:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.TableSource(str(table.path), changes=True))
+        def changes(scanned: Any) -> Any:
+            return scanned
+
+        copied = dm.apply_changes(
+            changes,
+            keys=["id"],
+            sequence_by="_commit_version",
+            apply_as_deletes="_change_type in ('delete', 'update_preimage')",
+            columns=["id", "name"],
+            name="copied",
+        )
+        dm.sink(copied, dm.DeltaUpsert("copy", keys=["id"]))
+
+    return followed
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.seed("CD4")
+def test_a_version_that_replaces_rows_of_keys_replaces_them_in_a_copy(run_app: RunApp, table: Table, way: str) -> None:
+    """Delta writes the changes of one version in any order: here the inserts come before the deletes."""
+    table.make()
+    result = run_app(copying(table), settings=WAYS[way]).run()
+    for statement in (
+        "insert into TABLE replace where id <= 2 values (1, 'again', null, 'x y'), (2, 'too', null, null)",
+        "update TABLE set id = id + 1",
+    ):
+        table.do(statement)
+        result.run()
+        there = table.session.read.format("delta").load(str(table.path)).collect()
+        wanted = {row["id"]: row["name"] for row in there}
+        assert {row["id"]: row["name"] for row in result.sink("copy")} == wanted
+
+
 @pytest.mark.slow
 def test_columns_that_come_and_tables_that_are_replaced(run_app: RunApp, table: Table) -> None:
     table.make()

@@ -60,7 +60,7 @@ def test_rows_whose_keys_are_looked_up_are_computed_once(engine: SparkEngine) ->
     rows = engine.session.range(3).select(drawn().alias("user"), F.lit(3).cast("bigint").alias(SEQUENCE_ID))
     frames = frames_of(engine, [], rows=rows, named=rows.where("false"))
     frames.looks_up = lambda operator, part: True
-    frames.read_kept = lambda operator, part, changed, due, is_exact: changed.localCheckpoint()
+    frames.read_kept = lambda operator, part, changed, due, fit: changed.localCheckpoint()
     result = operator.step(frames)
     assert result.output is not None
     assert result.output.count() == 3

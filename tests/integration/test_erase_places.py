@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -46,12 +49,12 @@ def root(engine: NoSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path
 
 
-def ran(root: Path, sinks: str, settings: str = "", source: str = SOURCE) -> None:
+def ran(root: Path, sinks: str, settings: str = "", source: str = SOURCE, files: Sequence[str] = FILES) -> None:
     """Run an application over the files, one after the other."""
     (root / "app.py").write_text(source + sinks)
     home = "" if settings.startswith("home") else 'home = "home"\n'
     (root / "drainmark.toml").write_text(f'applications = ["app.py"]\n{home}{settings}')
-    for number, text in enumerate(FILES):
+    for number, text in enumerate(files):
         (root / "inbox" / f"{number}.csv").write_text(text)
         settle(root / "inbox")
         done("run", "app.py")
@@ -143,6 +146,83 @@ dm.sink(rows, dm.DatabaseUpsert("crm", "newest", keys=["item"]))
 
 
 @pytest.mark.seed("ER5")
+def test_a_table_that_is_left_out_is_left_whatever_its_name_is_called(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran(root, 'dm.sink(rows, dm.DeltaAppend("all_rows"))\ndm.sink(rows, dm.DeltaAppend("kept"))\n')
+    assert invoke(["erase", "--where", WHERE, "--except", "kpt", "--yes"]) != 0
+    assert "kept" in capsys.readouterr().err
+    assert "lake/kept" in erased(root, WHERE, "--except", "kept")["not_searched"]
+    assert PERSON in values("kept")
+    assert PERSON not in values("all_rows")
+
+
+KEYED = """
+dm.sink(rows, dm.DeltaAppend("all_rows"))
+dm.sink(rows, dm.DeltaUpsert("newest", keys=["item"]))
+dm.sink(rows, dm.DatabaseAppend("crm", "copied"))
+dm.sink(rows, dm.DatabaseUpsert("crm", "copied_newest", keys=["item"]))
+"""
+
+
+def of_keyed(root: Path, ids: range) -> dict[tuple[str, int], list[str]]:
+    tables = ("all_rows", "newest", "copied", "copied_newest")
+    return {(name, at): sorted(map(str, dm.read("app", name, at=at).to_pylist())) for name in tables for at in ids}
+
+
+@pytest.mark.seed("ER2", "RC1")
+def test_what_a_row_of_the_person_hid_does_not_come_back_with_its_erasure(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second file, whose cup the person's later one hides, is retracted: its cup must not be shown again."""
+    found = []
+    held = (f"cup,{PERSON},2\ntea,ann,1\n", "cup,bob,4\npot,eve,3\n", f"cup,{PERSON},5\n", f"pot,{PERSON},5\n")
+    for folder, files in (("held", held), ("never", [cleaned(text) for text in held])):
+        (place := root / folder / "inbox").mkdir(parents=True)
+        monkeypatch.chdir(place.parent)
+        ran(place.parent, KEYED, f'[databases]\ncrm = "sqlite:///{place.parent}/crm.db"\n', files=files)
+        done("retract", "app", "1.csv")
+        if files is held:
+            certificate = erased(place.parent)
+            assert certificate["found_afterwards"] == []
+            assert len({each["uri"] for each in certificate["inputs"]}) == len(certificate["inputs"]) == 3
+            assert found_in(place.parent / "home") == {}
+        seen = [of_keyed(place.parent, range(6))]
+        done("retract", "app", "0.csv")
+        seen.append(of_keyed(place.parent, range(7)))
+        done("reset", "app", "--to", "3")
+        seen.append(of_keyed(place.parent, range(4)))
+        done("doctor", "--quick")
+        found.append(seen)
+    assert found[0] == found[1]
+
+
+def cleaned(text: str) -> str:
+    return "".join(line for line in text.splitlines(keepends=True) if PERSON not in line)
+
+
+@pytest.mark.seed("ER1", "ER2")
+def test_rows_leave_sinks_that_left_the_code(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = f'[databases]\ncrm = "sqlite:///{root}/crm.db"\n'
+    ran(root, KEYED, database)
+    (root / "app.py").write_text(SOURCE + 'dm.sink(rows, dm.DeltaAppend("all_rows"))\n')
+    (root / "inbox" / "9.csv").write_text("jar,bob,9\n")
+    settle(root / "inbox")
+    done("run", "app.py")
+    assert erased(root)["found_afterwards"] == []
+    assert found_in(root, PERSON).keys() == {"inbox/0.csv", "inbox/1.csv"}
+    with closing(sqlite3.connect(root / "crm.db")) as connection:
+        rows = connection.execute("SELECT customer FROM copied_newest ORDER BY 1").fetchall()
+        assert rows == [("ann",), ("bob",), ("eve",)]
+        assert connection.execute("SELECT count(*) FROM copied").fetchall() == [(4,)]
+    capsys.readouterr()
+    done("doctor", "--quick")
+    assert "another tool" not in capsys.readouterr().out
+    done("reset", "app", "--to", "1")
+    assert values("all_rows") == ["ann"]
+
+
+@pytest.mark.seed("ER5")
 def test_a_column_of_another_name_is_found_and_erased_by_that_name(root: Path) -> None:
     sinks = """
 newest = dm.aggregate(rows, keys=["item"], values={"who": dm.last("customer")}, name="newest")
@@ -179,6 +259,28 @@ def test_pushed_rows_leave_a_home_in_which_nothing_has_run(root: Path) -> None:
     assert [row["customer"] for row in kept] == ["ann", "bob", "bob"]
 
 
+@pytest.mark.seed("ER3")
+@pytest.mark.parametrize(
+    ("kind", "pushed", "asked"),
+    [("double", "5", "5.0"), ("double", "1.50", "1.5"), ("bigint", "17", "017"), ("double", "1e2", "100"),
+     ("timestamp", '"2026-01-01T10:00:00Z"', "'2026-01-01 10:00:00'"), ("boolean", "true", "TRUE")],
+)  # fmt: skip
+def test_a_pushed_value_is_found_however_it_is_written(root: Path, kind: str, pushed: str, asked: str) -> None:
+    (root / "app.py").write_text(
+        "import drainmark as dm\n"
+        '@dm.consistent(trigger="operator-driven")\n'
+        f'@dm.source(dm.ReplayableStart(schema="who {kind}, n bigint", rows=2, seconds=0))\n'
+        "def rows(scanned):\n    return scanned\n"
+        'dm.sink(rows, dm.DeltaAppend("all_rows"))\n'
+    )
+    (root / "drainmark.toml").write_text('applications = ["app.py"]\nhome = "home"\n')
+    (root / "rows.jsonl").write_text(f'{{"who": {pushed}, "n": 1}}\n{{"who": null, "n": 2}}\n')
+    done("push", "app.py", str(root / "rows.jsonl"))
+    erased(root, f"who = {asked}")
+    kept = [json.loads(line) for path in root.glob("home/buffers/**/*.jsonl") for line in path.open()]
+    assert [row["n"] for row in kept] == [2]
+
+
 @pytest.mark.seed("ER1")
 def test_only_what_drainmark_wrote_is_changed(root: Path) -> None:
     """The home is the folder of the project; a table lies below the folder of another one, beside files of others."""
@@ -198,6 +300,23 @@ def test_only_what_drainmark_wrote_is_changed(root: Path) -> None:
     assert values("sales") == ["ann", "ann", "bob", "eve"]
 
 
+@pytest.mark.seed("ER5")
+def test_a_longer_word_in_a_database_of_dagster_is_another_s(root: Path) -> None:
+    folder = root / "home" / "dagster"
+    folder.mkdir(parents=True)
+    with closing(sqlite3.connect(folder / "runs.db")) as connection:
+        connection.execute("CREATE TABLE runs (job TEXT PRIMARY KEY, said TEXT)")
+        connection.execute("INSERT INTO runs VALUES ('smithery__rows', 'bad record of smith, of smithery')")
+        connection.commit()
+    (folder / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    (root / "drainmark.toml").write_text('home = "home"\n')
+    erased(root, "customer = smith")
+    with closing(sqlite3.connect(folder / "runs.db")) as connection:
+        assert connection.execute("SELECT * FROM runs").fetchall() == [
+            ("smithery__rows", "bad record of [erased], of smithery")
+        ]
+
+
 @pytest.mark.seed("ER2")
 @pytest.mark.parametrize(
     ("kind", "written", "asked"),
@@ -211,6 +330,21 @@ def test_a_value_is_compared_in_the_type_of_the_column(kind: str, written: str, 
     assert where is not None
     assert rows.filter(where)["n"].to_pylist() == [1]
     assert rows.filter(~where)["n"].to_pylist() == [2, 3], "a row without a value stays"
+
+
+@pytest.mark.seed("ER2")
+@pytest.mark.parametrize(
+    ("kind", "values", "asked"),
+    [(pa.int32(), [17, 18], "17, 3000000000"), (pa.decimal128(6, 2), [Decimal("17.00"), Decimal("18.00")],
+     "17, 17.001, 123456789")],
+)  # fmt: skip
+def test_a_value_that_no_row_can_have_does_not_hide_the_others(
+    kind: pa.DataType, values: list[Any], asked: str
+) -> None:
+    rows = pa.table({"who": pa.array(values, kind)})
+    where = condition_of(Person.parse(f"who IN ({asked})"), rows.schema)
+    assert where is not None
+    assert rows.filter(where)["who"].to_pylist() == values[:1]
 
 
 @pytest.mark.parametrize(

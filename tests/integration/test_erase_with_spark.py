@@ -174,3 +174,35 @@ def test_a_state_in_which_nobody_can_look_is_named_before_anything_changes(
     assert {each["path"].partition("/_staged")[0] for each in certificate["found_afterwards"]} <= {name}
     assert all(path.startswith(name) for path in found_in(root / "home"))
     assert values("all_rows") == values("kept_rows") == ["ann"]
+
+
+CHANGES = """
+import drainmark as dm
+
+@dm.consistent(trigger="operator-driven", rewind_horizon=50)
+@dm.source(dm.DirectoryScan(path="inbox", format="csv", schema="op string, seq bigint, item string, customer string",
+                            pattern="*.csv", settle=0))
+def rows(scanned):
+    return scanned
+
+now = dm.apply_changes(rows, keys=["item"], sequence_by="seq", apply_as_deletes="op = 'd'",
+                       except_columns=["op", "seq"], name="now")
+dm.sink(now, dm.DeltaUpsert("items", keys=["item"]))
+"""
+
+
+@pytest.mark.seed("ER2")
+def test_a_deleted_key_does_not_come_back(root: Path) -> None:
+    """The row that a change takes back has the person's values, and is the only sign that the key was deleted."""
+    (root / "app.py").write_text(CHANGES)
+    for number, text in enumerate(("u,1,cup,bob\nu,1,pot,ann\n", f"u,2,cup,{PERSON}\n", f"d,3,cup,{PERSON}\n")):
+        (root / "inbox" / f"{number}.csv").write_text(text)
+        settle(root / "inbox")
+        done("run", "app.py")
+    done("erase", "--where", WHERE, "--certificate", "certificate.json")
+    assert json.loads((root / "certificate.json").read_text())["found_afterwards"] == []
+    assert found_in(root / "home") == {}
+    assert [values("items", at=at) for at in (1, 2, 3)] == [["ann", "bob"], ["ann", "bob"], ["ann"]]
+    assert values("items") == ["ann"]
+    done("reset", "app", "--to", "2")
+    assert values("items") == ["ann", "bob"]

@@ -110,6 +110,8 @@ def check(root: Path, table: str, first: int) -> None:
     for before, number in itertools.pairwise(later):
         assert by_id.pop(number, Counter()) == told(table, before, number), (table, number)
     assert not by_id
+    signs = [(row["_commit_version"], SIGNS[row["_change_type"]]) for row in seen(table)]
+    assert signs == sorted(signs), "rows of an id leave before others come, whatever the keys of the reader"
     made: Counter[str] = Counter()
     for row in sorted(seen(table), key=lambda row: row["_commit_version"]):
         made[bare(row)] += SIGNS[row["_change_type"]]

@@ -17,7 +17,7 @@ import pyarrow as pa
 import drainmark as dm
 from drainmark.jobs.frames.arrow import arrow_of, frame_of
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.context import OperatorContext
+from drainmark.jobs.graph.context import Fit, OperatorContext
 from drainmark.jobs.state.keyed_rows import RowsPerKey
 
 Row = dict[str, Any]
@@ -173,6 +173,14 @@ def differences(before: dict[Key, Row], after: dict[Key, Row]) -> list[Row]:
     return lost + [{**row, GONE: False} for key, row in after.items() if before.get(key) != row]
 
 
+def net_of(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
+    """Return of each id and key the row that an upsert sink keeps: the new one, or else the one that is gone."""
+    last = {}
+    for row in sorted(rows, key=lambda row: not row[GONE]):
+        last[repr([row[name] for name in (SEQUENCE_ID, *keys)])] = row
+    return list(last.values())
+
+
 def plain(rows: Sequence[Row]) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in rows)
 
@@ -207,7 +215,9 @@ class Course:
         )  # fmt: skip
         result = self.operator.step(frames)
         changes = {part: arrow_of(frame) for part, frame in result.changes.items()}
-        for row in arrow_of(result.output).to_pylist():
+        output = arrow_of(result.output).to_pylist()
+        assert plain(arrow_of(result.net.rows).to_pylist()) == plain(net_of(output, result.net.keys))
+        for row in output:
             self.out[row.pop(SEQUENCE_ID)].append(row)
         for row in arrow_of(result.refused).to_pylist():
             self.refused[row[SEQUENCE_ID]] += 1
@@ -217,14 +227,14 @@ class Course:
     def _once(self, operator: Any, frame: Any) -> Any:
         return frame_of(self.session, arrow_of(frame), frame.schema)
 
-    def _known(self, operator: Any, part: str, changed: Any, due: Any, is_exact: bool) -> Any:
+    def _known(self, operator: Any, part: str, changed: Any, due: Any, fit: Fit) -> Any:
         found = self.kept[part]
         if not found:
             return None
         (kept,) = (kept for kept in self.operator.kept if kept.part == part)
         per_key = RowsPerKey(kept.keys)
         table = pa.concat_tables(found)
-        frame = frame_of(self.session, per_key.last(table))
+        frame = frame_of(self.session, table if fit is Fit.RAW else per_key.last(table))
         return frame if changed is None or due is not None else per_key.matching(frame, changed)
 
     def rewind(self, to: int) -> None:

@@ -187,6 +187,31 @@ def test_changes_that_were_dropped_are_not_guessed(fed: Keyed, monkeypatch: pyte
     assert fed.newest("lake/newest") == {"a": "a4", "b": "b4", "d": "d4"}
 
 
+@pytest.mark.seed("RC2", "RC4")
+@pytest.mark.parametrize("fed", [Keyed], indirect=True)
+def test_what_was_retracted_before_an_image_took_its_place_does_not_come_back(
+    fed: Keyed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The image has the last row of a key alone, and that row is of a file that was retracted later."""
+    monkeypatch.setenv("DRAINMARK_DATABASES__SHOP", DATABASES["shop"])
+    fed.has_images = True
+    for name, values in {"a": ["a1", "b1"], "b": ["b2"], "c": ["c3"], "d": ["b4"], "e": ["c5"]}.items():
+        fed.write(name, values)
+        fed.add(name)
+        fed.drain()
+    back(fed, "b")
+    with fed.owning() as owner:
+        drop_changes(owner, 3)
+    back(fed, "e")
+    check(fed, since=3)
+    with pytest.raises(RetractRefused, match="retracted later") as refused:
+        back(fed, "d")
+    assert refused.value.operator in {"newest", "stock"}
+    follow(refused.value.remedy, "reset", fed.workplace.home)
+    fed.drain()
+    assert fed.newest("lake/newest") == {"a": "a1", "b": "b1", "c": "c3"}
+
+
 @pytest.mark.seed("RC1")
 @pytest.mark.parametrize("fed", [HandFed], indirect=True)
 def test_rows_also_leave_tables_of_sinks_that_left_the_code(fed: HandFed) -> None:

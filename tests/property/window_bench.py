@@ -14,7 +14,7 @@ from window_cases import SCHEMA, Case
 
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.context import ABOVE, UPTO, Due, OperatorContext
+from drainmark.jobs.graph.context import ABOVE, UPTO, Due, Fit, OperatorContext
 from drainmark.jobs.graph.operator import StepResult
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
@@ -102,7 +102,7 @@ class Bench:
             return partials, None
         return partials, frame_of(self.session, kept.select(partials.columns))
 
-    def _kept(self, operator: Any, part: str, changed: Any, due: Due | None, is_exact: bool) -> Any:
+    def _kept(self, operator: Any, part: str, changed: Any, due: Due | None, fit: Fit) -> Any:
         """Return only the part of a state that the operator asks for."""
         kept = self.states.get(part)
         if kept is not None and due is not None and changed is not None:

@@ -12,6 +12,7 @@ from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.frames.names import quoted, quoted_name
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.context import Fit
 from drainmark.jobs.graph.declarations import (
     Stream,
     StreamLike,
@@ -115,7 +116,7 @@ class Barrier(Operator):
         Args:
             asked: the keys of all ports' new rows.
         """
-        held = frames.kept(self, _part(port), new.schema, asked, is_exact=False)
+        held = frames.kept(self, _part(port), new.schema, asked, fit=Fit.OTHERS)
         return new.selectExpr("*", f"true as {IS_NEW}").unionByName(held.selectExpr("*", f"false as {IS_NEW}"))
 
     def _payload(self, rows: DataFrame) -> list[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from drainmark.jobs.errors import Location, UsageError, Violation
-from drainmark.jobs.frames.names import quoted_name
+from drainmark.jobs.frames.names import quoted, quoted_name
 from drainmark.jobs.frames.row_order import places_in
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
@@ -98,16 +98,20 @@ class Sink(Operator):
 
         Of a change stream this is the last new row, or else a row that is gone: `GONE` then comes before the id.
         """
-        rows = _without_empty(frames.input(self.inputs[0]), self.partition_by)
-        require_columns(self, self.inputs[0], rows, self.keys)
+        port, has_own = self.inputs[0], set(self.keys).isdisjoint(self.partition_by)  # a null is no key of theirs
+        net = frames.net(port, self.keys) if has_own else None
+        rows = _without_empty(frames.input(port) if net is None else net, self.partition_by)
+        require_columns(self, port, rows, self.keys)
         names = [name for name in visible_columns(rows.columns) if name.strip("`") not in self.keys]
         if not self.keys:
             return rows.selectExpr(SEQUENCE_ID, *names)
+        keys = quoted(self.keys)
+        if net is not None:
+            return rows.selectExpr(*keys, *names, GONE, SEQUENCE_ID)
         payload = F.struct(*names) if names else F.struct(F.lit(True).alias("present"))
         has_gone = GONE in rows.columns
         by = F.struct(*([~F.col(GONE)] if has_gone else []), *places_in(rows.columns), F.to_json(payload))
         gone = [F.bool_and(GONE).alias(GONE)] if has_gone else []
-        keys = [quoted_name(key) for key in self.keys]
         last = rows.groupBy(SEQUENCE_ID, *keys).agg(F.max_by(payload, by).alias("_last"), *gone)
         return last.select(*keys, *(f"_last.{name}" for name in names), *([GONE] if has_gone else []), SEQUENCE_ID)
 

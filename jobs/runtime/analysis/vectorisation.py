@@ -137,6 +137,11 @@ def unlike_rows(frame: DataFrame) -> str | None:
     return None
 
 
+def is_repeatable(frame: DataFrame) -> bool:
+    """Say whether a frame surely has the same rows whenever it is computed: each is made of one row that is fixed."""
+    return unlike_rows(frame) is None and not runs_in_python(frame)
+
+
 def _find_named_streams(nodes: Sequence[PlanNode]) -> None:
     """Mark nodes that refer to a common table expression of the stream: they may have dropped `_sequence_id`."""
     left = [node for node in nodes if node.name == "CTERelationRef"]

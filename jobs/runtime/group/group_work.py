@@ -23,6 +23,7 @@ from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
+from drainmark.jobs.runtime.analysis.vectorisation import is_repeatable
 from drainmark.jobs.runtime.autonomous.input import Feeding, feeding_sources
 from drainmark.jobs.runtime.autonomous.output import Sending
 from drainmark.jobs.runtime.autonomous.tables import Outlets
@@ -226,6 +227,7 @@ class GroupWork:
             read_kept=reads.kept_before,
             looks_up=reads.looks_up,
             materialise=lambda operator, frame: blaming(region, operator, lambda: executors.of(operator).once(frame)),
+            is_repeatable=is_repeatable,
             collect=lambda operator, frame: blaming(region, operator, lambda: arrow_of(frame)),
             hosts=self.hosts,
             is_run=True,
@@ -247,6 +249,8 @@ class GroupWork:
             result = StepResult(None, outputs={name: operator.apply_output(frames, name) for name in operator.outputs})
         else:
             result = frames.guard(operator, lambda: operator.step(frames))
+            if result.net is not None:
+                frames.nets[operator.name] = result.net
             self._outputs.keep(operator, result.changes)
             self._quarantine.put_aside(operator, result)
             self._quarantine.expect(operator, result, frames.scanned_frames)

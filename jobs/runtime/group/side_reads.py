@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.names import quoted_name
-from drainmark.jobs.graph.context import ABOVE, UPTO, Due
+from drainmark.jobs.graph.context import ABOVE, UPTO, Due, Fit
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.joins.lookup import Lookup
@@ -57,7 +57,7 @@ class SideReads:
         return executor.local(rows.drop_columns([KEY_HASH]), partials), before
 
     def kept_before(
-        self, operator: Operator, part: str, changed: DataFrame | None, due: Due | None, is_exact: bool
+        self, operator: Operator, part: str, changed: DataFrame | None, due: Due | None, fit: Fit
     ) -> DataFrame | None:
         """Return a kept state, or the rows of it that a group asks for."""
         state, session = self.states[self.blueprint.kept[operator.name, part]], self.attempt.session
@@ -67,8 +67,9 @@ class SideReads:
         if changed is None or not looks_up or (due is not None and rows_due is None):
             if not state.is_small:
                 self.executors.note_whole(operator)
-            is_chosen = due is None and (is_exact or not state.is_small)  # other rows of a small state do no harm
-            return state.current(session, changed if is_chosen else None)
+            is_whole = state.is_read_whole(self.rows_come_in()) if fit is Fit.RAW else state.is_small
+            is_chosen = due is None and (fit is Fit.EXACT or not is_whole)
+            return state.current(session, changed if is_chosen else None, is_raw=fit is Fit.RAW)
         by = state.looked_up_by
         own = changed.select(
             *(F.col(quoted_name(name)).try_cast(state.schema[name].dataType).alias(name) for name in by)

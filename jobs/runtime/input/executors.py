@@ -1,6 +1,6 @@
 """The executor of a group, which has its rows: this process, or Spark. It is chosen once, when the input is known.
 
-This process takes the rows of a small group as Arrow tables and passes them on as local relations, which cost no scan.
+This process takes the rows of a small group as Arrow tables and passes them on: few as a local relation, without scan.
 Otherwise, with one executor of Spark, Spark keeps rows that feed several outputs: a second job waits for the first,
 block by block. Several executors would each compute rows that two jobs ask for at once, and compute the rows of a lost
 executor again; so there the rows are written to files first, and every job reads the files. In each case operators

@@ -26,10 +26,11 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, Ta
 from drainmark.jobs.protocol.rewind_steps import Rewind
 from drainmark.jobs.protocol.stage_flow import channels_folder
 from drainmark.jobs.runtime.commit.publish import outer_sinks
+from drainmark.jobs.runtime.commit.removal.keyed_retraction import in_their_place
 from drainmark.jobs.runtime.commit.rewind_contents import own_tables
 from drainmark.jobs.runtime.commit.table_damage import RepairPlan
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.merge import arrow_schema
+from drainmark.resources.delta.merge import arrow_schema, typed
 from drainmark.resources.erasure import buffers, checkpoints, files, purge
 from drainmark.resources.erasure.conditions import columns_of, condition_of, opaque_columns
 from drainmark.resources.erasure.inputs import SURE
@@ -189,6 +190,7 @@ def _outside(store: RegionTables, table: RegionTable, person: Person) -> Searche
     where = condition_of(person, schema)
     if where is None:
         return Searched(table=table)
+    sink.txn_version()  # this notes it: the rows leave a sink that has not changed since; no claim asks one that left
     rows = sink.read([*dict.fromkeys([*columns_of(person, schema), SEQUENCE_ID])], where)
     ids = Counter(number for number in rows[SEQUENCE_ID].to_pylist() if number is not None)
     return Searched(table=table, where=where, shown=files.Found(ids=ids))
@@ -313,6 +315,11 @@ class RegionErasure:
         if where is None:
             return {}
         written = files.rewrite(target.folder, staging, plain, schema, where)
+        if found.table.role is TableRole.CHANGES and found.shown.files:
+            rows = in_their_place(store, self.owner.history, found.table, found.shown.files, where)
+            if rows is not None:
+                last = found.shown.files[-1].path
+                written[last] = (*written[last], *staging.write(typed(rows, schema), "kept"))
         staging = store.staging(found.table, self.owner.epoch, world.token())
         return written | files.rewrite(target.folder, staging, images, schema, where, as_they_are=True)
 

@@ -20,7 +20,8 @@ from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.operators.windows.windowed_aggregate import types_of
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
-from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
+from drainmark.jobs.protocol.records.schema_compatibility import is_state
 from drainmark.jobs.state.aggregations.aggregation import Aggregation, state_columns, subtracted
 from drainmark.jobs.state.keyed_rows import has_keys, key_codes, last_per_key
 
@@ -54,16 +55,34 @@ class Retracted:
     Attributes:
         edge: changes up to this id (inclusive) may be gone; an image has the rows.
         without: ids whose rows are not those of a file that counts.
+        hidden: ids up to the edge that were taken back after it: the image has their rows, and lacks those before.
+        by: the ids that took those back.
     """
 
     edge: int
     without: frozenset[int]
+    hidden: frozenset[int]
+    by: frozenset[int]
 
     @classmethod
     def of(cls, history: RegionHistory, table: str) -> Retracted:
         edge = history.dropped.get(table, INITIAL_ID)
-        pairs = [(old, found.by) for old, found in history.replaced.items() if found.kept.by_nothing and old > edge]
-        return cls(edge, frozenset(number for pair in pairs for number in pair))
+        pairs = [(old, found.by) for old, found in history.replaced.items() if found.kept.by_nothing]
+        hidden = [(old, by) for old, by in pairs if old <= edge < by]
+        return cls(
+            edge,
+            without=frozenset(number for pair in pairs if pair[0] > edge for number in pair),
+            hidden=frozenset(old for old, _ in hidden),
+            by=frozenset(by for _, by in hidden),
+        )
+
+    def refused(self, operator: str) -> RetractRefused:
+        """Return the error for a key of which only an image has what it was before."""
+        msg = (
+            f"{operator!r} has one image up to {self.edge}, and files of before were retracted later:"
+            " what some key was without them is not known"
+        )
+        return RetractRefused(msg, operator=operator)
 
 
 def new_rows(
@@ -92,8 +111,10 @@ def new_rows(
     for old, number in by.items():
         if table.operator is None:
             found = _last_of_others(rows, changes.keys, old, without)
+            if found is not None and known.hidden & set(found[SEQUENCE_ID].to_pylist()):
+                raise known.refused(changes.operator)
         else:
-            found = _Less(table.operator, rows, old, without).rows(session)
+            found = _Less(table.operator, rows, old, without, known).rows(session)
         if found is not None and found.num_rows:
             found = _stamped(found, number)
             rows = pa.concat_tables([rows, found.select(rows.column_names)])
@@ -121,6 +142,17 @@ def _rows_of_keys(
     keys = pa.concat_tables(touched, promote_options="permissive") if touched else None
     if keys is None or not keys.num_rows:
         return None
+    return _all_rows(store, history, table, keys, edge)
+
+
+def _all_rows(store: RegionTables, history: RegionHistory, table: RegionTable, keys: pa.Table, edge: int) -> pa.Table:
+    """Return all rows that are kept of some keys, ascending by id; of what an image has, there is one row a key."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    files = store.table(table.name).files
+    image = history.image_held(table.name, edge, files.holds) if edge else None
+    live = [file for file in files.live() if image is None or (file.last_id or 0) > image.at]
     keys = keys.group_by(list(table.keys)).aggregate([])
 
     def read(some: Sequence[Any], above: int) -> Iterator[pa.Table]:
@@ -183,6 +215,60 @@ def _last_of_others(rows: pa.Table, keys: Sequence[str], old: int, without: Coll
     return pa.concat_tables([others, _as_gone(last.filter(pc.invert(is_left)), keys)])
 
 
+# --- keys whose rows were erased -----------------------------------------------------------------------------------
+
+
+def in_their_place(
+    store: RegionTables,
+    history: RegionHistory,
+    table: RegionTable,
+    found: Sequence[StagedFile],
+    where: pa.compute.Expression,
+) -> pa.Table | None:
+    """Return the rows that a table of changes needs once some rows have left it; None if it needs none.
+
+    A row may hide others of its key that do not count: those of a retracted file, or those before the key was deleted.
+    They would come back with it gone, so rows in its place say what the key is from that id on.
+
+    Args:
+        found: the files with the rows that leave.
+        where: the condition for them.
+    """
+    import pyarrow as pa
+
+    files = store.table(table.name).files
+    pieces = [_with_gone(rows.filter(where)) for rows in files.pieces(found)]
+    lost = pa.concat_tables(pieces, promote_options="permissive")
+    added = _of_erased_keys(store, history, table, lost, where) if table.keys else []
+    rows = pa.concat_tables(added, promote_options="permissive").filter(~where) if added else None
+    return rows if rows is not None and rows.num_rows else None
+
+
+def _of_erased_keys(
+    store: RegionTables, history: RegionHistory, table: RegionTable, lost: pa.Table, where: pa.compute.Expression
+) -> list[pa.Table]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    edge, keys = history.dropped.get(table.name, INITIAL_ID), list(table.keys)
+    rows = _all_rows(store, history, table, lost.select(keys), edge)
+    deleted = _as_gone(lost.filter(lost[GONE]), keys).select(rows.column_names)
+    left = pa.concat_tables([rows.filter(~where), deleted], promote_options="permissive")
+    added, without = [deleted], set[int]()
+    pairs = [] if is_state(table, history.tables) else sorted(
+        (found.by, old) for old, found in history.replaced.items() if found.kept.by_nothing and found.by > edge
+    )  # fmt: skip
+    for by, old in pairs:
+        new = _last_of_others(left.filter(pc.field(SEQUENCE_ID) < by), keys, old, without)
+        if new is not None and new.num_rows:
+            there = left.filter(pc.field(SEQUENCE_ID) == by).select(keys)
+            new = _stamped(new.filter(pa.array([not each for each in has_keys(new, there, keys)], pa.bool_())), by)
+            left = pa.concat_tables([left, new.select(left.column_names)])
+            added.append(new)
+        without |= {old, by} if old > edge else set()
+    return added
+
+
 # --- aggregates ----------------------------------------------------------------------------------------------------
 
 
@@ -214,10 +300,12 @@ class _Less:
         without: ids whose rows are no sign that a key has rows of a file that counts.
     """
 
-    def __init__(self, operator: Aggregate, rows: pa.Table, old: int, without: Collection[int]) -> None:
-        self._operator, self._all, self._old = operator, rows, old
+    def __init__(
+        self, operator: Aggregate, rows: pa.Table, old: int, without: Collection[int], known: Retracted
+    ) -> None:
+        self._operator, self._all, self._old, self._known = operator, rows, old, known
         self._keys, self._columns = operator.all_keys, state_columns(operator.values)
-        self._without = {*without, old}
+        self._without = {*without, old, *known.hidden, *known.by}
 
     def rows(self, session: Callable[[], SparkSession]) -> pa.Table | None:
         """Return the new rows, of no id yet; None if no key changes."""
@@ -227,6 +315,9 @@ class _Less:
         if not places:
             return None
         left, gone = [each for each in places if each.others], [each for each in places if not each.others]
+        ids = self._all[SEQUENCE_ID].to_pylist()
+        if any(ids[place] in self._known.hidden for each in gone for place in each.all):
+            raise self._known.refused(self._operator.name)
         newest = pa.array([each.all[-1] for each in gone], pa.int64())
         rows = _as_gone(self._all.take(newest), self._keys)
         if not left:
@@ -320,11 +411,12 @@ class _Less:
         Raises:
             RetractRefused: the sum never changed by others, which may have brought nulls or zeros.
         """
-        values, found = self._all[name].to_pylist(), []
+        values, ids, found = self._all[name].to_pylist(), self._all[SEQUENCE_ID].to_pylist(), []
+        sure = self._known.edge if self._known.hidden else INITIAL_ID  # a row of an image may have sums of hidden ids
         for each in places:
             before = (None, *(values[place] for place in each.all[:-1]))
             changed = [place for place, old in zip(each.all, before, strict=True) if values[place] != old]
-            is_left = any(place in each.others for place in changed)
+            is_left = any(place in each.others and ids[place] > sure for place in changed)
             if not is_left and values[each.all[-1]] is not None:
                 column = (self._operator.values[self._columns[name][0]].columns or ("…",))[0]
                 why = f"whether others have brought numbers to {name!r}, or nulls, is not known for some key"

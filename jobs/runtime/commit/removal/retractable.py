@@ -9,7 +9,7 @@ from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.claimed_code import deploy_of
-from drainmark.jobs.protocol.history import RegionHistory, target_before
+from drainmark.jobs.protocol.history import RegionHistory, retracted_uris, target_before
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.schema_compatibility import is_state
@@ -54,9 +54,21 @@ def keyed_tables(
 
 
 def remedy_of(region: str, history: RegionHistory, ids: Sequence[int], horizon: int | None = None) -> str:
-    """Return the commands that have the effect of a retraction."""
+    """Return the commands that have the effect of a retraction.
+
+    The rewind also takes back later retractions: it goes to before these files, too, and they are skipped as well.
+    """
+    undone = {number: history.states[number].trigger_uri or "" for number in ids}
     target = target_before(history, min(ids), horizon)
-    uris = dict.fromkeys(history.states[number].trigger_uri or "" for number in ids)
+    gone = retracted_uris(history)
+    while others := {
+        old: uri
+        for old, found in history.replaced.items()
+        if old not in undone and found.by > target and (uri := history.states[old].trigger_uri or "") in gone
+    }:
+        undone |= others
+        target = target_before(history, min(undone), horizon)
+    uris = dict.fromkeys(undone.values())
     skips = " && ".join(f"drainmark skip {region} --file {shell_word(uri)} --reason '…'" for uri in uris)
     return f"drainmark reset {region} --to {target} --yes && {skips}"
 
