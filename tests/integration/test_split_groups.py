@@ -68,7 +68,7 @@ def test_status_tells_of_a_split_until_a_run_begins_behind_one_that_ended_well(r
     run.claim()
     next(groups := run.groups())
     found = result.status["split"]
-    assert (found["triggers"], found["id"], found["operator"]) == (3, "OPERATOR_FAILED", "checked_sink")
+    assert (found["triggers"], found["id"], found["operator"]) == (3, "OPERATOR_FAILED", "checked")
     assert "a two is too much" in found["message"]
     groups.close()  # type: ignore[attr-defined]
     run.hand_over()

@@ -8,6 +8,7 @@ failed (X8, X12, C2, C17, C26, T1, T5).
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,7 +33,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.seed("X8"
 RunApp = Callable[..., Result]
 Declare = Callable[[Streams], Any]
 FILES = {f"{number:04d}.csv": content(number) for number in range(4)}
-LEVELS = [{"user": "ann", "level": 1}, {"user": "bob", "level": 2}]
+LEVELS = [
+    {"user": "ann", "level": 1, "since": dt.datetime(2000, 1, 1, tzinfo=dt.UTC)},
+    {"user": "bob", "level": 2, "since": dt.datetime(2100, 1, 1, tzinfo=dt.UTC)},  # it is complete up to then
+]
 STATEMENT = "select _sequence_id, _position, user, n + 1 as n from {rows}"
 ALL_OF_A_GROUP_AND_THE_FIRST_ALONE = ",".join(f"{FailPoint.PROCESS_STAGED.value}:raise:{nth}" for nth in (1, 2))
 """A group of several files that fails is retried file by file; then the run ends, and the attempt counts."""
@@ -90,8 +94,26 @@ def quarantined(s: Streams) -> None:
     dm.quarantine(dm.filter(lambda events: F.col("n").isNull(), name="without", inputs=[s.events]), reason="no number")
 
 
+def newest(s: Streams, name: str) -> Any:
+    return dm.apply_changes(s.events, keys=["user"], sequence_by="x", columns=["user", "n"], name=name)
+
+
+def as_of(s: Streams) -> None:
+    levels = dm.lookup("levels", name="levels_as_of")
+    found = dm.join_as_of(s.events, levels, keys=["user"], as_of="at", valid_from="since", name="levelled_as_of")
+    append(found, "levelled_as_of_rows")
+
+
+def over_changes(s: Streams) -> None:
+    users = dm.aggregate(newest(s, "users_newest"), keys=["n"], values={"users": dm.count()}, name="users")
+    dm.sink(users, dm.DeltaUpsert("users", keys=["n"]))
+
+
 REST: dict[str, Declare] = {
     "aggregate": lambda s: append(per_user(s, "counts"), "count_rows"),
+    "aggregate over changes": over_changes,
+    "apply-changes": lambda s: dm.sink(newest(s, "newest"), dm.DeltaUpsert("applied", keys=["user"])),
+    "as-of join": as_of,
     "custom": lambda s: append(
         dm.custom(seen, keys=["user"], state=Seen, output="user string, rows bigint", inputs=[s.events]), "seen_rows"
     ),
