@@ -32,11 +32,7 @@ def is_in_rows(source: Any, person: Person) -> bool:
         where = condition_of(person, file.schema_arrow)
         if where is None:
             return False
-        return any(_rows(file, group).filter(where).num_rows for group in range(file.num_row_groups))
-
-
-def _rows(file: Any, group: int) -> pa.Table:
-    return file.read_row_group(group)
+        return any(file.read_row_group(group).filter(where).num_rows for group in range(file.num_row_groups))
 
 
 def is_in_texts(source: Any, person: Person) -> bool:

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 from hand_runs import NoSpark, engine, without_spark
-from harness import settle
+from test_table_changes import done, drawn, write
 
 import drainmark as dm
-from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
@@ -60,19 +59,6 @@ def root(engine: NoSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     (tmp_path / "drainmark.toml").write_text(f'applications = ["up.py", {names}]\nhome = "home"\n')
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def write(root: Path, number: int, text: str) -> None:
-    (root / "inbox" / f"{number:03}.csv").write_text(text)
-    settle(root / "inbox")
-
-
-def drawn(draw: random.Random) -> str:
-    return "".join(f"{draw.choice('abcde')},{draw.randrange(9)}\n" for _ in range(draw.choice([0, 1, 2, 4])))
-
-
-def done(*arguments: str) -> None:
-    assert invoke([*arguments, "--yes"]) == 0, arguments
 
 
 def ids(root: Path, region: str = "up/rows") -> list[int]:

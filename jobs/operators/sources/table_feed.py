@@ -255,7 +255,7 @@ def _file(action: Mapping[str, Any], version: int) -> RowFile:
 def _changed(file: RowFile, version: int, change: str | None, moment: str | None) -> RowFile:
     """Return a file whose rows are changes of a version; without `change` they say themselves which ones."""
     told = {COMMIT_VERSION: str(version), COMMIT_TIMESTAMP: moment, **({CHANGE_TYPE: change} if change else {})}
-    return RowFile(version=version, path=file.path, size=file.size, constants={**file.constants, **told})
+    return replace(file, version=version, constants={**file.constants, **told})
 
 
 def _moment(actions: Sequence[Mapping[str, Any]]) -> str | None:
