@@ -34,7 +34,7 @@ def place_at(uri: str, endpoint: str = "") -> Folder:
 @functools.cache
 def store_at(endpoint: str) -> ObjectStore:
     """Return the client of an endpoint; a process makes one."""
-    return ObjectStore(endpoint, patience=Patience(request_seconds=5.0, retries=1))
+    return ObjectStore(endpoint, patience=Patience(request_seconds=30.0, retries=1))
 
 
 def make_bucket(endpoint: str) -> ObjectStore:

@@ -33,8 +33,14 @@ class Bucket(Folder):
 
     def names(self) -> list[str]:
         """Return the names that readers find: the first part of each key below the prefix."""
-        keys = [facts.key for page in self.store.pages(self.bucket, "out/") for facts in page]
-        return sorted({key.split("/")[1] for key in keys} - {"_drainmark", ""})
+        return sorted({key.split("/")[1] for key in self._keys("out/")} - {"_drainmark", ""})
+
+    def staged(self) -> list[str]:
+        """Return the keys of the objects that wait to be copied; some stores keep the folder of those that left."""
+        return self._keys("out/_drainmark/staged/")
+
+    def _keys(self, prefix: str) -> list[str]:
+        return [facts.key for page in self.store.pages(self.bucket, prefix) for facts in page]
 
 
 @pytest.fixture

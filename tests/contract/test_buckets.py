@@ -61,7 +61,10 @@ def test_what_the_client_cannot_name_is_said_before(store: ObjectStore, bucket: 
 
 def test_tasks_fetch_of_what_is_pushed_what_they_can_name(store: ObjectStore, bucket: Bucket) -> None:
     """Tasks cannot name objects below such a prefix: they would find nothing, and the slice would be lost."""
-    for prefix, can_be_named in {"pushed/a": True, "pushed//a": False, "pushed/./a": False}.items():
+    prefixes = {"pushed/a": True, "pushed//a": False, "pushed/./a": False}
+    if canary.CHECKS_SIGNATURES:  # SeaweedFS refuses such a key itself
+        del prefixes["pushed/./a"]
+    for prefix, can_be_named in prefixes.items():
         store.fenced.clear()  # so that writers race below each prefix
         buffer = BucketBuffer(BucketFolder(store, bucket.address, prefix))
         number = buffer.push([{"n": 1}])

@@ -133,7 +133,7 @@ def test_rows_come_in_commit_order_and_only_new_files_are_read(
     assert len(read) == 1
 
 
-@ON_A_DISK
+@pytest.mark.parametrize("place", ["local"], indirect=True)  # in a bucket, only a request tells the same file
 def test_a_process_reads_a_commit_once_as_long_as_the_same_file_lies_at_its_path(
     table: CheckpointTable, root: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
