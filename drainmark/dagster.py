@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from drainmark.orchestration.dagster_assets.automation import eager
 from drainmark.orchestration.dagster_assets.translator import DrainmarkTranslator
 from drainmark.orchestration.dagster_jobs.project import DrainmarkProjectComponent, definitions
 
-__all__ = ["DrainmarkProjectComponent", "DrainmarkTranslator", "definitions"]
+__all__ = ["DrainmarkProjectComponent", "DrainmarkTranslator", "definitions", "eager"]

@@ -86,7 +86,7 @@ class Translation:
     def spec(self, key: dg.AssetKey) -> dg.AssetSpec:
         """Return the translated specification of an asset, whose dependencies have translated keys, too."""
         spec = self._specs[key]
-        return spec.replace_attributes(deps=[self._dep(dep) for dep in spec.deps])
+        return spec.replace_attributes(deps=list({dep.asset_key: dep for dep in map(self._dep, spec.deps)}.values()))
 
     def _dep(self, dep: dg.AssetDep) -> dg.AssetDep:
         return dg.AssetDep(self.keys.get(dep.asset_key, dep.asset_key), partition_mapping=dep.partition_mapping)

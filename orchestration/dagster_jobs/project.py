@@ -71,7 +71,7 @@ class DrainmarkProjectComponent(dg.Component, dg.Model, dg.Resolvable):
     Attributes:
         project: the folder with `drainmark.toml`, from the folder of `defs.yaml`.
         translation: key, group, owners, tags, dependencies, automation and others of the assets; `{{ spec }}` is what
-            Drainmark made.
+            Drainmark made. Dependencies are added to those that Drainmark knows.
         pool: the pool that the run of a region takes a place of; none by default.
 
     Example:
@@ -100,7 +100,11 @@ class _ByYaml(DrainmarkTranslator):
         self._translation, self._pool = translation, pool
 
     def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
-        return spec if self._translation is None else self._translation(spec, spec)
+        if self._translation is None:
+            return spec
+        made = self._translation(spec, spec)
+        # Dagster takes the dependencies of the YAML instead of the spec's; where a table's rows come from must not go.
+        return made.replace_attributes(deps=list({dep.asset_key: dep for dep in (*made.deps, *spec.deps)}.values()))
 
     def get_pool(self, region: str) -> str | None:
         return self._pool

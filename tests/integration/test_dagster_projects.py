@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import subprocess
 import sys
@@ -147,20 +148,57 @@ def test_two_projects_are_in_one_location(words: Path, tmp_path: Path) -> None:
     assert alerts == {"drainmark_halted_words", "drainmark_halted_other"}
 
 
+TEMPLATE_VARIABLES = """
+import datetime as dt
+
+import dagster as dg
+
+
+@dg.template_var
+def daily() -> dg.FreshnessPolicy:
+    return dg.FreshnessPolicy.time_window(fail_window=dt.timedelta(days=1))
+"""
+
+
 @OF_DAGSTER
-def test_a_component_makes_the_same_from_yaml(words: Path) -> None:
-    attributes = {
-        "project": str(words),
-        "pool": "cores",
-        "translation": {"key_prefix": "warehouse", "owners": ["team:data"], "description": "{{ spec.group_name }}"},
+def test_each_attribute_of_the_yaml_arrives_at_every_asset(words: Path) -> None:
+    translation = {
+        "key_prefix": "warehouse",
+        "group_name": "words",
+        "owners": ["team:data"],
+        "tags": {"tier": "gold"},
+        "deps": ["prices"],
+        "automation_condition": "{{ automation_condition.on_cron('@daily') }}",
+        "freshness_policy": "{{ daily }}",
+        "code_version": "3",
+        "kinds": ["table"],
+        "description": "{{ spec.group_name }}",
+        "metadata": {"cost": 7},
     }
-    yaml = {"type": "drainmark.dagster.DrainmarkProjectComponent", "attributes": attributes}
+    attributes = {"project": str(words), "pool": "cores", "translation": translation}
+    yaml = {
+        "type": "drainmark.dagster.DrainmarkProjectComponent",
+        "template_vars_module": ".variables",
+        "attributes": attributes,
+    }
     with create_defs_folder_sandbox() as sandbox:
         made = sandbox.scaffold_component(DrainmarkProjectComponent, defs_yaml_contents=yaml)
+        (made / "variables.py").write_text(TEMPLATE_VARIABLES)
         with sandbox.load_component_and_build_defs(made) as (component, defs):
             assert isinstance(component, DrainmarkProjectComponent)
-            node = defs.resolve_asset_graph().get(TOTALS)
-    assert (node.owners, node.description, node.assets_def.op.pool) == (["team:data"], JOB, "cores")
+            graph = defs.resolve_asset_graph()
+    tables = {key: graph.get(key) for key in graph.get_all_asset_keys() if key.path[:2] == ["warehouse", "little"]}
+    daily = dg.FreshnessPolicy.time_window(fail_window=dt.timedelta(days=1))
+    for node in tables.values():
+        assert (node.group_name, node.owners, node.tags["tier"]) == ("words", ["team:data"], "gold")
+        assert (node.automation_condition, node.freshness_policy) == (dg.AutomationCondition.on_cron("@daily"), daily)
+        assert (node.code_version, node.kinds, node.description) == ("3", {"table"}, JOB)
+        assert node.metadata["cost"] == 7
+        assert dg.AssetKey("prices") in node.parent_keys
+    assert TOTALS in tables
+    assert dg.AssetKey(["warehouse", "little", "state", "totals"]) in tables[TOTALS].parent_keys, "ours are kept"
+    assert tables[TOTALS].metadata["drainmark/region"] == REGION
+    assert {node.assets_def.op.pool for node in tables.values() if node.is_materializable} == {"cores"}
 
 
 @OF_DAGSTER
