@@ -86,10 +86,15 @@ class Translation:
     def spec(self, key: dg.AssetKey) -> dg.AssetSpec:
         """Return the translated specification of an asset, whose dependencies have translated keys, too."""
         spec = self._specs[key]
-        return spec.replace_attributes(deps=list({dep.asset_key: dep for dep in map(self._dep, spec.deps)}.values()))
+        return spec.replace_attributes(deps=one_each(map(self._dep, spec.deps)))
 
     def _dep(self, dep: dg.AssetDep) -> dg.AssetDep:
         return dg.AssetDep(self.keys.get(dep.asset_key, dep.asset_key), partition_mapping=dep.partition_mapping)
+
+
+def one_each(deps: Iterable[dg.AssetDep]) -> list[dg.AssetDep]:
+    """Return the last dependency on each asset: Dagster refuses two of one key that map partitions differently."""
+    return list({dep.asset_key: dep for dep in deps}.values())
 
 
 def _translated(translator: DrainmarkTranslator, spec: dg.AssetSpec) -> dg.AssetSpec:

@@ -12,7 +12,7 @@ from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest, sc
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import BaseModel, Field
 
-from drainmark.orchestration.dagster_assets.translator import DrainmarkTranslator
+from drainmark.orchestration.dagster_assets.translator import DrainmarkTranslator, one_each
 from drainmark.orchestration.dagster_jobs.alerts import NAME
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
 from drainmark.resources.settings import load_settings
@@ -104,7 +104,7 @@ class _ByYaml(DrainmarkTranslator):
             return spec
         made = self._translation(spec, spec)
         # Dagster takes the dependencies of the YAML instead of the spec's; where a table's rows come from must not go.
-        return made.replace_attributes(deps=list({dep.asset_key: dep for dep in (*made.deps, *spec.deps)}.values()))
+        return made.replace_attributes(deps=one_each((*made.deps, *spec.deps)))
 
     def get_pool(self, region: str) -> str | None:
         return self._pool

@@ -17,11 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pyspark
 import quick_jvm
 
+from drainmark.jobs.frames.tags import POSITION
+from drainmark.resources.delta import commits
 from drainmark.resources.spark.resident.server import free_port
 from drainmark.resources.spark.session_settings import SessionSettings, write_properties
+from drainmark.resources.storage.folder import Folder
 
 HOST = "127.0.0.1"
 _SPARK = Path(pyspark.__file__).parent
@@ -97,6 +101,15 @@ class Project:
 
         found: list[dict[str, Any]] = DeltaTable(self.folder / "home" / "lake" / table).to_pyarrow_table().to_pylist()
         return found
+
+
+def rows_of(table: Folder) -> list[dict[str, Any]]:
+    """Return the rows of a visible table, without their places within an id, which no oracle tells."""
+    return [
+        {column: value for column, value in row.items() if column != POSITION}
+        for file in commits.live_files(commits.open_table(table), table)
+        for row in pq.read_table(table.source(file.path)).to_pylist()
+    ]
 
 
 def _toml(values: Mapping[str, Any]) -> str:

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import canary
-import pyarrow.parquet as pq
 import pytest
-from clusters import Project, standalone, why_not_isolated
+from clusters import Project, rows_of, standalone, why_not_isolated
 
 import drainmark
 from drainmark.resources.delta import commits
@@ -113,9 +112,7 @@ class Bucketed:
         return ran.printed
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        folder = BucketFolder(self.store, f"s3://{self.bucket}", f"tables/lake/{table}")
-        files = commits.live_files(commits.open_table(folder), folder)
-        return [row for file in files for row in pq.read_table(folder.source(file.path)).to_pylist()]
+        return rows_of(BucketFolder(self.store, f"s3://{self.bucket}", f"tables/lake/{table}"))
 
     def made_by_tasks(self, table: str) -> bool:
         """Say whether tasks wrote all files of a visible table: a name begins with the numbers of task and attempt."""

@@ -13,13 +13,11 @@ from typing import Any
 import oracle_lois
 import oracle_vwap
 import oracles
-import pyarrow.parquet as pq
 import pytest
-from clusters import Project, why_not_isolated
+from clusters import Project, rows_of, why_not_isolated
 from harness import LONG_AGO
 from test_isolated import Isolated, in_a_bucket, isolated
 
-from drainmark.jobs.frames.tags import POSITION
 from drainmark.jobs.testing.bank import bank_files
 from drainmark.jobs.testing.market import write_market
 from drainmark.jobs.testing.radio import write_radio
@@ -133,16 +131,8 @@ APPLICATIONS = {
 
 
 def tables_of(lake: Folder) -> Tables:
-    """Return the rows of each visible table, without their places within an id, which plain Python does not tell."""
-    tables = {name: lake / name for name in lake.names() if commits.is_table(lake / name)}
-    return {
-        name: [
-            {column: value for column, value in row.items() if column != POSITION}
-            for file in commits.live_files(commits.open_table(folder), folder)
-            for row in pq.read_table(folder.source(file.path)).to_pylist()
-        ]
-        for name, folder in tables.items()
-    }
+    """Return the rows of each visible table."""
+    return {name: rows_of(lake / name) for name in lake.names() if commits.is_table(lake / name)}
 
 
 def comparable(rows: Sequence[Row]) -> list[Row]:

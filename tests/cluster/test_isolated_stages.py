@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
-from clusters import Project, why_not_isolated
+from clusters import Project, rows_of, why_not_isolated
 from test_isolated import Isolated, isolated
 
-from drainmark.resources.delta import commits
 from drainmark.resources.storage.bucket_folder import BucketFolder
 from drainmark.resources.storage.object_store import ObjectStore
 
@@ -150,9 +148,7 @@ class Staged:
         return int(self.told("status")[0]["inflight_batches"])
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        folder = BucketFolder(self.store, f"s3://{self.bucket}", f"tables/lake/{table}")
-        files = commits.live_files(commits.open_table(folder), folder)
-        return [row for file in files for row in pq.read_table(folder.source(file.path)).to_pylist()]
+        return rows_of(BucketFolder(self.store, f"s3://{self.bucket}", f"tables/lake/{table}"))
 
     def finish(self) -> None:
         """Run to the end, and compare all tables with plain Python."""
