@@ -680,7 +680,8 @@ def test_a_run_whose_reader_goes_is_stopped_and_sees_no_error(tmp_path: Path, cl
     reading, writing = os.pipe()
     os.close(reading)
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, closed: writing}
-    ended = subprocess.run([sys.executable, "-c", PRINTS], cwd=tmp_path, text=True, timeout=60, check=False, **streams)
+    command = [sys.executable, "-u", "-c", PRINTS]  # Python ends with 120 if it cannot flush what it kept
+    ended = subprocess.run(command, cwd=tmp_path, text=True, timeout=60, check=False, **streams)
     os.close(writing)
     assert ended.returncode == 1, "the traceback of BrokenPipeError, which the command line turns into 141"
     if closed == "stdout":
