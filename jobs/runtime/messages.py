@@ -120,6 +120,7 @@ def _halted(region: str, history: RegionHistory, beginning: str) -> Halted:
         location=_location(error.get("location")),
         remedy=error["remedy"] if is_source_rewound(history) else remedy,
         trigger=detail.get("trigger"),
+        cause=None if is_told else error.get("message"),
     )
 
 

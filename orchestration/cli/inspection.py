@@ -324,7 +324,8 @@ def _causes(entry: dict[str, Any]) -> Iterator[str]:
         workplace = f" ({error['location']})" if error.get("location") else ""
         file = f" at {output.short_file(error['trigger'], entry['folder'])}" if error.get("trigger") else ""
         remedy = f" → {error['remedy']}" if error.get("remedy") and not reason else ""
-        yield f"failed{operator}{workplace}{file}: {error['message']}{remedy}"
+        message = error["message"].removeprefix(f"operator {error.get('operator')!r} failed: ")
+        yield f"failed{operator}{workplace}{file}: {message}{remedy}"
 
 
 def history(

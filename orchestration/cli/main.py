@@ -52,6 +52,7 @@ VERBS: Mapping[str, str] = {
     "trace": "metrics_trace",
     "metrics": "metrics_trace",
     "doctor": "project",
+    "sparks": "sparks",
     "gc": "gc",
     "erase": "erase",
     "quarantine": "quarantine",

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,7 +82,7 @@ def run(
             with (
                 Interruption() as interruption,
                 output.while_heard(interruption.event.set),
-                _progress(workplace.engine, nouns) as watch,
+                _watched(workplace.engine, nouns, as_json=as_json) as watch,
             ):
                 run_id = uuid.uuid4().hex
                 loops = run_application(
@@ -284,6 +285,27 @@ def _bars(bars: Any) -> tuple[Watch, Callable[[str], None]]:
         bars.console.print(Text(printable(text)))
 
     return Watch(on_group=on_group, on_note=on_note, on_step=on_step, on_rest=on_rest), tell
+
+
+@contextmanager
+def _watched(engine: SparkEngine, nouns: Mapping[str, str], *, as_json: bool) -> Iterator[Watch]:
+    """Show the progress of a run; people are not told the cause of a halt that they were told before."""
+    from drainmark.jobs.errors import Halted
+
+    told: list[str] = []
+    try:
+        with _progress(engine, nouns) as shown:
+
+            def on_note(text: str) -> None:
+                told.append(text)
+                shown.on_note(text)
+
+            yield replace(shown, on_note=on_note)
+    except Halted as error:
+        cause = error.facts.get("cause")
+        if not as_json and cause and any(printable(cause) in text for text in told):
+            error.message = error.message.removesuffix(f": {cause}") + ", for the cause above"
+        raise
 
 
 def _line(nouns: Mapping[str, str], report: GroupReport, pending: int) -> None:

@@ -199,7 +199,7 @@ def resident_spark(home: Path) -> list[Finding]:
             restarts = f", restarted {access.starts - 1} times" if access.starts > 1 else ""
             where = f"pid {access.pid} listens on 127.0.0.1:{access.port}{restarts}"
             findings.append(
-                ok("resident_spark", f"{where}; `kill {access.keeper}` ends it, the next use starts it again")
+                ok("resident_spark", f"{where}; `drainmark sparks --stop` ends it, the next use starts it again")
             )
         else:
             findings.append(ok("resident_spark", "it is about to start"))

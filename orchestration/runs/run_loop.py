@@ -23,9 +23,11 @@ from drainmark.orchestration.workplace.region_sources import has_threads, settle
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 if TYPE_CHECKING:
+    from drainmark.jobs.errors import DrainmarkError
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
     from drainmark.jobs.scan.findings import ScanResult
+    from drainmark.resources.settings import Settings
 
 _SCAN_SECONDS = 1.0
 _SETTLE_PATIENCE_SECONDS = 60.0
@@ -95,6 +97,7 @@ class RegionLoop:
     _scanned_at: float = 0.0
     _active: RegionRun | None = None
     _has_owned: bool = False
+    _said: str = ""
 
     def __post_init__(self) -> None:
         self.code = code_digest(self.opened.application.origin, self.workplace.settings.project_root)
@@ -309,12 +312,22 @@ class RegionLoop:
         budget = allowed + 2
         if self.failures >= min(self.options.attempts or budget, budget):
             raise error
-        settings = self.workplace.settings
-        seconds = min(settings.retry_backoff_seconds * 2 ** (self.failures - 1), settings.retry_backoff_max_seconds)
-        # What is wrong with code or input needs nobody before the region is halted; what is wrong with a machine does.
-        said = error.told if error.retry is Retry.ATTEMPT else str(error)
-        self.watch.on_note(f"{self.region.name}: failure {self.failures}: {said}; again in {seconds:g} s")
+        seconds, said = _pause_seconds(self.workplace.settings, self.failures), _said(error)
+        news, self._said = "the same" if said == self._said else said, said
+        self.watch.on_note(f"{self.region.name}: failure {self.failures}: {news}; again in {seconds:g} s")
         self.interruption.pause(seconds)
+
+
+def _pause_seconds(settings: Settings, failures: int) -> float:
+    return min(settings.retry_backoff_seconds * 2.0 ** (failures - 1), settings.retry_backoff_max_seconds)
+
+
+def _said(error: DrainmarkError) -> str:
+    """Return the text of a failure that is tried again.
+
+    What is wrong with code or input needs nobody before the region is halted; what is wrong with a machine does.
+    """
+    return error.told if error.retry is Retry.ATTEMPT else str(error)
 
 
 def _is_at_odds(workplace: Workplace, region: str) -> bool:
@@ -376,7 +389,7 @@ def run_application(
                 raise
             except Exception as error:
                 failed[region.name] = error
-                if len(regions) > 1:
+                if len(failed) > 1:  # the first one is raised
                     watch.on_note(f"{region.name}: {error}")
         if turns is options or len(failed) == len(regions) or world.monotonic() >= deadline:
             break

@@ -109,6 +109,7 @@ CASES: dict[str, dict[str, str]] = {
     },
     "orchestration/doctor/machine.py": {
         "gc": "test_garbage_is_collected",
+        "sparks --stop": "test_it_is_stopped_as_the_doctor_says",
     },
     "orchestration/doctor/regions.py": {
         "doctor --repair": "test_a_lost_registry_is_rebuilt",

@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 import strangers
+from followed import follow
 from graphs import log_watch
 from harness import state_shown
 from scene import Scene
@@ -27,6 +28,7 @@ from scene import Scene
 from drainmark.jobs.errors import SparkLost
 from drainmark.jobs.errors.spark_faults import lost_engine
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.orchestration.doctor.machine import resident_spark
 from drainmark.orchestration.testing.crash.children import Nursery
 from drainmark.orchestration.workplace.spark_choice import make_engine
 from drainmark.orchestration.workplace.workplace import open_application
@@ -313,6 +315,15 @@ def test_it_is_started_anew_when_its_keeper_is_killed(server: ResidentServer, ow
     after = server.wait(owner=owner.pid)
     assert after.keeper != before.keeper
     assert query(server) == 7
+
+
+def test_it_is_stopped_as_the_doctor_says(server: ResidentServer, home: Path) -> None:
+    before = server.wait()
+    (finding,) = resident_spark(home)
+    assert str(before.pid) in follow(finding.message, "sparks", home)
+    assert process_started(before.pid) != before.started
+    assert process_started(before.keeper) != before.keeper_started
+    assert server.files.access() is None
 
 
 def test_it_ends_with_its_owner(server: ResidentServer, owner: subprocess.Popen[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -12,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from drainmark.jobs.errors import Halted
 from drainmark.jobs.regions.formatting import trigger_noun
 from drainmark.orchestration.cli import runs
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.tables import fitted
+from drainmark.orchestration.cli.terminal.tables import fitted, sentence
 from drainmark.orchestration.workplace.workplace import open_application
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.seed("NU4")
 
@@ -129,3 +132,54 @@ def test_a_run_says_how_many_files_it_read_and_calls_no_slice_a_file(
         f"{region.name}: 1 {noun} in 1 group, 1 row",
         f"{region.name}: 2 {noun}s in 2 groups, 0 rows",
     ]
+
+
+def test_a_long_cell_has_lines_of_its_own_below_its_row_where_columns_are_too_narrow() -> None:
+    """A reason is read in sentences, and not in columns of twelve letters."""
+    why = "code 12345678 (priced, totals), replaced by 17: the prices of that day were wrong, and came again on Monday"
+    rows = [["1", LONG, "1..12", "40", "2026-11-25 22:16:01", "0.13", ""]]
+    rows += [["2", "a.log", "1..12", "7", "2026-11-25 22:16:41", "", why]]
+    lines = printed(80, ["id", "trigger", "group", "rows", "committed (UTC)", "checkpoint s", ""], rows)
+    assert lines[2:] == [
+        "1   1..12  40    2026-11-25 22:16:01  0.13",
+        f"    trigger: {LONG}",
+        "2   1..12  7     2026-11-25 22:16:41",
+        "    trigger: a.log",
+        "    code 12345678 (priced, totals), replaced by 17: the prices of that day were",
+        "    wrong, and came again on Monday",
+    ]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_sentence_is_broken_between_words_and_a_command_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    skip = "drainmark skip shop/orders --file /srv/inbox/orders-17.csv --reason 'cut off'"
+    text = f"shop/orders failed three times in a row, and waits for you: drainmark resume shop/orders, or: {skip}"
+    assert sentence(text, io.StringIO()) == text, "a log has one line"
+    assert sentence(text, Terminal()).splitlines() == [
+        "shop/orders failed three times in a row,",
+        "  and waits for you:",
+        "  drainmark resume shop/orders",
+        f"  {skip}",
+    ]
+    chain = f"waits: drainmark reset shop/orders --to 12 --yes && {skip}"
+    assert sentence(chain, Terminal()).splitlines() == ["waits:", f"  {chain.partition(': ')[2]}"]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_cause_of_a_halt_is_told_to_people_once_and_is_in_json_always(
+    as_json: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def halt() -> None:
+        with runs._watched(SparkEngine("local[1]", {}, Path()), {}, as_json=as_json) as watch:
+            watch.on_note("app/lines: failure 1: no such day [priced]; again in 1 s")
+            raise Halted("app/lines is halted: failed 2 times: no such day", cause="no such day")
+
+    with pytest.raises(Halted) as halted:
+        halt()
+    output.complain(halted.value, as_json=as_json)
+    assert capsys.readouterr().err.count("no such day") == (2 if as_json else 1)

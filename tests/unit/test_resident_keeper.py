@@ -8,18 +8,23 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
+from drainmark.jobs.errors import SparkLost
+from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.doctor.machine import resident_spark
 from drainmark.resources.processes import process_started
 from drainmark.resources.spark.resident import keeper as keeping
-from drainmark.resources.spark.resident.files import Access, Plan, ServerFiles, task_environment
+from drainmark.resources.spark.resident.access import ResidentServer
+from drainmark.resources.spark.resident.files import TAKEN, Access, Plan, ServerFiles, task_environment
 from drainmark.resources.spark.resident.keeper import Keeper
 
 IDLE_SECONDS = 100.0
@@ -192,3 +197,66 @@ def test_a_server_is_shared_by_whoever_reaches_stores_alike(monkeypatch: pytest.
     monkeypatch.setenv(variable, "another-that-is-secret")
     assert len({without, one, task_environment()}) == 3
     assert "secret" not in one
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        pytest.param("psutil", "raise ImportError('psutil is broken here')", id="when it is imported"),
+        pytest.param("secrets", "def token_urlsafe(n): raise ValueError('no secret here')", id="when it is at work"),
+    ],
+)
+def test_a_keeper_that_ends_at_its_start_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, text: str
+) -> None:
+    """A run waited for two minutes for a keeper that was gone, and then named no reason."""
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / f"{module}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path / "broken")
+    server = ResidentServer(tmp_path / "spark", "local[1]", {}, idle_seconds=60)
+    with pytest.raises(SparkLost) as lost:
+        server.wait(seconds=3600)
+    assert text.split("'")[1] in str(lost.value)
+    assert "keeper.log" in str(lost.value)
+
+
+def test_who_finds_another_keeper_waits_for_it(files: ServerFiles) -> None:
+    command = [sys.executable, "-m", "drainmark.resources.spark.resident.keeper", str(files.folder)]
+    with files.kept() as is_mine:
+        assert is_mine
+        assert subprocess.run(command, check=False).returncode == TAKEN
+    (files.folder / "plan.json").write_text("of another release")
+    assert subprocess.run(command, check=False).returncode == 1, "it ended, and said nothing"
+
+
+@pytest.fixture
+def failing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerFiles]:
+    """The files of a keeper that goes on trying, since there is no Java and its owner, this process, lives."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    server = ResidentServer(tmp_path / "home" / "spark", "local[1]", {}, idle_seconds=60)
+    server.want(owner=os.getpid())
+    yield server.files
+    if (access := server.files.access()) is not None:
+        os.kill(access.keeper, 9)
+
+
+def test_what_is_kept_is_listed_and_stopped(
+    tmp_path: Path, failing: ServerFiles, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = ["--home", str(tmp_path / "home")]
+    while not (failing.access() or Access(keeper=0, keeper_started="", boot="")).failure:
+        time.sleep(0.05)
+    assert invoke(["sparks", *home, "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    assert (told["state"], told["pid"], told["owners"], told["stopped"]) == ("failing", None, [os.getpid()], False)
+    with process() as run:
+        failing.enter(run)
+        assert invoke(["sparks", "--stop", *home]) == 2
+        assert f"pid {run}" in capsys.readouterr().err
+        assert psutil.pid_exists(told["keeper"])
+        assert invoke(["sparks", "--stop", "--yes", *home]) == 0
+    assert "stopped" in capsys.readouterr().out
+    assert process_started(told["keeper"]) is None
+    assert invoke(["sparks", *home]) == 0
+    assert "no resident Spark" in capsys.readouterr().out

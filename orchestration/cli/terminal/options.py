@@ -124,6 +124,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "trace": ("drainmark trace app --file orders-17.csv", "drainmark trace app --table totals --where item=tea"),
     "metrics": ("drainmark metrics > drainmark.prom",),
     "doctor": ("drainmark doctor", "drainmark doctor --quick --json", "drainmark doctor --repair --yes"),
+    "sparks": ("drainmark sparks", "drainmark sparks --stop"),
     "gc": ("drainmark gc app --dry-run",),
     "erase": (
         "drainmark erase --where 'customer = 17'",

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from drainmark.jobs.errors import DrainmarkError, Interrupted
 from drainmark.jobs.printable import printable, printable_cell, printable_json
-from drainmark.orchestration.cli.terminal.tables import printed_table
+from drainmark.orchestration.cli.terminal.tables import printed_table, sentence
 
 
 def emit(value: Any) -> None:
@@ -27,13 +27,13 @@ def emit(value: Any) -> None:
 
 def say(text: str) -> None:
     """Write a line of a result for people on standard output."""
-    sys.stdout.write(f"{printable(text)}\n")
+    sys.stdout.write(f"{sentence(printable(text), sys.stdout)}\n")
 
 
 def note(text: str) -> None:
     """Write a remark on standard error; a verb goes on if nobody reads it any more."""
     with suppress(BrokenPipeError):  # `main` finds out, at its last flush
-        sys.stderr.write(f"{printable(text)}\n")
+        sys.stderr.write(f"{sentence(printable(text), sys.stderr)}\n")
 
 
 def waiting(text: str) -> None:

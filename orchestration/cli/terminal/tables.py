@@ -1,16 +1,22 @@
-"""Tables on a terminal and in a pipe: no part of a cell is left out, for any width."""
+"""Tables and sentences on a terminal and in a pipe: nothing is left out, for any width."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TextIO
 
 _GAP = "  "
 _SHORT = 20
 """Cells of at most this many characters stay on one line, such as numbers, states and times."""
-_LEAST = 12
-"""Smallest width of a column with longer cells, which are folded."""
+_LEAST = 28
+"""Smallest width of a column with longer cells, which are folded into two lines, and not into five."""
+_INDENT = "    "
+_COMMANDS = re.compile(r"(?:, or:|[:;,]| →) (?=drainmark [a-z])")
+"""What joins a command to the words before it."""
 
 Cells = Sequence[str]
 
@@ -18,8 +24,9 @@ Cells = Sequence[str]
 def printed_table(heads: Cells, rows: Sequence[Cells]) -> None:
     """Print a table on standard output; a column without a head and without cells is left out.
 
-    In a pipe, a row is a line of columns, without rules. On a terminal that is too narrow, long cells are folded. On a
-    still narrower one, a row is printed as lines of names and values.
+    In a pipe, a row is a line of columns, without rules. On a terminal that is too narrow, long cells are folded; on a
+    still narrower one, they have lines of their own below their row; and if the short ones do not fit either, each cell
+    has a line with its name.
     """
     kept = [n for n, head in enumerate(heads) if head or any(row[n] for row in rows)]
     heads, rows = [heads[n] for n in kept], [[row[n] for n in kept] for row in rows]
@@ -28,10 +35,31 @@ def printed_table(heads: Cells, rows: Sequence[Cells]) -> None:
         return
     width = shutil.get_terminal_size().columns
     widths = fitted(heads, rows, width)
-    if widths is None:
-        sys.stdout.writelines(f"{line}\n" for line in _records(heads, rows, width))
-    else:
+    if widths is not None and all(
+        len(cell) <= 2 * size for row in rows for cell, size in zip(row, widths, strict=True)
+    ):
         _draw(heads, rows, widths, width)
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in _narrow(heads, rows, width))
+
+
+def sentence(text: str, stream: TextIO) -> str:
+    """Return a sentence as a stream shows it: on a terminal, broken between words if it is longer than a line.
+
+    A command has a line of its own there, however long it is, so that it can be copied. A text of several lines, or one
+    that is indented, is not changed.
+    """
+    width = shutil.get_terminal_size().columns
+    if not stream.isatty() or len(text) <= width or "\n" in text or text.startswith(" "):
+        return text
+    first, *commands = _COMMANDS.split(text)
+    indent = _INDENT[:2]
+    lines = [first] if first.startswith("drainmark ") else _broken(f"{first}{':' if commands else ''}", width, indent)
+    return "\n".join((*lines, *(f"{indent}{command}" for command in commands)))
+
+
+def _broken(text: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def fitted(heads: Cells, rows: Sequence[Cells], width: int) -> list[int] | None:
@@ -58,9 +86,35 @@ def _lines(heads: Cells, rows: Sequence[Cells]) -> list[str]:
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)]
-    padded = ((cell + " " * (size - cell_len(cell)) for cell, size in zip(row, widths, strict=True)) for row in rows)
-    head = (cell + " " * (size - cell_len(cell)) for cell, size in zip(heads, widths, strict=True))
-    return [_GAP.join(cells).rstrip() for cells in (head, *padded)]
+    return [_line(cells, widths) for cells in (heads, *rows)]
+
+
+def _narrow(heads: Cells, rows: Sequence[Cells], width: int) -> Iterator[str]:
+    """Yield the lines of a table with long cells below their rows; those of `_records` if the short ones do not fit."""
+    from rich.cells import cell_len
+
+    is_long = [any(cell_len(row[n]) > _SHORT for row in rows) for n in range(len(heads))]
+    short, long = ([n for n, each in enumerate(is_long) if each is wanted] for wanted in (False, True))
+    widths = fitted([heads[n] for n in short], [[row[n] for n in short] for row in rows], width) if short else None
+    if widths is None:
+        yield from _records(heads, rows, width)
+        return
+    folded = [textwrap.wrap(heads[n], size) or [""] for n, size in zip(short, widths, strict=True)]
+    for line in range(max(map(len, folded))):
+        yield _line([head[line] if line < len(head) else "" for head in folded], widths)
+    yield "─" * width
+    for row in rows:
+        yield _line([row[n] for n in short], widths)
+        for n in long:
+            name = f"{heads[n]}: " if heads[n] else ""
+            yield from _broken(f"{_INDENT}{name}{row[n]}", width, _INDENT) if row[n] else ()
+
+
+def _line(cells: Cells, widths: Sequence[int]) -> str:
+    from rich.cells import cell_len
+
+    padded = (cell + " " * (size - cell_len(cell)) for cell, size in zip(cells, widths, strict=True))
+    return _GAP.join(padded).rstrip()
 
 
 def _records(heads: Cells, rows: Sequence[Cells], width: int) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SparkLost
-from drainmark.resources.spark.resident.files import Access, Plan, ServerFiles, task_environment
+from drainmark.resources.spark.resident.files import TAKEN, Access, Plan, ServerFiles, task_environment
 from drainmark.resources.spark.resident.server import HOST, START_SECONDS
 from drainmark.resources.spark.session import SparkEngine, check_java
 
@@ -27,6 +27,11 @@ _RETRIES = {"max_retries": 5, "max_backoff": 1000, "jitter": 50}
 """A server on the loopback that does not answer for three seconds is gone; Spark's default waits for ten minutes."""
 
 _POLL_SECONDS = 0.05
+_TAKEN_SECONDS = 1.0
+"""Pause if another keeper has no record yet, or none any more because it is about to end."""
+_MOST_STARTS = 2
+"""Keepers that a process starts while it waits; more have the same end."""
+_LAST_LINES = 3
 _PATIENCE_SECONDS = START_SECONDS + 30.0
 _OWN_TO_A_SERVER = {
     # Python workers import functions of users by name: a worker that is used again would keep yesterday's code.
@@ -70,22 +75,38 @@ class ResidentServer:
         Args:
             owner: pid of a process with which it may end; without any owner it ends when it is idle.
         """
+        access = self._wanted(owner)
+        if access is None:
+            self._start_keeper()
+        return access if access is not None and access.is_up else None
+
+    def _wanted(self, owner: int | None) -> Access | None:
+        """Return the record of a keeper that lives, after a note that the owner wants the server."""
         if owner is not None:
             self.files.own(owner)
         access = self.files.access()
-        if access is None or not access.is_kept:
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(self._plan.path)}
-            with (self.files.folder / "keeper.log").open("ab") as log:
-                subprocess.run(  # its parent ends at once, so the keeper is not our child
-                    [sys.executable, "-m", "drainmark.resources.spark.resident.keeper", str(self.files.folder)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=environment,
-                    start_new_session=True,
-                    check=False,
-                )
-        return access if access is not None and access.is_up else None
+        return access if access is not None and access.is_kept else None
+
+    def _start_keeper(self) -> int:
+        """Start a keeper; return 0 if it keeps the server now, `TAKEN` if another one does, else it has ended."""
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(self._plan.path)}
+        with self._log.open("ab") as log:
+            return subprocess.run(  # its parent ends at once, so the keeper is not our child
+                [sys.executable, "-m", "drainmark.resources.spark.resident.keeper", str(self.files.folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+                check=False,
+            ).returncode
+
+    @property
+    def _log(self) -> Path:
+        return self.files.folder / "keeper.log"
+
+    def _lost(self, why: str, log: Path) -> SparkLost:
+        return SparkLost(why, remedy=f"see {log}, or set spark = in-process")
 
     def leave(self) -> None:
         """Note that this process no longer uses the server."""
@@ -99,23 +120,31 @@ class ResidentServer:
             SparkLost: it did not start; the message gives the reason.
             JavaMissing: it did not start, and there is no Java runtime for this process either.
         """
-        deadline = time.monotonic() + seconds
-        access = self.want(owner=owner)
-        tried_at = time.monotonic()
-        while access is None or not access.is_up:
-            if access is not None and access.failure and access.is_kept:
+        deadline, starts = time.monotonic() + seconds, 0
+        logged = self._log.stat().st_size if self._log.exists() else 0
+        while (access := self._wanted(owner)) is None or not access.is_up:
+            if access is not None and access.failure:
                 check_java()
-                remedy = f"see {self.files.folder / 'server.log'}, or set spark = in-process"
-                raise SparkLost(access.failure, remedy=remedy)
+                raise self._lost(access.failure, self.files.folder / "server.log")
             if time.monotonic() > deadline:
-                msg = f"the resident Spark server was not up within {seconds:g} s"
-                raise SparkLost(msg, remedy=f"see {self.files.folder / 'keeper.log'}, or set spark = in-process")
+                raise self._lost(f"the resident Spark server was not up within {seconds:g} s", self._log)
+            if access is None:
+                code = self._start_keeper() if starts < _MOST_STARTS else 1
+                if code not in (0, TAKEN):
+                    said = _last_lines(self._log, logged)
+                    raise self._lost(f"the keeper of the resident Spark ended at its start: {said}", self._log)
+                starts += code == 0
+                time.sleep(_TAKEN_SECONDS if code == TAKEN else 0)
             time.sleep(_POLL_SECONDS)
-            access = self.files.access()
-            if (access is None or not access.is_kept) and time.monotonic() - tried_at > 5:
-                self.want(owner=owner)  # the keeper that was found was about to end
-                tried_at = time.monotonic()
         return access
+
+
+def _last_lines(log: Path, start: int) -> str:
+    """Return the last lines of what was written to a log behind a place."""
+    with log.open("rb") as file:
+        file.seek(start)
+        lines = file.read().decode(errors="replace").strip().splitlines()
+    return " / ".join(line.strip() for line in lines[-_LAST_LINES:])
 
 
 class ResidentEngine(SparkEngine):

@@ -24,6 +24,9 @@ from drainmark.resources.processes import boot_id, is_running, process_started
 FOLDER = "resident"
 """Name of the folder of all resident servers below `DRAINMARK_HOME/spark`."""
 
+TAKEN = 3
+"""Exit code of a keeper that finds another one at its folder."""
+
 _FORMAT = 3
 """Increased when the meaning of the files changes: clients of another release then have their own folder and server."""
 

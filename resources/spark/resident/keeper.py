@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ import psutil
 
 from drainmark.jobs.errors import DrainmarkError
 from drainmark.resources.processes import boot_id, is_running, process_started
-from drainmark.resources.spark.resident.files import Access, Plan, ServerFiles
+from drainmark.resources.spark.resident.files import TAKEN, Access, Plan, ServerFiles
 from drainmark.resources.spark.resident.server import ConnectServer
 
 OWNERLESS_SECONDS = 5.0
@@ -58,21 +58,27 @@ class Keeper:
         self._used_at = time.monotonic()
         self._counted, self._count_at = 0, 0.0
 
-    def keep(self) -> None:
-        """Keep the server until it has no owner, it is idle, or a SIGTERM or SIGINT comes."""
+    def keep(self, started: Callable[[], None] = lambda: None) -> None:
+        """Keep the server until it has no owner, it is idle, or a SIGTERM or SIGINT comes.
+
+        Args:
+            started: called when clients can see that there is a keeper.
+        """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop.set())
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._end_orphan()
+        self.files.save(self.access)
+        started()
         failures = 0
         try:
             while self._is_wanted():
                 self._pause(_BACKOFF_SECONDS[min(failures, len(_BACKOFF_SECONDS) - 1)])
                 if not self._is_wanted():
                     return
-                started = time.monotonic()
+                since = time.monotonic()
                 self._serve()
-                failures = 1 if time.monotonic() - started > _STABLE_SECONDS else failures + 1
+                failures = 1 if time.monotonic() - since > _STABLE_SECONDS else failures + 1
                 if self.access.failure and failures > _LONELY_FAILURES and not self.files.owners():
                     return
         finally:
@@ -189,14 +195,30 @@ def _connections(pid: int, port: int) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Detach from the parent process, and keep the server of a folder."""
+    """Detach from the parent process, and keep the server of a folder.
+
+    Returns:
+        of the parent, after the child has started: 0 if the child is the keeper, `TAKEN` if another process is, 1 if
+        the child has ended.
+    """
+    answer, told = os.pipe()
     if os.fork():
-        return 0
+        os.close(told)
+        said = os.read(answer, 1)  # nothing, if the child ends before it says anything
+        return said[0] if said else 1
+    os.close(answer)
+
+    def tell(code: int) -> None:
+        os.write(told, bytes([code]))
+        os.close(told)  # else the server would inherit it
+
     files = ServerFiles(Path(arguments[0]))
     plan = files.plan()
     with files.kept() as is_mine:
-        if is_mine and plan is not None:
-            Keeper(files, plan).keep()
+        if not is_mine:
+            tell(TAKEN)
+        elif plan is not None:
+            Keeper(files, plan).keep(lambda: tell(0))
     return 0
 
 
