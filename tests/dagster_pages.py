@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import dagster as dg
+import yaml
 from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster_shared.serdes import serialize_value
 from markdown_it import MarkdownIt
@@ -25,14 +27,25 @@ _ACTING = frozenset({"link_open", "image", "html_inline", "html_block"})
 _SHOWN_AS_TEXT = frozenset({"UserFailureData"})
 """Classes whose description Dagster does not render: the error of a step."""
 
+_TO_A_LAUNCHPAD = re.compile(r"/guess/\w+__(plan|desk)/playground/setup\?config=[\w.~%-]+")
+"""A link of the desk: it opens a page and starts nothing, and what it fills in is percent-encoded."""
+
 
 def acting(markdown: str) -> list[str]:
-    """Return what is not mere text in Markdown: images, links, HTML."""
+    """Return what is not mere text in Markdown: images, links but those of the desk, HTML."""
     return [
         f"{token.type}: {token.content or token.attrs}"
         for token in _tokens(markdown)
-        if token.type in _ACTING or (token.type == "text" and _ADDRESS.search(token.content))
+        if (token.type in _ACTING and not _TO_A_LAUNCHPAD.fullmatch(str(token.attrGet("href"))))
+        or (token.type == "text" and _ADDRESS.search(token.content))
     ]
+
+
+def launched(link: str) -> tuple[str, dict[str, Any]]:
+    """Return the job of a link to a launchpad, and the config that is filled in."""
+    address = urlsplit(link)
+    (text,) = parse_qs(address.query)["config"]
+    return address.path.removeprefix("/guess/").removesuffix("/playground/setup"), yaml.safe_load(text)
 
 
 def shown(markdown: str) -> str:

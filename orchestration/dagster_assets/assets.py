@@ -33,6 +33,7 @@ from drainmark.orchestration.dagster_assets.metadata import (
     role_metadata,
     role_tags,
 )
+from drainmark.orchestration.views.desk import dagster_name
 from drainmark.resources.storage.folder import Folder
 
 
@@ -55,11 +56,6 @@ class TableAsset:
     kinds: tuple[str, ...]
     upstream: tuple[dg.AssetKey, ...]
     operator: str = ""
-
-
-def dagster_name(region: str) -> str:
-    """Return a region's name in the form that Dagster allows for jobs, ops and groups: `app/start` is `app__start`."""
-    return re.sub(r"[^A-Za-z0-9_]", "_", region.replace("/", "__"))
 
 
 def source_key(region: RegionPlan, source: Source) -> dg.AssetKey:

@@ -5,7 +5,7 @@ During a run they are evaluated after its first group, then once a minute if gro
 
 # No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,10 +20,11 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.transitions import State
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.messages import halt_text
-from drainmark.orchestration.dagster_assets.assets import checkpoint_key, checkpoint_key_of, dagster_name
-from drainmark.orchestration.dagster_assets.metadata import plain_metadata
+from drainmark.jobs.runtime.messages import halt_remedies, halt_text
+from drainmark.orchestration.dagster_assets.assets import checkpoint_key, checkpoint_key_of
+from drainmark.orchestration.dagster_assets.metadata import desk_metadata, plain_metadata
 from drainmark.orchestration.dagster_assets.translator import Keys, remembered_keys
+from drainmark.orchestration.views.desk import dagster_name
 from drainmark.orchestration.views.metrics import present_of
 from drainmark.orchestration.views.status import REPAIR
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -47,13 +48,14 @@ EXPECTATION = "expectation_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The result of one check; the description is plain text."""
+    """The result of one check; the description is plain text, and the remedies are commands."""
 
     name: str
     passed: bool
     description: str
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
     metadata: dict[str, Any] = field(default_factory=dict)
+    remedies: Sequence[str] = ()
 
 
 def check_specs(region: RegionPlan, keys: Keys) -> list[dg.AssetCheckSpec]:
@@ -113,7 +115,7 @@ def _fields(region: str, judgement: Judgement, keys: Keys) -> dict[str, Any]:
         "passed": judgement.passed,
         "severity": judgement.severity,
         "description": markdown(judgement.description),
-        "metadata": plain_metadata(judgement.metadata),
+        "metadata": plain_metadata(judgement.metadata) | desk_metadata(region, judgement.remedies),
     }
 
 
@@ -133,6 +135,7 @@ def _same_id(workplace: Workplace, region: RegionPlan, history: RegionHistory, *
     newest = {table.name: _newest_id(workplace, region, table) for table in history.tables}
     if is_owned and any(number > history.committed_id for number in newest.values()):
         history = workplace.history(region.name)  # its owner may have committed and published since
+    publish = f"drainmark publish {region.name}"
     above = sorted(name for name, number in newest.items() if number > history.committed_id)
     behind = len(history.unpublished)
     if above:
@@ -142,9 +145,7 @@ def _same_id(workplace: Workplace, region: RegionPlan, history: RegionHistory, *
     elif behind:
         description = f"{behind} committed groups are not published yet: the next run rolls them forward"
     elif history.lags:
-        description = (
-            f"{', '.join(history.lags)} lag behind {history.committed_id}; at once: drainmark publish {region.name}"
-        )
+        description = f"{', '.join(history.lags)} lag behind {history.committed_id}; at once: {publish}"
     elif history.flow.channels:
         count = len(history.flow.batches)
         description = f"{count} batches are in flight: some tables are to catch up with {history.committed_id}"
@@ -159,6 +160,7 @@ def _same_id(workplace: Workplace, region: RegionPlan, history: RegionHistory, *
             "drainmark/published_sequence_id": history.shown_id,
             **{f"newest id in {name}": number for name, number in newest.items()},
         },
+        remedies=[REPAIR if above else publish] if above or (history.lags and not behind) else (),
     )
 
 
@@ -183,6 +185,7 @@ def not_halted(region: str, history: RegionHistory, state: State) -> Judgement:
         description=f"halted: {halt_text(region, history)}",
         metadata={"drainmark/state": state.value}
         | {f"drainmark/{name}": str(detail[name]) for name in ("trigger", "operator") if detail.get(name)},
+        remedies=halt_remedies(region, history),
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -18,6 +18,7 @@ from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.region_run import GroupReport
 from drainmark.orchestration.pages.page_file import page_link, page_path
+from drainmark.orchestration.views.desk import links
 from drainmark.orchestration.views.metrics import Present, lag_seconds
 from drainmark.resources.settings import Settings
 
@@ -35,7 +36,10 @@ DESK_TAG = "drainmark/desk"
 """On every run of a desk job: the name of its region. The runs of the region itself do not have it."""
 
 OUTCOME_TAG = "drainmark/outcome"
-"""On a run of a desk job that has ended: whether it carried its plan out, or only showed it."""
+"""On a run of a desk job: whether it only showed a plan, carried it out, or refused to."""
+
+VERB_TAG = "drainmark/verb"
+"""On a run of a desk job: the verb whose plan it made."""
 
 RUN_ID = "drainmark/run_id"
 """On events of a `drainmark run`, which Dagster does not know as a run: the id of the run in the history."""
@@ -50,6 +54,15 @@ TRIGGER_TAG = "drainmark/trigger"
 """The trigger for which a run was requested (`runs="per_trigger"`)."""
 
 _TABLE_ROWS = 200
+
+
+def desk_metadata(region: str, remedies: Iterable[str]) -> dict[str, Any]:
+    """Return what the commands of remedies are on the region's desk, with a link each; nothing if they are not there.
+
+    It is for metadata whose value nobody else chose: a text with names of files is a remedy if they are quoted in it.
+    """
+    found = links(region, remedies)
+    return {"drainmark/desk": dg.MetadataValue.md(found)} if found else {}
 
 
 def plain_metadata(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from drainmark.jobs.printable import markdown
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.state_generations import first_generation
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.messages import halt_text
+from drainmark.jobs.runtime.messages import halt_remedies, halt_text
 from drainmark.orchestration.dagster_assets.assets import (
     checkpoint_key_of,
     source_keys,
@@ -28,6 +28,7 @@ from drainmark.orchestration.dagster_assets.checks import evaluations
 from drainmark.orchestration.dagster_assets.metadata import (
     WITHDRAWN_TAG,
     data_version,
+    desk_metadata,
     plain_metadata,
     runs_table,
     standing_metadata,
@@ -95,9 +96,8 @@ def halted(region: str, history: RegionHistory) -> dg.AssetObservation:
     detail = history.halt.detail if history.halt is not None else {}
     said = f"{region} is halted: {halt_text(region, history)}"
     facts = {name: detail[name] for name in ("reason", "trigger", "operator") if detail.get(name)}
-    return dg.AssetObservation(
-        checkpoint_key_of(region), description=markdown(said), metadata=_about("halt", facts, history) | _named(facts)
-    )
+    about = _about("halt", facts, history) | _named(facts) | desk_metadata(region, halt_remedies(region, history))
+    return dg.AssetObservation(checkpoint_key_of(region), description=markdown(said), metadata=about)
 
 
 def _about(verb: str, facts: Mapping[str, Any], history: RegionHistory) -> dict[str, Any]:

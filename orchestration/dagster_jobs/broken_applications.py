@@ -21,13 +21,13 @@ from drainmark.jobs.errors.environment import SchemaUnknown
 from drainmark.jobs.printable import markdown, printable
 from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.runtime.messages import classified, halt_text
-from drainmark.orchestration.dagster_assets.assets import dagster_name
 from drainmark.orchestration.dagster_jobs.desk import desk_jobs
 from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG, failure_of, note
 from drainmark.orchestration.dagster_jobs.run_monitor import counted_tag, tag_process, tags_of
 from drainmark.orchestration.dagster_jobs.sensors import one_run_sensor
 from drainmark.orchestration.runs.failures_before_claim import count_failure, origin_of
 from drainmark.orchestration.runs.halt_hook import make_up
+from drainmark.orchestration.views.desk import dagster_name
 from drainmark.orchestration.workplace.application_identity import code_digest
 from drainmark.orchestration.workplace.declaration import Declared, name_of, noted
 from drainmark.orchestration.workplace.workplace import Workplace, open_in_time
@@ -122,7 +122,7 @@ def _job(workplace: Workplace, reference: str, region: str, code: str) -> dg.Job
             note(context, str(found))
             if isinstance(found, Halted):
                 context.instance.add_run_tags(context.run_id, {MAX_RETRIES_TAG: "0"})
-            raise failure_of(found) from error
+            raise failure_of(found, region) from error
         raise dg.Failure(f"{reference} can be loaded now: reload the code location", allow_retries=False)
 
     graph = dg.GraphDefinition(name=name, node_defs=[load])

@@ -1,19 +1,21 @@
-"""The operator's desk: for each region and verb a job that people start from Dagster's launchpad.
+"""The operator's desk: for each region a job that shows what a verb would do, and one that does it.
 
-A verb is an order (`verbs/orders.py`), the same as on the command line. The job logs the plan first, and shows it as
-metadata with its digest; it acts only if its config has this digest. Dagster's web page has no users, and launches jobs
-for every program that reaches it: a plain `yes` could be sent by one that has never seen a plan, such as a page in an
-operator's browser, which can send requests but not read the answers.
+A verb is an order (`verbs/orders.py`), the same as on the command line. `REGION__plan` shows its plan and the digest of
+the plan, and changes nothing. `REGION__desk` takes the same config with this digest, and carries the plan out if it
+still is that plan. Dagster's web page has no users, and launches jobs for every program that reaches it: a plain `yes`
+could be sent by one that has never seen a plan, such as a page in an operator's browser, which can send requests but
+not read the answers.
 
-The job has no tags of the region, so the limit of the queue, the reaper, the sensors and retries do not treat it as a
-run of the region. It claims the region as the command line does.
+The jobs have no tags of the region, so the limit of the queue, the reaper, the sensors and retries do not treat their
+runs as runs of the region. The desk claims the region as the command line does.
 """
 
 # No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,40 +26,37 @@ from drainmark.jobs.errors import DrainmarkError, UsageError
 from drainmark.jobs.printable import markdown_block, printable
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.orchestration.dagster_assets.assets import dagster_name
-from drainmark.orchestration.dagster_assets.metadata import DESK_TAG, OUTCOME_TAG
+from drainmark.orchestration.dagster_assets.metadata import DESK_TAG, OUTCOME_TAG, VERB_TAG
 from drainmark.orchestration.dagster_assets.verb_events import show_verb, told_of
 from drainmark.orchestration.dagster_jobs.run_config import require_short
 from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG, failure_of, note
 from drainmark.orchestration.doctor.registry_repair import repair_order
 from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.verbs.backfill import Wanted
-from drainmark.orchestration.verbs.orders import Order, moment
+from drainmark.orchestration.verbs.orders import Done, Order, moment
 from drainmark.orchestration.verbs.reset_plan import RewindTarget
+from drainmark.orchestration.verbs.table_drops import drop_table
+from drainmark.orchestration.views.desk import DESK_JOB, ORDER, PLAN_JOB, desk_job, launchpad
 from drainmark.orchestration.workplace.declaration import load_region
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.home_secret import home_key
 
 PLAN, DONE = "plan", "done"
-"""Outputs of a job's op; their metadata are the plan and the outcome."""
+"""Outputs of the op; their metadata are the plan and the outcome."""
 
-PLAN_ONLY, CARRIED_OUT = "plan only", "carried out"
-"""Values of the tag `drainmark/outcome`: both runs are a success."""
+PLAN_ONLY, REFUSED, CARRIED_OUT = "plan only", "refused", "carried out"
+"""Values of the tag `drainmark/outcome`."""
 
 _DIGITS = 12
 """Hexadecimal digits of a digest. A guess is a run of Dagster's, so a second each: 2^47 of them, on average, take four
 million years."""
 
 
-class Desk(dg.Config):
-    """The config of all verbs."""
-
-    plan: str = Field(
-        default="", description="Digest of the plan to carry out. Without it the plan is shown, and nothing is changed."
-    )
+class Bare(dg.Config):
+    """A verb without options."""
 
 
-class Reset(Desk):
+class Reset(dg.Config):
     """The target of a reset; without a target it drops the work in flight and stays at the last committed id."""
 
     to: int | None = Field(default=None, ge=0, description="Rewind to this sequence id.")
@@ -74,13 +73,13 @@ class Reset(Desk):
     cascade: bool = Field(default=False, description="Also take back the regions that read rows which leave.")
 
 
-class Reason(Desk):
+class Reason(dg.Config):
     """The reason, which the history keeps."""
 
     reason: str = Field(description="Why; the history keeps it.")
 
 
-class Resume(Desk):
+class Resume(dg.Config):
     """The options of `resume`."""
 
     reason: str = Field(default="resumed by hand", description="Why; the history keeps it.")
@@ -95,14 +94,14 @@ class Skip(Reason):
     file: str = Field(description="A pending file: its path or the end of it.")
 
 
-class Retract(Desk):
+class Retract(dg.Config):
     """The file that leaves."""
 
     file: str = Field(description="A committed file: its path or the end of it.")
     reason: str = Field(default="", description="Why; the history keeps it.")
 
 
-class Backfill(Desk):
+class Backfill(dg.Config):
     """The files to queue that the scan would not take."""
 
     input: str = Field(
@@ -114,10 +113,17 @@ class Backfill(Desk):
     again: bool = Field(default=False, description="Also committed files: their new rows replace the present ones.")
 
 
-class Redrive(Desk):
+class Redrive(dg.Config):
     """The file to queue again."""
 
     file: str = Field(description="A file that was quarantined whole and is fixed: its path or the end of it.")
+
+
+class Drop(dg.Config):
+    """The table to drop."""
+
+    table: str = Field(description="A table of this region that left the code; its history goes with it.")
+    reason: str = Field(default="dropped by hand", description="Why; the history keeps it.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +137,7 @@ class Verb:
 
     name: str
     about: str
-    config: type[Desk]
+    config: type[dg.Config]
     order: Callable[[Workplace, str, Any], Order]
 
 
@@ -201,85 +207,175 @@ VERBS = (
     Verb(
         name="publish",
         about="Bring lagging tables up to the committed state.",
-        config=Desk,
+        config=Bare,
         order=lambda workplace, region, config: orders.publish(workplace, region),
     ),
     Verb(
         name="repair",
         about="Rebuild lost rows of the registry, and undo changes that others made to tables.",
-        config=Desk,
+        config=Bare,
         order=lambda workplace, region, config: repair_order(workplace, region),
+    ),
+    Verb(
+        name="drop",
+        about="Drop a table that left the code, with its history.",
+        config=Drop,
+        order=lambda workplace, region, config: drop_table(workplace, config.table, config.reason, region=region),
     ),
 )
 
 
 def desk_jobs(workplace: Workplace, region: str, plan: RegionPlan | None) -> list[dg.JobDefinition]:
-    """Return the jobs `REGION__VERB` of a region.
+    """Return the jobs `REGION__plan` and `REGION__desk` of a region.
 
     Args:
         plan: of the region, None if its code cannot be loaded: the verbs do not need it.
     """
-    return [_job(workplace, region, plan, verb) for verb in VERBS]
+
+    def show(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:
+        with _failures_told(context):
+            planned = yield from _planned(context, workplace, region)
+            next_step = f"nothing was done; {planned.next_step}"
+            context.log.info(next_step)
+            _end(context, PLAN_ONLY, f"{planned.order.plan[0]}: {next_step}")
+
+    def carry_out(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:
+        with _failures_told(context):
+            planned = yield from _planned(context, workplace, region)
+            _require_digest(context, planned)
+            done = planned.order.act()
+            context.log.info(printable("\n".join(done.lines)))
+            _end(context, CARRIED_OUT, done.lines[-1])
+            yield dg.Output(None, DONE, metadata=_metadata(done.lines, done.remarks, done.facts))
+        _tell(context, workplace, plan, planned.verb, done)
+
+    digest = dg.Field(dg.String, default_value="", description=f"The digest that {desk_job(region)} showed for this.")
+    shows = f"Shows what a verb would do to {region}, and the digest of this plan. It changes nothing."
+    does = f"Does to {region} what {desk_job(region)} has shown, with the digest of that plan."
+    return [
+        _job(region, PLAN_JOB, show, {}, f"{shows}\n\n{_table(region)}"),
+        _job(region, DESK_JOB, carry_out, {"digest": digest}, does),
+    ]
 
 
-def desk_job_name(region: str, verb: str) -> str:
-    return f"{dagster_name(region)}__{verb}"
-
-
-def _job(workplace: Workplace, region: str, plan: RegionPlan | None, verb: Verb) -> dg.JobDefinition:
-    name = desk_job_name(region, verb.name)
-
-    def compute(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:
-        yield from _carried_out(context, workplace, region, plan, verb)
-
+def _job(
+    region: str, end: str, compute: Callable[..., Any], more: Mapping[str, dg.Field], about: str
+) -> dg.JobDefinition:
+    """Return a job whose launchpad begins with the first verb, and with all fields of it."""
+    name, verb = desk_job(region, end), VERBS[0]
     op = dg.op(
-        name=f"{name}__order",
-        description=verb.about,
-        config_schema=verb.config.to_fields_dict(),
+        name=f"{name}__{ORDER}",
+        config_schema={**more, "verb": dg.Selector({each.name: _field(each) for each in VERBS})},  # type: ignore[no-untyped-call]
         out={PLAN: dg.Out(dg.Nothing, is_required=False), DONE: dg.Out(dg.Nothing, is_required=False)},
     )(compute)
-    graph = dg.GraphDefinition(
-        name=name, node_defs=[op], dependencies={dg.NodeInvocation(op.name, alias=verb.name): {}}
-    )
+    begins = {**dict.fromkeys(more, ""), "verb": {verb.name: blank(verb)}}
+    graph = dg.GraphDefinition(name=name, node_defs=[op], dependencies={dg.NodeInvocation(op.name, alias=ORDER): {}})
     return graph.to_job(
         name=name,
         executor_def=dg.in_process_executor,
-        config={"ops": {verb.name: {"config": _blank(verb)}}},
+        config={"ops": {ORDER: {"config": begins}}},
         tags={DESK_TAG: region, MAX_RETRIES_TAG: "0"},
-        description=f"{verb.about} Shows its plan; acts on region {region} only with the digest of this plan.",
+        description=about,
     )
 
 
-def _blank(verb: Verb) -> dict[str, Any]:
-    """Return all fields of a verb with their defaults: the launchpad begins with them, and would leave out others."""
+def _field(verb: Verb) -> dg.Field:
+    shape = dg.Shape(verb.config.to_fields_dict())  # type: ignore[no-untyped-call]
+    return dg.Field(shape, is_required=False, description=verb.about)
+
+
+def blank(verb: Verb) -> dict[str, Any]:
+    """Return all fields of a verb with their defaults: a launchpad that begins without them would not show them."""
     return {name: "" if field.is_required() else field.default for name, field in verb.config.model_fields.items()}
 
 
-def _carried_out(
-    context: dg.OpExecutionContext, workplace: Workplace, region: str, plan: RegionPlan | None, verb: Verb
-) -> Iterator[dg.Output[None]]:
-    """Log the plan, and carry it out if the config has its digest."""
+def _table(region: str) -> str:
+    """Return the verbs as Markdown, each with a link to a launchpad that has all of its fields."""
+    rows = (f"| [{verb.name}]({launchpad(region, verb.name, blank(verb))}) | {verb.about} |" for verb in VERBS)
+    return "\n".join(("| verb | |", "|---|---|", *rows))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """The order of a run, with the digest of its plan and the one that the config has."""
+
+    verb: Verb
+    order: Order
+    digest: str
+    given: str
+
+    @property
+    def next_step(self) -> str:
+        return f"to carry this plan out, launch {desk_job(self.order.region, DESK_JOB)} with {typed(self.digest)}"
+
+
+def _planned(
+    context: dg.OpExecutionContext, workplace: Workplace, region: str
+) -> Generator[dg.Output[None], None, _Planned]:
+    """Log the plan of the run's verb, yield it as an output with its digest, and return it.
+
+    The metadata of the output have a link to the desk's launchpad with the digest filled in.
+    """
+    verb, options = _asked(context, region)
+    order = verb.order(workplace, region, options)
+    digest = digest_of(workplace, order, options)
+    found = _Planned(verb=verb, order=order, digest=digest, given=context.op_config.get("digest", ""))
+    context.instance.add_run_tags(context.run_id, {VERB_TAG: verb.name})
+    context.log.info(printable("\n".join(order.plan)))
+    link = launchpad(region, verb.name, options.model_dump(), digest=digest)
+    to_do = dg.MetadataValue.md(f"[{desk_job(region, DESK_JOB)}]({link}) with this digest carries it out")
+    told = _metadata(order.plan, order.remarks, order.facts)
+    yield dg.Output(None, PLAN, metadata={**told, "digest": digest, "drainmark/desk": to_do})
+    return found
+
+
+def _asked(context: dg.OpExecutionContext, region: str) -> tuple[Verb, Any]:
+    """Return the verb of a config, and its options.
+
+    Raises:
+        UsageError: a value is not valid, or the values are too long.
+    """
+    require_short(context.op_config, desk_job(region, DESK_JOB))
+    ((name, given),) = context.op_config["verb"].items()
+    verb = next(each for each in VERBS if each.name == name)
     try:
-        config = _config(verb, context.op_config)
-        order = verb.order(workplace, region, config)
-        digest = digest_of(workplace, order, config)
-        context.log.info(printable("\n".join(order.plan)))
-        yield dg.Output(None, PLAN, metadata={**_metadata(order.plan, order.remarks, order.facts), "digest": digest})
-        if not hmac.compare_digest(config.plan.strip().encode("utf-8", "replace"), digest.encode()):
-            _tag(context, PLAN_ONLY)
-            _require_unasked(config, digest)
-            next_step = f"nothing was done; to carry this plan out, launch it again with {typed(digest)}"
-            context.log.info(next_step)
-            note(context, f"{order.plan[0]}: {next_step}")
-            return
-        done = order.act()
+        return verb, verb.config(**given)
+    except ValidationError as error:
+        found = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise UsageError(f"{name} was given {found}", remedy="fix the config; nothing was done") from None
+
+
+def _require_digest(context: dg.OpExecutionContext, planned: _Planned) -> None:
+    """Raise UsageError if the config does not have the digest of the plan."""
+    given = planned.given.strip()
+    if hmac.compare_digest(given.encode("utf-8", "replace"), planned.digest.encode()):
+        return
+    context.instance.add_run_tags(context.run_id, {OUTCOME_TAG: REFUSED})
+    wrong = printable(given[: 2 * _DIGITS])
+    msg = f"this plan is not, or no longer, that of the digest {wrong!r}" if given else "the config has no digest"
+    raise UsageError(f"{msg}: nothing was done", remedy=f"read this plan; {planned.next_step}")
+
+
+@contextmanager
+def _failures_told(context: dg.OpExecutionContext) -> Iterator[None]:
+    """Let the run fail with the error and the remedy of the command line."""
+    try:
+        yield
     except DrainmarkError as error:
         note(context, str(error))
-        raise failure_of(error) from error
-    context.log.info(printable("\n".join(done.lines)))
-    note(context, done.lines[-1])
-    _tag(context, CARRIED_OUT)
-    yield dg.Output(None, DONE, metadata=_metadata(done.lines, done.remarks, done.facts))
+        raise failure_of(error, context.run.tags[DESK_TAG]) from error
+
+
+def _end(context: dg.OpExecutionContext, outcome: str, said: str) -> None:
+    note(context, said)
+    context.instance.add_run_tags(context.run_id, {OUTCOME_TAG: outcome})
+
+
+def _tell(
+    context: dg.OpExecutionContext, workplace: Workplace, plan: RegionPlan | None, verb: Verb, done: Done
+) -> None:
+    """Show what a verb has done on the asset pages of the regions that it changed."""
+    region = context.run.tags[DESK_TAG]
     try:
         for name, told in told_of(region, verb.name, done.facts, done.lines):
             code = plan if name == region else (load_region(workplace, name) or (None, None))[1]
@@ -288,49 +384,23 @@ def _carried_out(
         context.log.warning(f"The asset pages were not told: {type(error).__name__}: {error}")
 
 
-def digest_of(workplace: Workplace, order: Order, config: Desk) -> str:
+def digest_of(workplace: Workplace, order: Order, options: dg.Config) -> str:
     """Return the digest of a plan: twelve digits that only a process which can read the home can compute.
 
     It is of the region, the verb, all options, and what the order is bound to. The dashes keep YAML from reading it as
     a number.
     """
     workplace.settings.make_home()
-    options = config.model_dump(exclude={"plan"})
-    plan = json.dumps([order.region, order.verb, options, order.bound], sort_keys=True, default=str)
+    bound = [order.region, order.verb, options.model_dump(), order.bound]
+    plan = json.dumps(bound, sort_keys=True, default=str)
     key = home_key(workplace.settings.home, "desk")
     digits = hmac.new(key.encode(), plan.encode(), hashlib.sha256).hexdigest()[:_DIGITS]
     return "-".join(digits[at : at + 4] for at in range(0, _DIGITS, 4))
 
 
-def _require_unasked(config: Desk, digest: str) -> None:
-    """Raise UsageError if the config has a digest, which is not that of the plan."""
-    if config.plan:
-        given = printable(config.plan[: 2 * _DIGITS])
-        msg = f"this plan is not, or no longer, that of the digest {given!r}: nothing was done"
-        raise UsageError(msg, remedy=f"read this plan, then launch it again with {typed(digest)}")
-
-
 def typed(digest: str) -> str:
     """Return the line of a config that carries a plan out."""
-    return f'plan: "{digest}"'
-
-
-def _tag(context: dg.OpExecutionContext, outcome: str) -> None:
-    context.instance.add_run_tags(context.run_id, {OUTCOME_TAG: outcome})
-
-
-def _config(verb: Verb, given: Mapping[str, Any]) -> Desk:
-    """Return the config of a verb from the values of the launchpad.
-
-    Raises:
-        UsageError: a value is not valid, or the values are too long.
-    """
-    require_short(given, verb.name)
-    try:
-        return verb.config(**given)
-    except ValidationError as error:
-        found = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise UsageError(f"{verb.name} was given {found}", remedy="fix the config; nothing was done") from None
+    return f'digest: "{digest}"'
 
 
 def _metadata(lines: Sequence[str], remarks: Sequence[str], facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.orchestration.dagster_assets.assets import (
     TableAsset,
     checkpoint_key,
-    dagster_name,
     source_assets,
     source_keys,
     table_assets,
@@ -31,6 +30,7 @@ from drainmark.orchestration.dagster_jobs.ops import RegionSteps
 from drainmark.orchestration.dagster_jobs.part_jobs import part_definitions, part_specs
 from drainmark.orchestration.dagster_jobs.run_monitor import run_tags
 from drainmark.orchestration.dagster_jobs.sensors import RegionTicks, build_schedule, build_sensor
+from drainmark.orchestration.views.desk import dagster_name
 from drainmark.orchestration.workplace.application_identity import require_distinct
 from drainmark.orchestration.workplace.declaration import known_from, served_applications
 from drainmark.orchestration.workplace.region_sources import source_folder

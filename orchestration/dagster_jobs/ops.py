@@ -25,7 +25,6 @@ from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
 from drainmark.jobs.scan.findings import ScanResult
 from drainmark.orchestration.dagster_assets.assets import (
     checkpoint_key,
-    dagster_name,
     materializations,
     observations,
 )
@@ -51,6 +50,7 @@ from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering, linger_
 from drainmark.orchestration.runs.interruption import ending_gracefully, watch_parent
 from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
 from drainmark.orchestration.runs.region_runs import end_predecessor
+from drainmark.orchestration.views.desk import dagster_name
 from drainmark.orchestration.views.metrics import present_of
 from drainmark.orchestration.workplace.application_identity import code_digest
 from drainmark.orchestration.workplace.declaration import remember
@@ -146,7 +146,7 @@ class RegionSteps:
             if slot.lingering is not None:
                 slot.lingering.requests.announce(context.run_id)
         except BaseException as error:
-            end_with(context, slot, self._counted(context, slot, error))
+            end_with(context, self.region.name, slot, self._counted(context, slot, error))
             return False
         return True
 
@@ -191,7 +191,7 @@ class RegionSteps:
                 raise
             except BaseException as error:
                 yield from self._events(context, slot, pace.rest(), run)
-                end_with(context, slot, error)
+                end_with(context, self.region.name, slot, error)
 
     def _stays(self, context: dg.OpExecutionContext, slot: RunSlot) -> bool:
         """Wait for more files if the run may linger; return False if it is to end."""

@@ -14,13 +14,13 @@ import dagster as dg
 from drainmark.jobs.printable import markdown_code, printable
 from drainmark.jobs.regions.plan import ApplicationPlan, AutonomousPlan, running_parts
 from drainmark.jobs.runtime.autonomous_run import BatchReport
-from drainmark.orchestration.dagster_assets.assets import dagster_name
 from drainmark.orchestration.dagster_assets.translator import Keys, Translation, renamed
 from drainmark.orchestration.dagster_jobs.run_config import require_short
 from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG
 from drainmark.orchestration.dagster_jobs.run_monitor import tag_process
 from drainmark.orchestration.dagster_jobs.sensors import one_run_sensor
 from drainmark.orchestration.runs.part_loop import run_parts, waiting_parts
+from drainmark.orchestration.views.desk import dagster_name
 from drainmark.orchestration.workplace.schema_files import keep_schemas
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_in_time
 

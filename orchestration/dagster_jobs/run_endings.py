@@ -6,14 +6,14 @@ import dagster as dg
 
 from drainmark.jobs.errors import DrainmarkError, Fenced, Halted, Interrupted, Retry
 from drainmark.jobs.printable import printable
-from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG, plain_metadata
+from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG, desk_metadata, plain_metadata
 from drainmark.orchestration.dagster_jobs.run_slot import RunSlot
 
 MAX_RETRIES_TAG = "dagster/max_retries"
 _NOTE_LENGTH = 500
 
 
-def end_with(context: dg.OpExecutionContext, slot: RunSlot, error: BaseException) -> None:
+def end_with(context: dg.OpExecutionContext, region: str, slot: RunSlot, error: BaseException) -> None:
     """Hand the region over and end the Dagster run as the error requires.
 
     It returns normally if another owner has the region: the run ends with SUCCESS, and a note names the owner.
@@ -38,16 +38,20 @@ def end_with(context: dg.OpExecutionContext, slot: RunSlot, error: BaseException
         return
     if isinstance(error, Halted) or retry in (Retry.PERMANENT, Retry.REFUSE):
         context.instance.add_run_tags(context.run_id, {MAX_RETRIES_TAG: "0"})
-    raise failure_of(error) from error
+    raise failure_of(error, region) from error
 
 
-def failure_of(error: Exception) -> dg.Failure:
-    """Return the failure for the run's page: the message, and as metadata operator, trigger and remedy."""
+def failure_of(error: Exception, region: str) -> dg.Failure:
+    """Return the failure for the run's page: the message, and as metadata operator, trigger and remedy.
+
+    The remedy is also there as an order of the region's desk.
+    """
     if not isinstance(error, DrainmarkError):
         return dg.Failure(description=printable(f"{type(error).__name__}: {error}"))
     facts = {**error.to_json(), "trigger": error.facts.get("trigger")}
     metadata = {f"drainmark/{name}": str(value) for name, value in facts.items() if value is not None}
-    return dg.Failure(description=str(error), metadata=plain_metadata(metadata))
+    orders = desk_metadata(region, [error.remedy or ""])
+    return dg.Failure(description=str(error), metadata=plain_metadata(metadata) | orders)
 
 
 def note(context: dg.OpExecutionContext, text: str) -> None:

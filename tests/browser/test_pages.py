@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.parse import quote
 
 import pytest
 from browser.chrome import PICTURES, Chrome, opened_chrome
@@ -22,6 +21,7 @@ from drainmark.jobs.testing.syslog import HOSTS
 from drainmark.orchestration.dagster_jobs.desk import PLAN_ONLY
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.views.desk import launchpad
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -129,9 +129,7 @@ def test_a_run_logs_one_line_a_step(chrome: Chrome, site: Site) -> None:
 
 
 def test_a_verb_is_launched_with_its_config_and_shows_its_plan(chrome: Chrome) -> None:
-    config = "ops:\n  reset:\n    config:\n      by: 8\n"
-    address = f"/locations/drainmark/jobs/{JOB}__reset/playground/setup?config={quote(config)}"
-    chrome.open(address, "No errors", "No missing config", "Launch Run")
+    chrome.open(launchpad(REGION, "reset", {"by": 8}), "No errors", "No missing config", "Launch Run")
     chrome.press("Launch Run")
     plan = f"{REGION}: rewind from {FILES} to {FILES - 8}"
     chrome.wait_for(plan, "8 files become pending", "nothing was done; to carry this plan out", "RUN_SUCCESS")

@@ -21,7 +21,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 CHECKPOINTS = "/assets/log_watch/checkpoints/lines"
 ORDER = (
     'mutation{launchRun(executionParams:{selector:{repositoryLocationName:"drainmark",repositoryName:"__repository__",'
-    f'jobName:"{JOB}__halt"}},runConfigData:"ops: {{halt: {{config: {{reason: a-value}}}}}}"}}){{__typename}}}}'
+    f'jobName:"{JOB}__plan"}},'
+    'runConfigData:"ops: {order: {config: {verb: {halt: {reason: a-value}}}}}"}){__typename}}'
 )
 VALUE = f"![x](/graphql?query={quote(ORDER, safe='')})"
 CONTROL = "/favicon.svg?control"

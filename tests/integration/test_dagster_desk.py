@@ -1,4 +1,4 @@
-"""The operator's desk: one job for each verb and region, on real instances; the plans are those of the command line."""
+"""The operator's desk: a job that plans and one that acts, on real instances; the plans are the command line's."""
 
 from __future__ import annotations
 
@@ -9,21 +9,30 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml
+from dagster_pages import launched
 from hand_runs import engine, without_spark
 from harness import rows
-from integration.dagster_scene import JOB, REGION, ROOT, definitions, drop, execute, instance, place, write_application
+from integration.dagster_scene import REGION, ROOT, definitions, drop, execute, instance, place, write_application
 
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables
 from drainmark.orchestration.cli.main import VERBS as CLI_VERBS
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.checks import NOT_HALTED
-from drainmark.orchestration.dagster_assets.metadata import DESK_TAG, NOTE_TAG, OUTCOME_TAG, REGION_TAG, WITHDRAWN_TAG
-from drainmark.orchestration.dagster_jobs.desk import CARRIED_OUT, DONE, PLAN, PLAN_ONLY, VERBS, typed
+from drainmark.orchestration.dagster_assets.metadata import (
+    DESK_TAG,
+    NOTE_TAG,
+    OUTCOME_TAG,
+    REGION_TAG,
+    VERB_TAG,
+    WITHDRAWN_TAG,
+)
+from drainmark.orchestration.dagster_jobs.desk import CARRIED_OUT, DONE, PLAN, PLAN_ONLY, REFUSED, VERBS, blank, typed
 from drainmark.orchestration.dagster_jobs.run_monitor import RegionRuns
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.views.desk import DESK_JOB, ORDER, PLAN_JOB, desk_job
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 
@@ -31,6 +40,7 @@ __all__ = ["engine", "instance", "place", "without_spark"]
 
 REQUIRED = {
     "skip": {"file", "reason"}, "retract": {"file"}, "halt": {"reason"}, "backfill": {"input"}, "redrive": {"file"},
+    "drop": {"table"},
 }  # fmt: skip
 CHECKPOINTS = dg.AssetKey(["little", "checkpoints", "rows"])
 
@@ -42,9 +52,11 @@ class Desk:
         self.repository = definitions(place, write_application(folder))
         self.place, self.instance = place, instance
 
-    def __call__(self, verb: str, **config: Any) -> dg.ExecuteInProcessResult:
-        return self.repository.get_job(f"{JOB}__{verb}").execute_in_process(
-            instance=self.instance, run_config={"ops": {verb: {"config": config}}}, raise_on_error=False
+    def __call__(self, verb: str, *, digest: str | None = None, **options: Any) -> dg.ExecuteInProcessResult:
+        """Launch the job that shows plans or, with a digest, the one that carries them out."""
+        config = {"verb": {verb: options}, **({} if digest is None else {"digest": digest})}
+        return self.repository.get_job(desk_job(REGION, PLAN_JOB if digest is None else DESK_JOB)).execute_in_process(
+            instance=self.instance, run_config={"ops": {ORDER: {"config": config}}}, raise_on_error=False
         )
 
     def digest(self, ended: dg.ExecuteInProcessResult) -> str:
@@ -54,7 +66,7 @@ class Desk:
 
     def carried_out(self, verb: str, **config: Any) -> dg.ExecuteInProcessResult:
         """Let a verb show its plan, and carry this plan out."""
-        return self(verb, **config, plan=self.digest(self(verb, **config)))
+        return self(verb, **config, digest=self.digest(self(verb, **config)))
 
     def told(self, ended: dg.ExecuteInProcessResult) -> dict[str, list[str]]:
         """Return the lines of the plan and of the result, from the metadata of the run."""
@@ -111,40 +123,51 @@ def printed(capsys: pytest.CaptureFixture[str], place: Workplace, *arguments: st
 
 
 @pytest.mark.seed("NU3")
-def test_each_verb_is_a_job_whose_launchpad_explains_itself_and_does_nothing_by_default(desk: Desk) -> None:
-    assert {verb.name for verb in VERBS} - {"redrive", "repair"} <= set(CLI_VERBS)
-    for verb in VERBS:
-        job = desk.repository.get_job(f"{JOB}__{verb.name}")
+def test_the_launchpads_of_a_region_explain_all_verbs_and_do_nothing_by_default(desk: Desk) -> None:
+    assert {verb.name for verb in VERBS} - {"redrive", "repair", "drop"} <= set(CLI_VERBS)
+    assert not [name for name in desk.repository.job_names if re.search("__(reset|resume|skip|halt)$", name)]
+    for end in (PLAN_JOB, DESK_JOB):
+        job = desk.repository.get_job(desk_job(REGION, end))
         (node,) = job.graph.nodes
-        fields = node.definition.config_schema.config_type.fields
-        assert node.name == verb.name
-        assert fields["plan"].default_value == ""
-        assert all(field.description for field in fields.values())
-        required = {name for name, field in fields.items() if field.is_required}
-        assert required == REQUIRED.get(verb.name, set())
+        fields = dict(node.definition.config_schema.config_type.fields)
+        verbs = fields.pop("verb").config_type.fields
+        assert (node.name, list(verbs)) == (ORDER, [verb.name for verb in VERBS])
+        assert {name: field.default_value for name, field in fields.items()} == (
+            {"digest": ""} if end == DESK_JOB else {}
+        )
+        for name, verb in verbs.items():
+            assert verb.description
+            assert all(field.description for field in verb.config_type.fields.values())
+            required = {field for field, each in verb.config_type.fields.items() if each.is_required}
+            assert required == REQUIRED.get(name, set())
         assert (job.tags[DESK_TAG], job.tags["dagster/max_retries"]) == (REGION, "0")
         assert REGION_TAG not in job.tags
-    reset = desk.repository.get_job(f"{JOB}__reset").graph.nodes[0].definition.config_schema.config_type.fields
-    assert set(reset) == {"plan", "to", "by", "to_file", "to_time", "to_code", "to_initial", "accept_loss", "cascade"}
+    reset = verbs["reset"].config_type.fields
+    assert set(reset) == {"to", "by", "to_file", "to_time", "to_code", "to_initial", "accept_loss", "cascade"}
     assert all(not field.default_value for field in reset.values())
 
 
-def test_the_launchpad_begins_with_all_fields(desk: Desk) -> None:
+def test_every_verb_has_a_launchpad_with_all_of_its_fields(desk: Desk) -> None:
     """Dagster leaves fields without a value out of the text that it makes of a schema: `to` of a reset, for example."""
-    for verb in VERBS:
-        shown = desk.repository.get_job(f"{JOB}__{verb.name}").run_config
-        assert shown is not None
-        assert list(shown["ops"][verb.name]["config"]) == list(verb.config.model_fields)
-        assert dg.validate_run_config(desk.repository.get_job(f"{JOB}__{verb.name}"), shown)
+    planning = desk.repository.get_job(desk_job(REGION))
+    begun = [desk.repository.get_job(desk_job(REGION, end)).run_config for end in (PLAN_JOB, DESK_JOB)]
+    assert [each["ops"][ORDER]["config"]["verb"] for each in begun if each] == [{VERBS[0].name: blank(VERBS[0])}] * 2
+    linked = re.findall(r"\[(\w+)\]\((/guess/[^)]*)\)", planning.description or "")
+    assert [name for name, _ in linked] == [verb.name for verb in VERBS]
+    for verb, (_, link) in zip(VERBS, linked, strict=True):
+        job, config = launched(link)
+        assert job == desk_job(REGION)
+        assert list(config["ops"][ORDER]["config"]["verb"][verb.name]) == list(verb.config.model_fields)
+        assert dg.validate_run_config(planning, config)
 
 
 def test_a_digest_that_is_typed_as_the_texts_say_is_text_for_yaml() -> None:
     """Dagster parses the typed text as YAML, where twelve digits could be a number."""
-    assert yaml.safe_load(typed("1234-5678-9012")) == {"plan": "1234-5678-9012"}
-    assert yaml.safe_load("plan: 1234-5678-9012") == {"plan": "1234-5678-9012"}
+    assert yaml.safe_load(typed("1234-5678-9012")) == {"digest": "1234-5678-9012"}
+    assert yaml.safe_load("digest: 1234-5678-9012") == {"digest": "1234-5678-9012"}
     page = (ROOT / "docs" / "how-to" / "monitor.md").read_text()
     (typed_block,) = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(ops:.*?)```", page, re.DOTALL)]
-    assert typed_block["ops"]["reset"]["config"] == {"to_file": "monday.csv", "plan": ""}
+    assert typed_block["ops"][ORDER]["config"] == {"verb": {"reset": {"to_file": "monday.csv"}}}
 
 
 @pytest.mark.seed("NU3")
@@ -155,11 +178,19 @@ def test_halt_skip_and_resume_show_a_plan_act_with_its_digest_and_leave_events(
     planned = desk("halt", reason="stock-taking")
     assert planned.success
     assert typed(desk.digest(planned)) in desk.note(planned)
-    assert desk.tags(planned)[OUTCOME_TAG] == PLAN_ONLY
+    assert (desk.tags(planned)[OUTCOME_TAG], desk.tags(planned)[VERB_TAG]) == (PLAN_ONLY, "halt")
     assert place.history(REGION).last_claim is None, "nothing was done"
     assert desk.events() == []
 
-    done = desk("halt", reason="stock-taking", plan=desk.digest(planned))
+    refused(desk, desk("halt", reason="stock-taking", digest=""))
+    (shown,) = [each.step_output_data.metadata["drainmark/desk"].value
+                for each in planned.all_events if each.is_successful_output]  # fmt: skip
+    (link,) = re.findall(r"\((/guess/[^)]*)\)", shown)
+    job, config = launched(link)
+    assert (job, config["ops"][ORDER]["config"]) == (
+        desk_job(REGION, DESK_JOB), {"digest": desk.digest(planned), "verb": {"halt": {"reason": "stock-taking"}}}
+    )  # fmt: skip
+    done = desk.repository.get_job(job).execute_in_process(instance=desk.instance, run_config=config)
     assert done.success
     assert desk.tags(done)[OUTCOME_TAG] == CARRIED_OUT
     assert place.history(REGION).halt is not None
@@ -187,7 +218,7 @@ def refused(desk: Desk, ended: dg.ExecuteInProcessResult) -> str:
     assert found is not None
     remedy = str(found.metadata["drainmark/remedy"].value)
     assert typed(desk.digest(ended)) in remedy
-    assert desk.tags(ended)[OUTCOME_TAG] == PLAN_ONLY
+    assert desk.tags(ended)[OUTCOME_TAG] == REFUSED
     return desk.digest(ended)
 
 
@@ -204,14 +235,14 @@ def test_a_digest_carries_out_its_plan_once_and_no_later_one(desk: Desk, place: 
     }
     used: dict[str, dict[str, Any]] = {}
     for verb, config in once.items():
-        used[verb] = {**config, "plan": desk.digest(desk(verb, **config))}
+        used[verb] = {**config, "digest": desk.digest(desk(verb, **config))}
         assert desk(verb, **used[verb]).success, verb
         assert not desk(verb, **used[verb]).success, f"{verb} again"
     interventions.halt(place, REGION, "lunch")
     interventions.resume(place, REGION, "served")
     for verb in ("halt", "resume"):
         new = refused(desk, desk(verb, **used[verb]))
-        assert desk(verb, **{**used[verb], "plan": new}).success, "the remedy works"
+        assert desk(verb, **{**used[verb], "digest": new}).success, "the remedy works"
 
 
 def test_a_plan_holds_while_files_arrive_and_runs_come_and_go_but_not_when_more_is_withdrawn(
@@ -231,9 +262,9 @@ def test_a_plan_holds_while_files_arrive_and_runs_come_and_go_but_not_when_more_
         pass
     assert {verb: desk.digest(desk(verb, **config)) for verb, config in wanted.items()} == before
     interventions.skip(place, REGION, "1.csv", "empty")
-    later = refused(desk, desk("reset", to=0, plan=before["reset"]))
+    later = refused(desk, desk("reset", to=0, digest=before["reset"]))
     assert place.history(REGION).committed_id == 2
-    assert desk("reset", to=0, plan=later).success
+    assert desk("reset", to=0, digest=later).success
     assert place.history(REGION).committed_id == 0
 
 
@@ -244,11 +275,11 @@ def test_a_digest_is_of_one_region_verb_and_config_and_of_the_secret_of_its_home
     assert re.fullmatch(r"[0-9a-f]{4}(-[0-9a-f]{4}){2}", digest)
     assert desk.digest(desk("halt", reason="lunch")) == digest
     assert desk.digest(desk("halt", reason="dinner")) != digest
-    refused(desk, desk("halt", reason="dinner", plan=digest))
+    refused(desk, desk("halt", reason="dinner", digest=digest))
     for guess in ("true", digest[:-1], "\ud800"):
-        assert not desk("halt", reason="lunch", plan=guess).success
+        assert not desk("halt", reason="lunch", digest=guess).success
     (place.settings.home / "secret").unlink()
-    refused(desk, desk("halt", reason="lunch", plan=digest))
+    refused(desk, desk("halt", reason="lunch", digest=digest))
     assert place.history(REGION).halt is None
 
 
@@ -296,7 +327,7 @@ def test_a_verb_is_no_run_of_its_region_and_leaves_one_that_is_busy_alone(
     assert "owned by pid" in desk.note(ended)
 
     job, region = (
-        desk.repository.get_job(f"{JOB}__resume"),
+        desk.repository.get_job(desk_job(REGION, DESK_JOB)),
         open_application(str(tmp_path / "little.py")).region(REGION),
     )
     runs = RegionRuns(instance=desk.instance, workplace=place, region=region)
@@ -313,7 +344,7 @@ def test_a_backfill_queues_what_it_has_planned(desk: Desk, place: Workplace, tmp
     (tmp_path / "archive" / "old.csv").write_text("a,1\n")
     rehearsed = desk("backfill", input="archive")
     assert place.registry.pending_count(REGION) == 0
-    done = desk("backfill", input="archive", plan=desk.digest(rehearsed))
+    done = desk("backfill", input="archive", digest=desk.digest(rehearsed))
     assert place.registry.pending_count(REGION) == 1
     assert desk.told(rehearsed)[PLAN] == desk.told(done)[PLAN]
     assert desk.told(done)[DONE][0].startswith(f"{REGION}: 1 file matches, 1 queued")
@@ -346,7 +377,7 @@ def test_a_rewind_says_what_the_command_line_says_and_marks_what_it_withdraws(
     assert desk.first_line(planned).splitlines() == shown
     assert f"{REGION}: rewind from 3 to 1" in shown
 
-    done = desk("reset", to=1, plan=desk.digest(planned))
+    done = desk("reset", to=1, digest=desk.digest(planned))
     assert done.success, desk.note(done)
     assert desk.told(done) == {PLAN: shown, DONE: [f"{REGION}: rewound to 1; 2 ids withdrawn, 2 files pending again"]}
     assert workplace.history(REGION).committed_id == 1
@@ -406,7 +437,7 @@ def test_publish_repair_and_redrive_act_with_the_digest_of_their_plan(
     anew = Desk(Workplace(workplace.settings), instance, tmp_path)
     planned = anew("repair")
     assert "rebuilt from its checkpoint table" in anew.told(planned)[PLAN][0]
-    done = anew("repair", plan=anew.digest(planned))
+    done = anew("repair", digest=anew.digest(planned))
     assert "the registry is rebuilt" in anew.told(done)[DONE][0]
     assert anew.place.registry.region_info(REGION).epoch == anew.place.history(REGION).epoch
     assert desk.events()[-3:] == ["publish", "redrive", "repair"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import dagster as dg
 import pytest
-from dagster_pages import acting, rendered, shown
+from dagster_pages import acting, launched, rendered, shown
 from harness import verbs
 from integration.dagster_scene import JOB, NODE, REGION, drop, instance
 
@@ -81,7 +82,8 @@ def test_nothing_that_is_said_acts_and_all_of_it_can_be_read(
     drop(tmp_path, POISON, f"a,{VALUE}\n")
     assert not started(repository, instance, JOB, NODE).success
     assert workplace.history(REGION).halt is not None
-    assert started(repository, instance, f"{JOB}__skip", "skip", file=POISON, reason=REASON).success
+    skip = {"skip": {"file": POISON, "reason": REASON}}
+    assert started(repository, instance, f"{JOB}__plan", "order", verb=skip).success
     verb = verbs(workplace.home, capsys)
     verb("skip", REGION, "--file", POISON, "--reason", REASON)
     verb("resume", REGION, "--reason", REASON)
@@ -89,6 +91,11 @@ def test_nothing_that_is_said_acts_and_all_of_it_can_be_read(
     verb("halt", REGION, "--reason", REASON)
 
     found = rendered(repository, workplace.settings.dagster_home)
+    (orders,) = {text for text in found if f", or [{JOB}__plan: skip](" in text}
+    _, (job, config) = map(launched, re.findall(r"\((/guess/[^)]*)\)", orders))
+    (options,) = config["ops"]["order"]["config"]["verb"].values()
+    assert (job, Path(options["file"]).name) == (f"{JOB}__plan", POISON)
+    assert dg.validate_run_config(repository.get_job(job), config)
     assert {text: what for text in found if (what := acting(text))} == {}
     read = "\n".join(map(shown, found))
     written = [text.replace("\n", "\\n") for text in (FOLDER, COLUMN, EXPECTED, POISON, VALUE, GOOD)]

@@ -1,0 +1,72 @@
+"""The orders of the desk for the commands of a remedy, and links to launchpads that have them filled in."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from dagster_pages import acting, launched
+
+from drainmark.jobs.printable import shell_word
+from drainmark.orchestration.dagster_jobs.desk import VERBS
+from drainmark.orchestration.views.desk import DESK_JOB, desk_job, launchpad, links, orders_in
+
+REGION = "app/rows"
+NAMES = (
+    "/srv/a b, c (1).csv",
+    "it's; && drainmark reset app/rows.csv",
+    "![x](/graphql?query=mutation)",
+    "dé,",
+    "#1 & 2",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "orders"),
+    [
+        ("fix the cause; then: drainmark resume app/rows", [("resume", {})]),
+        ("drainmark doctor --repair --yes && drainmark resume app/rows", [("repair", {}), ("resume", {})]),
+        ("go back together: drainmark reset app/rows --to 4 --cascade", [("reset", {"to": 4, "cascade": True})]),
+        (
+            "drainmark resume app/rows --accept-loss --reason '…'",
+            [("resume", {"accept_loss": True, "reason": ""})],
+        ),
+        ("drainmark quarantine redrive app/rows --file 1.csv", [("redrive", {"file": "1.csv"})]),
+        (
+            "drainmark retract app/rows 1.csv --reason 'sent twice'",
+            [("retract", {"file": "1.csv", "reason": "sent twice"})],
+        ),
+        ("drainmark tables drop old --yes", [("drop", {"table": "old"})]),
+        ("it's done (drainmark publish app/rows), or wait", [("publish", {})]),
+        ("drainmark reset other/rows --to 4 --yes", []),
+        ("drainmark history app/rows, then drainmark run app.py", []),
+        ("drainmark", []),
+        ("", []),
+    ],
+)
+def test_a_command_is_an_order_of_its_region(text: str, orders: list[tuple[str, dict[str, Any]]]) -> None:
+    assert list(orders_in(REGION, text)) == orders
+    configs = {verb.name: verb.config for verb in VERBS}
+    for verb, options in orders:
+        assert configs[verb](**options).model_dump(include=set(options)) == options
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_filled_in_as_it_is_and_nothing_in_it_is_an_order_or_markdown(name: str) -> None:
+    command = f"drainmark skip {REGION} --file {shell_word(name)} --reason '…'"
+    shown = links(REGION, [f"fix it; then: drainmark resume {REGION}, or: {command}"])
+    assert acting(shown) == []
+    resumed, skipped = (launched(link) for link in re.findall(r"\]\(([^)]*)\)", shown))
+    assert resumed == (desk_job(REGION), {"ops": {"order": {"config": {"verb": {"resume": {}}}}}})
+    assert skipped[1]["ops"]["order"]["config"]["verb"] == {"skip": {"file": name, "reason": ""}}
+
+
+def test_the_launchpad_of_the_desk_has_the_digest() -> None:
+    job, config = launched(launchpad(REGION, "reset", {"to": 4}, digest="1234-5678-9012"))
+    assert job == desk_job(REGION, DESK_JOB)
+    assert config["ops"]["order"]["config"] == {"digest": "1234-5678-9012", "verb": {"reset": {"to": 4}}}
+
+
+def test_there_is_no_link_without_an_order() -> None:
+    assert links(REGION, ["fix the file", "drainmark status"]) == ""
