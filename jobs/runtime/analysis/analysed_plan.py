@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,6 +20,21 @@ UNREADABLE = "Unreadable _sequence_id#0"
 _BRANCH = re.compile(r"^((?:[ :]  )*)(?:[:+]- )?")
 _INPUTS = {"Join": 2, "Union": None, "WithCTE": None}
 """The number of inputs of a node, None for any; other nodes have one."""
+
+
+_LISTS = {"Project": 0, "Window": 0, "Aggregate": 1, "Generate": -1, "CTERelationRef": 0}
+"""The number of the brackets in a node's text that hold its own columns."""
+
+_MAKES_ROWS = re.compile(r"FlatMap(?:Co)?Groups|(?:Python)?MapIn(?:Pandas|Arrow)")
+_COLUMN = re.compile(r"(?:.* AS )?(.*)#(\d+)L?", re.DOTALL)
+
+
+class PlanColumn(NamedTuple):
+    """A column of a node: its name, its number, and the expression that makes it, with its name."""
+
+    name: str
+    number: str
+    text: str
 
 
 @dataclass(slots=True)
@@ -83,6 +98,28 @@ class PlanNode:
                     found.append(self.text[start:index])
         return found
 
+    def columns(self) -> list[PlanColumn]:
+        """Return the columns of the node's rows in order; fewer if they cannot be read."""
+        if self.name == "Union":
+            return self.inputs[0].columns()
+        if self.name == "Join":
+            left, right = self.inputs
+            return left.columns() if self.join in {"LeftSemi", "LeftAnti"} else [*left.columns(), *right.columns()]
+        if self.name in _LISTS or not self.children or self.is_function:
+            own = self.own_columns()
+            return [*self.inputs[-1].columns(), *own] if self.name in {"Window", "Generate"} else own
+        return self.inputs[-1].columns()
+
+    def own_columns(self) -> list[PlanColumn]:
+        """Return the columns that the node lists itself; none if they cannot be read."""
+        found, number = self.brackets(), _LISTS.get(self.name, -1 if self.children else 0)
+        return list(_listed(found[number])) if -len(found) <= number < len(found) else []
+
+    @property
+    def is_function(self) -> bool:
+        """Say whether a function in Python makes the node's rows, from all columns of its inputs."""
+        return _MAKES_ROWS.match(self.text) is not None
+
     def walk(self) -> Iterator[PlanNode]:
         yield self
         for child in self.children:
@@ -126,3 +163,13 @@ def tree_of(text: str) -> PlanNode:
         path[-1].children.append(node)
         path.append(node)
     return root or PlanNode(UNREADABLE)
+
+
+def _listed(text: str) -> Iterator[PlanColumn]:
+    """Yield each column of a list: commas within a column are in parentheses, or in a literal."""
+    depth, start = 0, 0
+    for place, character in enumerate(f"{text},"):
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
+        if character == "," and depth == 0 and (column := _COLUMN.fullmatch(text[start:place].strip())):
+            yield PlanColumn(column[1], column[2], column[0])
+            start = place + 1

@@ -7,7 +7,6 @@ did not match. To group by such a column would mix triggers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.runtime.analysis.analysed_plan import PlanNode
@@ -20,13 +19,7 @@ _NAMED = re.compile(rf"\b{SEQUENCE_ID}#(\d+)")
 _MADE = re.compile(rf" AS {SEQUENCE_ID}#(\d+)")
 _RENAMED = re.compile(r"(?:\[|, )(?:cast\()?[\w ]+#(\d+)L?(?: as bigint\))? AS [^#]+#(\d+)")
 _FIRST_KNOWN = re.compile(r"(?:\[|, )coalesce\([\w ]+#(\d+)L?, (?:[\w ]+#(\d+))?[^#]*\) AS [^#]+#(\d+)")
-_COLUMN = re.compile(r"(?:.* AS )?(.*)#(\d+)L?", re.DOTALL)
-_LISTS = {"Project": 0, "Window": 0, "Aggregate": 1, "Generate": -1, "CTERelationRef": 0}
-"""The number of the brackets in a node's text that hold its own columns."""
-
 _NONE = frozenset[str]()
-_NamedNumber = tuple[str, str]
-"""The name and the number of a column."""
 
 
 def find_ids(node: PlanNode, definitions: dict[str, PlanNode]) -> None:
@@ -58,7 +51,7 @@ def makes_ids(node: PlanNode) -> bool:
     if node.name == "Generate":
         made.update(_NAMED.findall(node.brackets()[-1] if node.brackets() else node.text))
     elif node.name == "Union":
-        made.update(number for name, number in _columns(node) if name == SEQUENCE_ID)
+        made.update(number for name, number, _ in node.columns() if name == SEQUENCE_ID)
     return not made <= node.ids
 
 
@@ -80,35 +73,10 @@ def _with_new_names(node: PlanNode, below: PlanNode) -> frozenset[str]:
 
 def _in_places(node: PlanNode, others: list[PlanNode]) -> frozenset[str]:
     """Return the numbers of a node's columns whose places hold ids in each of the others."""
-    columns = _columns(node)
-    found = [(_columns(other), other.ids) for other in others]
+    columns = node.columns()
+    found = [(other.columns(), other.ids) for other in others]
     return frozenset(
         number
-        for place, (_, number) in enumerate(columns)
-        if all(len(each) == len(columns) and each[place][1] in ids for each, ids in found)
+        for place, (_, number, _) in enumerate(columns)
+        if all(len(each) == len(columns) and each[place].number in ids for each, ids in found)
     )
-
-
-def _columns(node: PlanNode) -> list[_NamedNumber]:
-    """Return names and numbers of a node's columns in order; fewer if they cannot be read."""
-    found, name = node.brackets(), node.name
-    if name == "Union":
-        return _columns(node.inputs[0])
-    if name == "Join":
-        left, right = node.inputs
-        return _columns(left) if node.join in {"LeftSemi", "LeftAnti"} else [*_columns(left), *_columns(right)]
-    if name in _LISTS or not node.children or name.startswith("FlatMapGroups"):
-        number = _LISTS.get(name, -1 if node.children else 0)
-        listed = list(_listed(found[number])) if -len(found) <= number < len(found) else []
-        return [*_columns(node.inputs[-1]), *listed] if name in {"Window", "Generate"} else listed
-    return _columns(node.inputs[-1])
-
-
-def _listed(text: str) -> Iterator[_NamedNumber]:
-    """Yield name and number of each column in a list: commas within a column are in parentheses, or in a literal."""
-    depth, start = 0, 0
-    for place, character in enumerate(f"{text},"):
-        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
-        if character == "," and depth == 0 and (column := _COLUMN.fullmatch(text[start:place].strip())):
-            yield column[1], column[2]
-            start = place + 1
