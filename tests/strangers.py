@@ -56,8 +56,11 @@ def heard(port: int, message: bytes) -> bytes:
 
 
 def listening(process: psutil.Process) -> list[int]:
-    """Return the TCP ports on which a process takes connections."""
-    found = process.net_connections(kind="tcp")
+    """Return the TCP ports on which a process takes connections: none, if it has ended."""
+    try:
+        found = process.net_connections(kind="tcp")
+    except psutil.NoSuchProcess:  # Spark ends Python workers of its own accord, also between the listing and this
+        return []
     return sorted({each.laddr.port for each in found if each.status == psutil.CONN_LISTEN})
 
 

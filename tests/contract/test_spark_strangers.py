@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -17,14 +18,31 @@ pytestmark = [pytest.mark.spark]
 
 
 def processes(engine: SparkEngine) -> Iterator[psutil.Process]:
-    """Yield the JVM of this process, and what it has started, and this process."""
+    """Yield the JVM of this process, and what it has started and has not ended, and this process."""
     assert engine.session.range(3).mapInArrow(lambda batches: batches, "id long").count() == 3
     yield psutil.Process()
-    yield from (each for each in psutil.Process().children(recursive=True) if each.status() != psutil.STATUS_ZOMBIE)
+    for each in psutil.Process().children(recursive=True):
+        if not has_ended(each):
+            yield each
+
+
+def has_ended(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def command_line(process: psutil.Process) -> str:
+    """Return what `ps` shows of a process; nothing, if it has ended since."""
+    with suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
 
 
 def test_no_port_of_it_reads_what_a_stranger_sends(engine: SparkEngine) -> None:
     found = {each.pid: strangers.conversations(each) for each in processes(engine)}
+    assert len(found) > 1, "no JVM was asked"
     assert not any(found.values()), found
 
 
@@ -36,7 +54,7 @@ def test_its_secret_is_in_no_setting(engine: SparkEngine) -> None:
 
 def test_no_setting_is_on_a_command_line(engine: SparkEngine) -> None:
     """`ps` shows it to everyone, and a setting may be a password."""
-    shown = [" ".join(each.cmdline()) for each in processes(engine)]
+    shown = [command_line(each) for each in processes(engine)]
     assert any("SparkSubmit" in line for line in shown)
     assert not any("--conf" in line for line in shown)
 
