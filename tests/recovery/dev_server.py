@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,11 +15,14 @@ from integration.dagster_scene import ROOT
 
 
 @contextmanager
-def dagster_dev(root: Path, *, has_pages: bool = True) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def dagster_dev(
+    root: Path, *, has_pages: bool = True, location: Sequence[str] = ("-m", "drainmark.orchestration.definitions")
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Serve a project with the instance `.drainmark/dagster`; log to `dagster.log`; yield process and port.
 
     Args:
         has_pages: as `dagster dev` does; else there is only the daemon, which starts in less time.
+        location: the options of Dagster that name the code location.
     """
     port = free_port()
     environment = {
@@ -32,8 +35,7 @@ def dagster_dev(root: Path, *, has_pages: bool = True) -> Iterator[tuple[subproc
     served = [programs / "dagster", "dev", "-h", "127.0.0.1", "-p", str(port)]
     command = [
         *(served if has_pages else [programs / "dagster-daemon", "run"]),
-        "-m",
-        "drainmark.orchestration.definitions",
+        *location,
     ]
     with (root / "dagster.log").open("wb") as log:
         process = subprocess.Popen(
