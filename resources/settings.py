@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic import Field, PrivateAttr, ValidationError, field_validator
+from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -179,6 +179,25 @@ class Settings(BaseSettings):
     yet to infer its columns from, this server reloads the code location as soon as it can be loaded. Default: that of
     `drainmark dev`; elsewhere none, so you have to reload."""
 
+    openlineage_url: str = ""
+    """Address of a receiver of OpenLineage events, `http(s)://host[:port][/path]`; they are posted to `api/v1/lineage`
+    below it. It needs the extra `openlineage`. Default: none, and no events."""
+
+    openlineage_api_key: str = Field(default="", repr=False)
+    """Key that the receiver of OpenLineage events wants, sent as bearer token. Default: none. Not shown."""
+
+    openlineage_namespace: str = Field(default="drainmark", min_length=1)
+    """Namespace of the jobs in OpenLineage events. Default: `drainmark`; give each home its own if several report to
+    one receiver and have regions of the same name."""
+
+    otlp_url: str = ""
+    """Address of a receiver of OpenTelemetry, `http(s)://host[:port][/path]`: traces go to `v1/traces` below it,
+    metrics to `v1/metrics`, by OTLP over HTTP. It needs the extra `otel`. Default: none, and nothing is sent."""
+
+    otlp_headers: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Headers of the requests to `otlp_url`, such as a key: `[otlp_headers]` in drainmark.toml, or for each a variable
+    DRAINMARK_OTLP_HEADERS__NAME. Default: none. Not shown."""
+
     s3_endpoint_url: str | None = None
     """Address of an S3-compatible server, `http(s)://host[:port]`, without credentials. Default: AWS."""
 
@@ -200,10 +219,10 @@ class Settings(BaseSettings):
             raise ValueError("must be auto, in-process, resident, a master URL, or sc://host:port")
         return value
 
-    @field_validator("s3_endpoint_url")
+    @field_validator("s3_endpoint_url", "openlineage_url", "otlp_url")
     @classmethod
-    def _is_plain_address(cls, value: str | None) -> str | None:
-        if value is not None:
+    def _is_plain_address(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and (value or info.field_name == "s3_endpoint_url"):
             parts = urlsplit(value)
             if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
                 raise ValueError("must be the http(s) address of a server, without user, password or query")

@@ -186,9 +186,14 @@ def runs_table(runs: Sequence[tuple[str, str, str]]) -> str:
     return "\n".join(lines)
 
 
+_FOR_OBSERVERS = frozenset({"durations", "versions"})
+"""Numbers of steps that the metadata of a group's assets already has."""
+
+
 def step_line(step: str, numbers: Mapping[str, Any], seconds: float) -> str:
     """Return the log line of a protocol step, e.g. `state: DRAINING (after 0.24 s)`: seconds since the step before."""
-    told = ", ".join(str(value) if name == step else f"{_words(name)} {value}" for name, value in numbers.items())
+    shown = {name: value for name, value in numbers.items() if name not in _FOR_OBSERVERS}
+    told = ", ".join(str(value) if name == step else f"{_words(name)} {value}" for name, value in shown.items())
     return printable_cell(f"{_words(step)}{f': {told}' if told else ''} (after {seconds:.2f} s)")
 
 

@@ -69,7 +69,12 @@ class RunSlot:
             run.hand_over(error)
 
     def report(self, step: str, numbers: Mapping[str, Any]) -> None:
-        """Log a step of the protocol, one line, with the seconds since the step before."""
+        """Log a step of the protocol, one line, with the seconds since the step before.
+
+        The begin of a group has no line: each line is an event of Dagster, and that of the group follows.
+        """
+        if step == "begin":
+            return
         now = time.monotonic()
         seconds, self._last_step = now - self._last_step, now
         if (trouble := trouble_of(step, numbers)) is not None:

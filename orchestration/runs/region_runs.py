@@ -84,7 +84,7 @@ def region_run(
             size_bytes=min(settings.max_group_bytes, settings.s3_spool_bytes),
             small_bytes=settings.small_group_bytes,
         ),
-        report=_shown(workplace, outside, report, region),
+        report=_shown(workplace, outside, report, blueprint),
         max_triggers=max_triggers,
     )
 
@@ -141,12 +141,20 @@ def region_owner(
     return RegionOwner(identity=identity, outside=outside, report=_shown(workplace, outside, report))
 
 
-def _shown(workplace: Workplace, outside: Outside, report: Report | None, region: RegionPlan | None = None) -> Report:
-    """Return a report that also writes the metrics and the page of the region."""
+def _shown(workplace: Workplace, outside: Outside, report: Report | None, blueprint: Blueprint | None = None) -> Report:
+    """Return a report that also writes the metrics and the page of the region, and tells other systems of its steps.
+
+    Raises:
+        UsageError: settings name a receiver, and what it needs is not installed.
+    """
+    from drainmark.orchestration.observers.lineage import traced
+    from drainmark.orchestration.observers.telemetry import measured
     from drainmark.orchestration.pages.page_file import paged
     from drainmark.orchestration.views.metrics import metered
 
-    return paged(workplace, outside, metered(workplace, outside, report), region)
+    region = blueprint.region if blueprint is not None else None
+    shown = paged(workplace, outside, metered(workplace, outside, report), region)
+    return measured(workplace, outside, traced(workplace, outside, shown, blueprint))
 
 
 def region_outside(workplace: Workplace, region: str, application: Application) -> Outside:

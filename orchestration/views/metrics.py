@@ -31,7 +31,8 @@ EVERY_SECONDS = 15.0
 """Prometheus' usual scrape interval: it reads the file no more often."""
 
 _OUTCOMES = frozenset({"release", "halt"})
-_PREFIX = "drainmark_"
+PREFIX = "drainmark_"
+"""Before the name of every metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +45,9 @@ class Metric:
     samples: Sequence[tuple[str, Mapping[str, str], float | None]]
 
 
-def region_metrics(workplace: Workplace, region: str) -> list[Metric]:
-    """Return the current metrics of a region."""
-    return _metrics(present_of(workplace, region))
+def region_metrics(workplace: Workplace, region: str, read: Callable[[], RegionHistory] | None = None) -> list[Metric]:
+    """Return the current metrics of a region; `read`: see `moment_of`."""
+    return _metrics(present_of(workplace, region, read))
 
 
 def as_text(metrics: Mapping[str, Sequence[Metric]]) -> str:
@@ -57,14 +58,14 @@ def as_text(metrics: Mapping[str, Sequence[Metric]]) -> str:
             by_name.setdefault(metric.name, []).append((region, metric))
     lines: list[str] = []
     for name, entries in by_name.items():
-        lines.append(f"# HELP {_PREFIX}{name} {entries[0][1].help}")
-        lines.append(f"# TYPE {_PREFIX}{name} {entries[0][1].kind}")
+        lines.append(f"# HELP {PREFIX}{name} {entries[0][1].help}")
+        lines.append(f"# TYPE {PREFIX}{name} {entries[0][1].kind}")
         for region, metric in entries:
             for suffix, labels, value in metric.samples:
                 if value is None:
                     continue
                 told = ",".join(f'{key}="{_escaped(text)}"' for key, text in {"region": region, **labels}.items())
-                lines.append(f"{_PREFIX}{name}{suffix}{{{told}}} {_number(value)}")
+                lines.append(f"{PREFIX}{name}{suffix}{{{told}}} {_number(value)}")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -76,7 +77,7 @@ def as_json(region: str, metrics: Sequence[Metric]) -> dict[str, Any]:
     found: dict[str, Any] = {"region": region}
     for metric in metrics:
         for suffix, labels, value in metric.samples:
-            name = f"{_PREFIX}{metric.name}{suffix}"
+            name = f"{PREFIX}{metric.name}{suffix}"
             if not labels:
                 found[name] = value
             elif metric.name not in labels:
@@ -130,7 +131,7 @@ class MetricsFile:
     def write(self) -> None:
         """Write the file atomically, so that a collector never reads half of it."""
         self._written = time.monotonic()
-        metrics = _metrics(present_of(self.workplace, self.region, self.checkpoint.history))
+        metrics = region_metrics(self.workplace, self.region, self.checkpoint.history)
         write_whole(metrics_path(self.workplace, self.region), as_text({self.region: metrics}))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import fields, replace
 
 import pytest
 
 from drainmark.jobs.runtime.group.group_report import GroupReport
 from drainmark.orchestration.dagster_assets.event_pacing import EventPace, LinePace, joined
+from drainmark.orchestration.dagster_jobs.run_slot import RunSlot
 
 GROUP = GroupReport(
     region="app/start", first_id=1, last_id=1, first_uri="1", last_uri="1", epoch=1, rows_in=3, rows_quarantined=1,
@@ -78,3 +80,12 @@ def test_lines_are_kept_at_first_and_then_a_few_a_while() -> None:
         kept += pace.may()
     assert 600 + 60_000 * 0.03 * 6 / 5 * 0.9 <= kept <= 600 + 60_000 * 0.03 * 6 / 5 * 1.1
     assert kept + pace.left_out == 60_000
+
+
+def test_a_group_has_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        slot = RunSlot()
+        slot.report("begin", {"first_id": 1, "last_id": 1})
+        slot.report("group", GROUP.step)
+    (line,) = caplog.messages
+    assert line.startswith("group: first id 1, last id 1, rows in 3, seconds 0.2 (after ")

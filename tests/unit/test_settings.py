@@ -164,6 +164,8 @@ def test_a_list_in_the_environment_that_is_no_json_is_a_usage_error(
         ('on_halt = "secret"', 'on_halt must be a list of texts: ["one", "two"] →'),
         ('databases = "secret"', "databases must be a table of names and values"),
         ("pages_url = 7", "pages_url must be a text"),
+        ('openlineage_url = "http://secret@h"', "openlineage_url must be the http(s) address of a server"),
+        ('otlp_url = "secret:4317"', "otlp_url must be the http(s) address of a server, without user"),
         ('lease_seconds = "secret"', "lease_seconds must be a number →"),
         ('max_group_triggers = "secret"', "max_group_triggers must be a whole number →"),
         ("max_group_triggers = 0", "max_group_triggers must be greater than or equal to 1 →"),

@@ -75,9 +75,16 @@ class GroupReport:
 
     @property
     def step(self) -> dict[str, Any]:
-        """Return the numbers for its log line."""
-        seconds = round(self.process_seconds + self.drain_seconds, 3)
-        return {"first_id": self.first_id, "last_id": self.last_id, "rows_in": self.rows_in, "seconds": seconds}
+        """Return the numbers of its step."""
+        parts = ("process", "drain", "checkpoint", "publish")
+        return {
+            "first_id": self.first_id,
+            "last_id": self.last_id,
+            "rows_in": self.rows_in,
+            "seconds": round(self.process_seconds + self.drain_seconds, 3),
+            "durations": {part: round(getattr(self, f"{part}_seconds"), 3) for part in parts},
+            "versions": dict(self.versions),
+        }
 
     @classmethod
     def of(

@@ -100,6 +100,8 @@ class Pipeline:
             self.owner.moved(Event.TRIGGERED)
         members = self._ids.assign(pending)
         world.pass_point(FailPoint.ASSIGN_AFTER)
+        numbers = {"first_id": members[0].sequence_id, "last_id": members[-1].sequence_id}
+        self.owner.report("begin", numbers)
         self.stages.give(members)
 
     def due(self, *, is_final: bool) -> StagedGroup | None:

@@ -1,0 +1,1 @@
+"""What other systems are told of a region's steps: OpenLineage events, and traces and metrics by OTLP."""

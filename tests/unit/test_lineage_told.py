@@ -1,0 +1,279 @@
+"""OpenLineage events leave without holding up a region: what a receiver that was away lacks, a later owner tells."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from by_hand import HandFed
+from event_receiver import EventReceiver, receiving
+
+from drainmark.jobs.errors import UsageError
+from drainmark.orchestration.observers import event_sender, lineage
+from drainmark.orchestration.observers.datasets import Dataset, place_of
+from drainmark.orchestration.observers.event_sender import EventSender, Refused
+from drainmark.orchestration.observers.known_lineage import KnownLineage, Origin, Output, read_lineage, write_lineage
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
+
+
+@pytest.fixture
+def receiver() -> Iterator[EventReceiver]:
+    with receiving() as got:
+        yield got
+
+
+@pytest.fixture
+def fed(tmp_path: Path, receiver: EventReceiver) -> Iterator[HandFed]:
+    """Yield a region of three files, whose home names the receiver."""
+    settings = Settings(home=tmp_path / "home", project_root=tmp_path, openlineage_url=receiver.url)
+    fed = HandFed(Workplace(settings), tmp_path / "inbox")
+    for number in (1, 2, 3):
+        fed.write(f"{number}.txt", ["a", "b"][: number % 2 + 1])
+    fed.add("1.txt", "2.txt", "3.txt")
+    table = fed.tables[0]
+    columns = {"value": [Origin("read", "line", "IDENTITY")]}
+    output = Output(dataset=place_of(f"{fed.workplace.home}/lake/kept", ""), table=table, columns=columns)
+    known = KnownLineage(inputs={"read": Dataset("file", "/in")}, starts=["read"], outputs=[output])
+    write_lineage(settings.home, fed.region, known)
+    yield fed
+    fed.workplace.registry.close()
+
+
+def process(fed: HandFed, owner: Any, first: int, last: int) -> None:
+    """Process a group, and report what a run reports."""
+    owner.report("begin", {"first_id": first, "last_id": last})
+    fed.process(last - first + 1)
+    owner.report("group", {"first_id": first, "last_id": last, "versions": dict(owner.versions)})
+
+
+def ids(events: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    told = [event["run"]["facets"]["drainmark_group"] for event in events]
+    return [(each["firstSequenceId"], each["lastSequenceId"]) for each in told]
+
+
+def test_a_group_begins_and_completes_under_one_id(fed: HandFed, receiver: EventReceiver) -> None:
+    with fed.owning() as owner:
+        process(fed, owner, 1, 2)
+        process(fed, owner, 3, 3)
+    starts, ends = receiver.of("START"), receiver.of("COMPLETE")
+    assert ids(starts) == ids(ends) == [(1, 2), (3, 3)]
+    assert [each["run"]["runId"] for each in starts] == [each["run"]["runId"] for each in ends]
+    assert len({each["run"]["runId"] for each in ends}) == 2
+    assert {(each["job"]["namespace"], each["job"]["name"]) for each in receiver.events} == {
+        ("drainmark", "by_hand/files")
+    }
+    (read,), (wrote,) = ends[0]["inputs"], ends[0]["outputs"]
+    assert (read["namespace"], read["name"]) == ("file", "/in")
+    assert read["inputFacets"]["inputStatistics"]["rowCount"] == 3
+    locations = read["inputFacets"]["subset"]["inputCondition"]["locations"]
+    assert [Path(uri).name for uri in locations] == ["1.txt", "2.txt"]
+    assert wrote["name"] == str(fed.workplace.home / "lake" / "kept")
+    assert wrote["outputFacets"]["outputStatistics"]["rowCount"] == 3
+    assert [field["name"] for field in wrote["facets"]["schema"]["fields"]] == ["value", "_sequence_id"]
+    (origin,) = wrote["facets"]["columnLineage"]["fields"]["value"]["inputFields"]
+    assert (origin["namespace"], origin["name"], origin["field"]) == ("file", "/in", "line")
+    versions = [each["outputs"][0]["facets"]["version"]["datasetVersion"] for each in ends]
+    assert len(set(versions)) == 2
+    assert read["facets"]["version"] != ends[1]["inputs"][0]["facets"]["version"]
+
+
+def test_what_an_owner_that_died_did_not_tell_the_next_one_tells_as_it_would_have_been(
+    fed: HandFed, receiver: EventReceiver
+) -> None:
+    fed.crash_after(2)  # it reports no step, as a process that is killed after its commit
+    assert receiver.of("COMPLETE") == []
+    fed.drain()
+    ends = receiver.of("COMPLETE")
+    assert ids(ends) == [(1, 1), (2, 2), (3, 3)]
+    fed.workplace.registry.save_cursor(fed.region, lineage.CURSOR, "0")
+    with fed.owning():
+        pass
+    again = receiver.of("COMPLETE")[len(ends) :]
+    assert [each["run"]["runId"] for each in again] == [each["run"]["runId"] for each in ends]
+    assert [each["eventTime"] for each in again] == [each["eventTime"] for each in ends]
+    with fed.owning():
+        pass
+    assert len(receiver.of("COMPLETE")) == 2 * len(ends), "what is taken is not told again"
+
+
+def test_a_rewind_tells_what_it_withdraws(fed: HandFed, receiver: EventReceiver) -> None:
+    with fed.owning() as owner:
+        for number in (1, 2, 3):
+            process(fed, owner, number, number)
+    interventions.reset(fed.workplace, plan_reset(fed.workplace, fed.region, RewindTarget(to=2)))
+    interventions.reset(fed.workplace, plan_reset(fed.workplace, fed.region, RewindTarget(to=1)))
+    first, second = (each["run"]["facets"]["drainmark_rewind"] for each in receiver.of("COMPLETE", ".rewind"))
+    assert (first["to"], first["withdrawn"], first["tables"]) == (2, [[3, 3]], ["lake/kept"])
+    assert (second["to"], second["withdrawn"]) == (1, [[2, 2]]), "3 is gone already"
+    (event, _) = receiver.of("COMPLETE", ".rewind")
+    assert [each["name"] for each in event["outputs"]] == [str(fed.workplace.home / "lake" / "kept")]
+
+
+def test_states_from_before_the_setting_are_no_news(fed: HandFed, receiver: EventReceiver) -> None:
+    told = fed.workplace.settings
+    fed.workplace.settings = told.model_copy(update={"openlineage_url": ""})
+    fed.drain(3)
+    assert receiver.asked == 0
+    fed.workplace.settings = told
+    fed.write("4.txt", ["c"])
+    fed.add("4.txt")
+    fed.drain()
+    assert [last for _, last in ids(receiver.of("COMPLETE"))] == [fed.history().committed_id]
+
+
+def test_a_receiver_that_is_away_is_told_by_the_next_owner_and_the_log_says_it_once(
+    fed: HandFed, receiver: EventReceiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.refuses = 503
+    with fed.owning() as owner:
+        for number in (1, 2, 3):
+            process(fed, owner, number, number)
+    assert receiver.asked == 1, "the others do not wait for it, too"
+    (told,) = [each for each in caplog.messages if "OpenLineage" in each]
+    assert "3 are lost" in told, "the starts"
+    assert "503" in told
+    assert "above id 0" in told
+    receiver.refuses = 200
+    with fed.owning():
+        pass
+    assert ids(receiver.events) == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_nobody_waits_for_a_receiver_that_hangs(
+    fed: HandFed, receiver: EventReceiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lineage, "END_SECONDS", 0.1)
+    monkeypatch.setattr(lineage, "SEND_SECONDS", 60.0)
+    receiver.hangs.clear()
+    with fed.owning() as owner:
+        for number in (1, 2, 3):
+            process(fed, owner, number, number)
+    assert fed.history().committed_id == 3
+    assert any("no answer within 0.1 s" in each for each in caplog.messages)
+    receiver.hangs.set()
+    with fed.owning():
+        pass
+    assert ids(receiver.of("COMPLETE")) == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_an_event_that_the_receiver_never_takes_holds_up_no_others(
+    fed: HandFed, receiver: EventReceiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.refuses = 422
+    with fed.owning() as owner:
+        process(fed, owner, 1, 1)
+    assert receiver.asked == 2
+    assert any("2 are lost (" in each for each in caplog.messages)
+    receiver.refuses = 200
+    with fed.owning() as owner:
+        process(fed, owner, 2, 2)
+    assert ids(receiver.of("COMPLETE")) == [(2, 2)]
+
+
+def test_groups_that_fail_and_attempts_without_a_group(fed: HandFed, receiver: EventReceiver) -> None:
+    with fed.owning() as owner:
+        owner.report("begin", {"first_id": 1, "last_id": 2})
+        owner.report("failed", {"error": "boom", "triggers": 2, "decision": "SplitGroup"})
+        owner.report("begin", {"first_id": 3, "last_id": 3})
+    (failed,), (left,) = receiver.of("FAIL"), receiver.of("ABORT")
+    assert (ids([failed]), failed["run"]["facets"]["errorMessage"]["message"]) == ([(1, 2)], "boom")
+    assert ids([left]) == [(3, 3)]
+    interventions.halt(fed.workplace, fed.region, "stock-taking")
+    assert len(receiver.of("FAIL")) == 1, "an operator's halt is no failure"
+    interventions.resume(fed.workplace, fed.region, "")
+    with fed.owning() as owner:
+        owner.halts.halt("disk", trigger=None, operator=None, error=None)
+    assert receiver.of("FAIL")[-1]["run"]["facets"]["errorMessage"]["message"] == "disk"
+
+
+def test_groups_that_one_commit_joins_all_end(fed: HandFed, receiver: EventReceiver) -> None:
+    with fed.owning() as owner:
+        owner.report("begin", {"first_id": 1, "last_id": 1})
+        owner.report("begin", {"first_id": 2, "last_id": 3})
+        fed.process(3)
+        owner.report("group", {"first_id": 1, "last_id": 3, "versions": {}})
+    starts, ends = receiver.of("START"), receiver.of("COMPLETE")
+    assert {each["run"]["runId"] for each in starts} == {each["run"]["runId"] for each in ends}
+    assert [len(each["outputs"]) for each in ends] == [1, 0]
+    assert not receiver.of("ABORT")
+
+
+def test_a_key_is_sent_and_never_shown(fed: HandFed, receiver: EventReceiver) -> None:
+    settings = fed.workplace.settings.model_copy(update={"openlineage_api_key": "s3cret"})
+    assert "s3cret" not in repr(settings)
+    fed.workplace.settings = settings
+    fed.drain()
+    assert set(receiver.tokens) == {"Bearer s3cret"}
+
+
+def test_an_event_after_one_that_was_dropped_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the number of the newest event would say that the receiver has the one before."""
+    monkeypatch.setattr(event_sender, "REST_SECONDS", 0.0)
+    sent: list[int] = []
+
+    def send(number: int) -> None:
+        if number == 2 and not sent.count(1) > 1:
+            sent.append(1)
+            raise OSError("away")
+        if number == 4:
+            raise Refused("never")
+        sent.append(number)
+
+    sender = EventSender(send=send, taken=0)
+    for number in (1, 2, 3):
+        sender.put_numbered(lambda number=number: number, number, number - 1)
+    sender.flush(10)
+    assert (sender.taken, sender.failures, sender.lost) == (1, 1, 0)
+    for number in (2, 3, 4, 5):
+        sender.put_numbered(lambda number=number: number, number, number - 1)
+    sender.flush(10)
+    assert (sender.taken, sender.lost) == (5, 1)
+    assert sent == [1, 1, 2, 3, 5]
+
+
+def test_an_idle_thread_ends_and_the_next_event_begins_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process with many runs would keep a thread of each."""
+    monkeypatch.setattr(event_sender, "IDLE_SECONDS", 0.01)
+    threads: list[threading.Thread] = []
+    sender = EventSender(send=lambda event: threads.append(threading.current_thread()), taken=0)
+    for _ in range(2):
+        sender.put(lambda: None)
+        sender.flush(10)
+        threads[-1].join(10)
+        assert not threads[-1].is_alive()
+    assert threads[0] is not threads[1]
+
+
+def test_what_is_known_of_the_code_is_kept_as_it_is(fed: HandFed) -> None:
+    known = read_lineage(fed.workplace.home, fed.region)
+    assert known.outputs[0].table == fed.tables[0]
+    assert KnownLineage.from_json(known.to_json()) == known
+    assert read_lineage(fed.workplace.home, "no/region") == KnownLineage()
+
+
+def test_without_the_extra_the_remedy_is_told(fed: HandFed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openlineage.client", None)
+    with pytest.raises(UsageError) as caught, fed.owning():
+        pass
+    assert caught.value.remedy == "pip install 'drainmark[openlineage]'"
+
+
+def test_without_a_receiver_nothing_is_imported_and_no_report_is_wrapped() -> None:
+    code = (
+        "import sys, types; from drainmark.orchestration.observers.lineage import traced;"
+        "from drainmark.orchestration.observers.telemetry import measured;"
+        "place = types.SimpleNamespace(settings=types.SimpleNamespace(openlineage_url='', otlp_url=''));"
+        "report = lambda step, numbers: None;"
+        "assert measured(place, None, traced(place, None, report, None)) is report;"
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'openlineage', 'opentelemetry', 'requests'}))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
