@@ -61,8 +61,12 @@ class Deploy:
 
     @property
     def label(self) -> str:
-        """Return the beginning of the digest, by which people name the code."""
-        return self.code[:8]
+        return code_label(self.code)
+
+
+def code_label(code: str) -> str:
+    """Return the beginning of a digest of code, by which people name the code."""
+    return code[:8]
 
 
 def deployed(

@@ -47,7 +47,7 @@ def report(
     if target.is_dir():
         raise UsageError(f"{target} is a folder", remedy=f"--output {shell_word(str(target / 'page.html'))}")
     try:
-        write_whole(target, page(found))
+        write_whole(target, page(found, workplace.settings.dagster_url))
     except OSError as error:
         raise UsageError(f"{target} cannot be written: {error.strerror}", remedy="--output FILE") from error
     if is_opened:

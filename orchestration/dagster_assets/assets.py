@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,8 @@ import dagster as dg
 
 from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.operators.joins.lookup import Lookup
+from drainmark.jobs.operators.sinks.delta_append import DeltaSink
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
@@ -57,6 +59,11 @@ class TableAsset:
     upstream: tuple[dg.AssetKey, ...]
     operator: str = ""
 
+    @property
+    def purpose(self) -> str:
+        """Return what the table is for: `checkpoint`, `state`, `history`, `sink`, `quarantine` or `at-least-once`."""
+        return self.kinds[-1]
+
 
 def source_key(region: RegionPlan, source: Source) -> dg.AssetKey:
     return dg.AssetKey([_application(region), "source", source.name])
@@ -97,16 +104,17 @@ def source_assets(
             kinds=_kinds(source),
             tags=role_tags(region, source.name),
             metadata={"dagster/uri": printable(folders[source.name]), **role_metadata(region, source.name)},
-            deps=[made[table] for table in _tables_read(source) if table in made],
+            deps=[made[table] for table in tables_read(source) if table in made],
         )
         for source in _sources(region)
     ]
 
 
-def _tables_read(source: Source) -> tuple[str, ...]:
-    if isinstance(source, SlicedSource) and isinstance(source.reads, TableSource):
-        return (f"lake/{source.reads.table}",)
-    return ()
+def tables_read(operator: Operator) -> tuple[str, ...]:
+    """Return the tables, by path, whose rows an operator brings into its region."""
+    if isinstance(operator, SlicedSource) and isinstance(operator.reads, TableSource):
+        return (f"lake/{operator.reads.table}",)
+    return (f"lake/{operator.table}",) if isinstance(operator, Lookup) else ()
 
 
 def _description(region: RegionPlan, source: Source, place: str) -> str:
@@ -205,6 +213,12 @@ def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[Ta
                 yield _asset(name, key, about, "sink", own, operator=operator.name, format_=operator.format)
 
 
+def shown_name(region: RegionPlan, asset: TableAsset) -> str:
+    """Return the name of a table in its catalogue; its path below the home if it is in none."""
+    operator = region.operator(asset.operator) if asset.purpose == "sink" else None
+    return (operator.registered if isinstance(operator, DeltaSink) else None) or asset.table
+
+
 def _state_description(operator: Operator) -> str:
     what = f"State of the aggregate {markdown_code(operator.name)}"
     if isinstance(operator, Sink):
@@ -238,6 +252,18 @@ def _asset(
         upstream=upstream,
         operator=operator,
     )
+
+
+def upstream_of(region: RegionPlan, name: str) -> frozenset[str]:
+    """Return the names of an operator and of all operators of the region from which its rows come."""
+    found, waiting = set(), [name]
+    own = {operator.name: operator for operator in region.operators}
+    while waiting:
+        current = waiting.pop()
+        if current in own and current not in found:
+            found.add(current)
+            waiting += (port.upstream for port in own[current].inputs)
+    return frozenset(found)
 
 
 def _state_keys(region: RegionPlan, name: str) -> tuple[dg.AssetKey, ...]:
@@ -281,6 +307,8 @@ def materializations(
     tables: Folder,
     row_counts: Mapping[str, int] | None = None,
     schemas: Mapping[str, str] | None = None,
+    lineages: Mapping[str, dg.TableColumnLineage] | None = None,
+    tags: Callable[[dg.AssetKey, int, int], dict[str, str]] | None = None,
     standing: Mapping[str, Any] | None = None,
 ) -> Iterator[dg.AssetMaterialization]:
     """Yield one event for each table of the region, for one group.
@@ -289,6 +317,8 @@ def materializations(
         tables: the folder of all tables.
         row_counts: by table, the number of rows after the group.
         schemas: by table, Spark's JSON of the columns; shown for the tables that have one.
+        lineages: by table, the lineage of its columns.
+        tags: returns the tags of an event from key, epoch and id; by default the version of the data alone.
         standing: metadata of the whole region, for its checkpoint table.
     """
     named = {first_generation(name): name for name in (*report.rows_out, *report.versions, *(row_counts or ()))}
@@ -311,7 +341,9 @@ def materializations(
             metadata["dagster/uri"] = (tables / table).uri
         if schemas and table in schemas:
             metadata["dagster/column_schema"] = column_schema(schemas[table])
-        version = data_version(report.epoch, report.last_id)
+        if lineages and asset.table in lineages:
+            metadata["dagster/column_lineage"] = lineages[asset.table]
+        version = tags(asset.key, report.epoch, report.last_id) if tags else data_version(report.epoch, report.last_id)
         yield dg.AssetMaterialization(asset_key=asset.key, metadata=metadata, tags=version)
 
 

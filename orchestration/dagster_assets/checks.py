@@ -1,6 +1,7 @@
-"""Asset checks of a region, on its checkpoint table: evaluated during a run, at its end, and on request.
+"""Asset checks of a region, each on the tables that it judges: evaluated during a run, at its end, and on request.
 
-During a run they are evaluated after its first group, then once a minute if groups were published since.
+During a run they are evaluated after its first group, then once a minute if groups were published since. They are an
+op of their own, so that a blocking check that fails stops what comes after a table, and not the region.
 """
 
 # No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
@@ -18,11 +19,18 @@ from drainmark.jobs.protocol.history import RegionHistory, retracted_by
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.protocol.records.state_generations import first_generation
 from drainmark.jobs.protocol.transitions import State
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.messages import halt_remedies, halt_text
-from drainmark.orchestration.dagster_assets.assets import checkpoint_key, checkpoint_key_of
-from drainmark.orchestration.dagster_assets.metadata import desk_metadata, plain_metadata
+from drainmark.orchestration.dagster_assets.assets import (
+    TableAsset,
+    checkpoint_key,
+    checkpoint_key_of,
+    table_assets,
+    upstream_of,
+)
+from drainmark.orchestration.dagster_assets.metadata import MAX_RETRIES_TAG, desk_metadata, plain_metadata
 from drainmark.orchestration.dagster_assets.translator import Keys, remembered_keys
 from drainmark.orchestration.views.desk import dagster_name
 from drainmark.orchestration.views.metrics import present_of
@@ -38,7 +46,7 @@ BAD_SHARE = 0.01
 BAD_STATES = 1000
 """The number of newest states for this share."""
 
-SAME_ID = "sinks_at_same_id"
+AT_COMMITTED_ID = "at_committed_id"
 NOT_HALTED = "not_halted"
 QUARANTINE_RATIO = "quarantine_ratio"
 REWIND_HORIZON = "rewind_horizon"
@@ -48,9 +56,14 @@ EXPECTATION = "expectation_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The result of one check; the description is plain text, and the remedies are commands."""
+    """The result of one check; the description is plain text, and the remedies are commands.
+
+    Attributes:
+        assets: keys, as Drainmark gives them, of the tables that are judged.
+    """
 
     name: str
+    assets: Sequence[dg.AssetKey]
     passed: bool
     description: str
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
@@ -59,18 +72,28 @@ class Judgement:
 
 
 def check_specs(region: RegionPlan, keys: Keys) -> list[dg.AssetCheckSpec]:
-    asset = keys.get(checkpoint_key(region), checkpoint_key(region))
-    expected = [
-        dg.AssetCheckSpec(_check_name(each), asset=asset, description=markdown(f"{each.expected} ({each.on_fail})"))
-        for each in _expectations(region)
+    """Return the specifications of the checks of a region.
+
+    Args:
+        keys: those that a translator changed.
+    """
+
+    def spec(name: str, key: dg.AssetKey, about: str, *, blocking: bool = False) -> dg.AssetCheckSpec:
+        return dg.AssetCheckSpec(name, asset=keys.get(key, key), description=about, blocking=blocking)
+
+    checkpoints = checkpoint_key(region)
+    found = [
+        spec(NOT_HALTED, checkpoints, "The region does not wait for `drainmark resume`."),
+        spec(REWIND_HORIZON, checkpoints, "A rewind can go back a day or to the beginning."),
     ]
-    return [
-        dg.AssetCheckSpec(SAME_ID, asset=asset, description="Tables show the last committed state, and no more."),
-        dg.AssetCheckSpec(NOT_HALTED, asset=asset, description="The region does not wait for `drainmark resume`."),
-        dg.AssetCheckSpec(QUARANTINE_RATIO, asset=asset, description="Few rows are quarantined, and no whole file."),
-        dg.AssetCheckSpec(REWIND_HORIZON, asset=asset, description="A rewind can go back a day or to the beginning."),
-        *expected,
-    ]
+    for asset in _own_tables(region):
+        found.append(spec(AT_COMMITTED_ID, asset.key, "The table shows the last committed state, and no more."))
+        if asset.purpose == "quarantine":
+            found.append(spec(QUARANTINE_RATIO, asset.key, "Few rows are quarantined, and no whole file."))
+    for each in _expectations(region):
+        about = markdown(f"{each.expected} ({each.on_fail})")
+        found += [spec(_check_name(each), key, about, blocking=each.blocking) for key in _judged_by(each, region)]
+    return found
 
 
 def build_checks(workplace: Workplace, region: RegionPlan, keys: Keys | None = None) -> dg.AssetChecksDefinition:
@@ -80,14 +103,18 @@ def build_checks(workplace: Workplace, region: RegionPlan, keys: Keys | None = N
         keys: those that a translator changed.
     """
     keys, name = keys or {}, f"{dagster_name(region.name)}__checks"
+    specs = check_specs(region, keys)
+    blocking = {spec.key for spec in specs if spec.blocking}
 
-    @dg.multi_asset_check(name=name, specs=check_specs(region, keys), can_subset=True)
+    @dg.multi_asset_check(name=name, specs=specs, can_subset=True)
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        selected = {key.name for key in context.selected_asset_check_keys}
         for judgement in judgements(workplace, region):
-            if judgement.name not in selected:
-                continue
-            yield dg.AssetCheckResult(**_fields(region.name, judgement, keys))
+            for key, fields in _fields(region.name, judgement, keys):
+                if key not in context.selected_asset_check_keys:
+                    continue
+                if key in blocking and not judgement.passed:  # a retry would find nothing to make, and so succeed
+                    context.instance.add_run_tags(context.op_execution_context.run_id, {MAX_RETRIES_TAG: "0"})
+                yield dg.AssetCheckResult(**fields)
 
     return checks
 
@@ -95,76 +122,96 @@ def build_checks(workplace: Workplace, region: RegionPlan, keys: Keys | None = N
 def evaluations(workplace: Workplace, region: RegionPlan) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield the results of the checks as events."""
     keys = remembered_keys(workplace, region.name)
-    yield from (evaluation(region.name, judgement, keys) for judgement in judgements(workplace, region))
+    for judgement in judgements(workplace, region):
+        yield from evaluations_of(region.name, judgement, keys)
 
 
-def evaluation(region: str, judgement: Judgement, keys: Keys) -> dg.AssetCheckEvaluation:
-    """Return the result of a region's check as an event.
+def evaluations_of(region: str, judgement: Judgement, keys: Keys) -> Iterator[dg.AssetCheckEvaluation]:
+    """Yield the result of a region's check as an event for each table that it judges.
 
     Args:
         keys: those that a translator changed.
     """
-    return dg.AssetCheckEvaluation(**_fields(region, judgement, keys))
+    yield from (dg.AssetCheckEvaluation(**fields) for _, fields in _fields(region, judgement, keys))
 
 
-def _fields(region: str, judgement: Judgement, keys: Keys) -> dict[str, Any]:
-    asset = checkpoint_key_of(region)
-    return {
-        "asset_key": keys.get(asset, asset),
-        "check_name": judgement.name,
-        "passed": judgement.passed,
-        "severity": judgement.severity,
-        "description": markdown(judgement.description),
-        "metadata": plain_metadata(judgement.metadata) | desk_metadata(region, judgement.remedies),
-    }
+def _fields(region: str, judgement: Judgement, keys: Keys) -> Iterator[tuple[dg.AssetCheckKey, dict[str, Any]]]:
+    for own in judgement.assets:
+        asset = keys.get(own, own)
+        yield (
+            dg.AssetCheckKey(asset, judgement.name),
+            {
+                "asset_key": asset,
+                "check_name": judgement.name,
+                "passed": judgement.passed,
+                "severity": judgement.severity,
+                "description": markdown(judgement.description),
+                "metadata": plain_metadata(judgement.metadata) | desk_metadata(region, judgement.remedies),
+            },
+        )
 
 
 def judgements(workplace: Workplace, region: RegionPlan) -> Iterator[Judgement]:
     """Yield the result of every check, from the checkpoint table and the tables' statistics, without Spark."""
     moment = present_of(workplace, region.name).moment
     history = moment.history
-    yield _same_id(workplace, region, history, is_owned=moment.living is not None)
     yield not_halted(region.name, history, moment.state)
-    yield _quarantine_ratio(region, history)
-    yield _rewind_horizon(history, region.parameters.rewind_horizon)
-    yield from (_met(each, history) for each in _expectations(region))
+    yield _rewind_horizon(region, history)
+    yield from _at_committed_id(workplace, region, history, is_owned=moment.living is not None)
+    for asset in _own_tables(region):
+        if asset.purpose == "quarantine":
+            yield _quarantine_ratio(region, history, asset.key)
+    yield from (_met(each, region, history) for each in _expectations(region))
 
 
-def _same_id(workplace: Workplace, region: RegionPlan, history: RegionHistory, *, is_owned: bool) -> Judgement:
+def _own_tables(region: RegionPlan) -> list[TableAsset]:
+    """Return the tables whose rows are of the region's states."""
+    return [each for each in table_assets(region) if each.purpose not in ("checkpoint", "at-least-once")]
+
+
+def _at_committed_id(
+    workplace: Workplace, region: RegionPlan, history: RegionHistory, *, is_owned: bool
+) -> Iterator[Judgement]:
     """Check that tables show the committed state; groups that an owner is about to publish are no fault."""
-    newest = {table.name: _newest_id(workplace, region, table) for table in history.tables}
+    known = {first_generation(table.name): table for table in history.tables}
+    tables = {asset.key: known.get(asset.table) for asset in _own_tables(region)}
+    newest = {key: _newest_id(workplace, region, table) for key, table in tables.items()}
     if is_owned and any(number > history.committed_id for number in newest.values()):
         history = workplace.history(region.name)  # its owner may have committed and published since
-    publish = f"drainmark publish {region.name}"
-    above = sorted(name for name, number in newest.items() if number > history.committed_id)
-    behind = len(history.unpublished)
-    if above:
-        description = f"rows above the committed id {history.committed_id} in {', '.join(above)}: {REPAIR}"
-    elif behind and is_owned:
-        description = f"{behind} committed groups are about to be published"
-    elif behind:
-        description = f"{behind} committed groups are not published yet: the next run rolls them forward"
-    elif history.lags:
-        description = f"{', '.join(history.lags)} lag behind {history.committed_id}; at once: {publish}"
-    elif history.flow.channels:
-        count = len(history.flow.batches)
-        description = f"{count} batches are in flight: some tables are to catch up with {history.committed_id}"
-    else:
-        description = f"all {len(newest)} tables are at {history.committed_id}"
-    return Judgement(
-        name=SAME_ID,
-        passed=not above and (is_owned or not behind),
-        description=description,
-        metadata={
-            "drainmark/sequence_id": history.committed_id,
-            "drainmark/published_sequence_id": history.shown_id,
-            **{f"newest id in {name}": number for name, number in newest.items()},
-        },
-        remedies=[REPAIR if above else publish] if above or (history.lags and not behind) else (),
-    )
+    publish, behind = f"drainmark publish {region.name}", len(history.unpublished)
+    for key, table in tables.items():
+        shown = history.lags.get(table.name) if table is not None else None
+        is_above = newest[key] > history.committed_id
+        if is_above and table is not None:
+            description = f"rows above the committed id {history.committed_id} in {table.name}: {REPAIR}"
+        elif behind and is_owned:
+            description = f"{behind} committed groups are about to be published"
+        elif behind:
+            description = f"{behind} committed groups are not published yet: the next run rolls them forward"
+        elif shown is not None:
+            description = f"at {shown}, behind {history.committed_id}; at once: {publish}"
+        elif history.flow.channels:
+            count = len(history.flow.batches)
+            description = f"{count} batches are in flight: the table may have to catch up with {history.committed_id}"
+        else:
+            description = f"at {history.committed_id}"
+        yield Judgement(
+            name=AT_COMMITTED_ID,
+            assets=[key],
+            passed=not is_above and (is_owned or not behind),
+            description=description,
+            metadata={
+                "drainmark/sequence_id": history.committed_id,
+                "drainmark/published_sequence_id": history.shown_id if shown is None else shown,
+                "drainmark/newest_sequence_id": newest[key],
+            },
+            remedies=[REPAIR if is_above else publish] if is_above or (shown is not None and not behind) else (),
+        )
 
 
-def _newest_id(workplace: Workplace, region: RegionPlan, table: RegionTable) -> int:
+def _newest_id(workplace: Workplace, region: RegionPlan, table: RegionTable | None) -> int:
+    if table is None:  # no run has made it yet
+        return INITIAL_ID
     written = workplace.store(region.name).open(table)
     return written.newest_id() if written.exists() else INITIAL_ID
 
@@ -174,6 +221,7 @@ def not_halted(region: str, history: RegionHistory, state: State) -> Judgement:
     if history.halt is None:
         return Judgement(
             name=NOT_HALTED,
+            assets=[checkpoint_key_of(region)],
             passed=True,
             description=f"not halted: {state}",
             metadata={"drainmark/attempts": history.attempts, "drainmark/state": state.value},
@@ -181,6 +229,7 @@ def not_halted(region: str, history: RegionHistory, state: State) -> Judgement:
     detail = history.halt.detail
     return Judgement(
         name=NOT_HALTED,
+        assets=[checkpoint_key_of(region)],
         passed=False,
         description=f"halted: {halt_text(region, history)}",
         metadata={"drainmark/state": state.value}
@@ -189,7 +238,7 @@ def not_halted(region: str, history: RegionHistory, state: State) -> Judgement:
     )
 
 
-def _quarantine_ratio(region: RegionPlan, history: RegionHistory) -> Judgement:
+def _quarantine_ratio(region: RegionPlan, history: RegionHistory, key: dg.AssetKey) -> Judgement:
     """Check that the newest states have few quarantined rows, and no whole file that was not processed again since."""
     states = [row for row in history.states.newest(BAD_STATES).values() if row.kind is RowKind.STATE]
     read = sum(row.rows_in or 0 for row in states)
@@ -201,6 +250,7 @@ def _quarantine_ratio(region: RegionPlan, history: RegionHistory) -> Judgement:
     last = max(concerned, key=lambda row: row.sequence_id, default=None)
     return Judgement(
         name=QUARANTINE_RATIO,
+        assets=[key],
         passed=share <= BAD_SHARE and not files,
         severity=dg.AssetCheckSeverity.WARN,
         description=f"{bad} of {read} rows and {len(files)} whole files of the last {len(states)} are quarantined"
@@ -217,7 +267,17 @@ def _check_name(expectation: Expect) -> str:
     return f"{EXPECTATION}{dagster_name(expectation.name)}"
 
 
-def _met(expectation: Expect, history: RegionHistory) -> Judgement:
+def _judged_by(expectation: Expect, region: RegionPlan) -> list[dg.AssetKey]:
+    """Return the keys of the visible tables downstream of an expectation; of the checkpoint table without one."""
+    found = [
+        asset.key
+        for asset in _own_tables(region)
+        if asset.purpose == "sink" and expectation.name in upstream_of(region, asset.operator)
+    ]
+    return found or [checkpoint_key(region)]
+
+
+def _met(expectation: Expect, region: RegionPlan, history: RegionHistory) -> Judgement:
     """Check that the newest states meet the expectation, and that it did not halt the region."""
     states = [row for row in history.states.newest(BAD_STATES).values() if row.kind is RowKind.STATE]
     unmet = {
@@ -232,20 +292,23 @@ def _met(expectation: Expect, history: RegionHistory) -> Judgement:
     found = f"{sum(unmet.values())} rows of {len(unmet)} of the last {len(states)} files do not meet it"
     return Judgement(
         name=_check_name(expectation),
+        assets=_judged_by(expectation, region),
         passed=not unmet and not is_halted,
-        severity=dg.AssetCheckSeverity.ERROR if is_halted else dg.AssetCheckSeverity.WARN,
+        severity=dg.AssetCheckSeverity.ERROR if is_halted or expectation.blocking else dg.AssetCheckSeverity.WARN,
         description=f"{expectation.expected}: {error['message'] if is_halted else found}",
         metadata={"drainmark/rows_unmet": sum(unmet.values()), "drainmark/files_unmet": len(unmet)}
         | ({"drainmark/newest_file_unmet": list(unmet)[-1] or ""} if unmet else {}),
     )
 
 
-def _rewind_horizon(history: RegionHistory, horizon: int) -> Judgement:
+def _rewind_horizon(region: RegionPlan, history: RegionHistory) -> Judgement:
+    horizon, assets = region.parameters.rewind_horizon, [checkpoint_key(region)]
     access = history.oldest_target(horizon)
     oldest = history.state_at_least(access)
     if access == INITIAL_ID or oldest is None:
         return Judgement(
             name=REWIND_HORIZON,
+            assets=assets,
             passed=True,
             severity=dg.AssetCheckSeverity.WARN,
             description="a rewind can go back to the beginning",
@@ -256,6 +319,7 @@ def _rewind_horizon(history: RegionHistory, horizon: int) -> Judgement:
     remedy = f"; to keep more than {horizon} ids, raise rewind_horizon in @dm.consistent" if is_short else ""
     return Judgement(
         name=REWIND_HORIZON,
+        assets=assets,
         passed=not is_short,
         severity=dg.AssetCheckSeverity.WARN,
         description=f"a rewind can go back {hours:.1f} hours, to id {oldest}{remedy}",

@@ -50,6 +50,15 @@ WITHDRAWN_TAG = "drainmark/withdrawn_ids"
 NOTE_TAG = "drainmark/note"
 """The reason why a run ended without work, or the error with which it ended."""
 
+MAX_RETRIES_TAG = "dagster/max_retries"
+"""Dagster's own tag: how often it retries the run."""
+
+DATA_VERSION_TAG = "dagster/data_version"
+"""Dagster's own tag: the version of the data that an event tells of."""
+
+QUEUED_TAG = "drainmark/queued_files"
+"""On a run of partitions: how many files it queued, so that they are processed again."""
+
 TRIGGER_TAG = "drainmark/trigger"
 """The trigger for which a run was requested (`runs="per_trigger"`)."""
 
@@ -138,7 +147,7 @@ def flow_metadata(numbers: Mapping[str, Any]) -> dict[str, Any]:
 
 def data_version(epoch: int, last_id: int) -> dict[str, str]:
     """Return the tag that identifies a state: `epoch.id`."""
-    return {"dagster/data_version": f"{epoch}.{last_id}"}
+    return {DATA_VERSION_TAG: f"{epoch}.{last_id}"}
 
 
 def column_schema(schema_json: str) -> dg.TableSchema:

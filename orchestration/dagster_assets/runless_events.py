@@ -46,11 +46,17 @@ def report(reports: Iterable[GroupReport], plan: RegionPlan, workplace: Workplac
     from drainmark.orchestration.dagster_assets.assets import materializations, observations
     from drainmark.orchestration.dagster_assets.checks import evaluations
     from drainmark.orchestration.dagster_assets.metadata import RUN_ID
+    from drainmark.orchestration.dagster_assets.partitions import Partitions
     from drainmark.orchestration.dagster_assets.translator import remembered_keys, renamed
 
     keys = remembered_keys(workplace, plan.name)
+    partitions = Partitions.remembered(workplace, plan.name)
+    history = workplace.history(plan.name) if partitions is not None else None
     with instance_at(dagster_home) as instance:
         for group in reports:
+            if partitions is not None and history is not None:
+                for part in partitions.told(instance, plan, history, (group.first_id, group.last_id), keys):
+                    instance.report_runless_asset_event(part.with_metadata({**part.metadata, RUN_ID: run_id}))
             events: list[dg.AssetObservation | dg.AssetMaterialization] = [*observations(group, plan)]
             events += materializations(group, plan, tables=workplace.tables)
             for event in events:
@@ -66,12 +72,13 @@ def report_halt(region: str, history: RegionHistory, workplace: Workplace) -> No
     if history.halt is None or not has_instance(dagster_home):
         return
     from drainmark.jobs.protocol.transitions import State
-    from drainmark.orchestration.dagster_assets.checks import evaluation, not_halted
+    from drainmark.orchestration.dagster_assets.checks import evaluations_of, not_halted
     from drainmark.orchestration.dagster_assets.translator import remembered_keys, renamed
     from drainmark.orchestration.dagster_assets.verb_events import halted
 
     keys = remembered_keys(workplace, region)
-    judged = evaluation(region, not_halted(region, history, State.HALTED), keys)
+    judged = evaluations_of(region, not_halted(region, history, State.HALTED), keys)
     with instance_at(dagster_home) as instance:
         instance.report_runless_asset_event(renamed(halted(region, history), keys))
-        instance.report_runless_asset_event(judged)
+        for evaluation in judged:
+            instance.report_runless_asset_event(evaluation)

@@ -41,8 +41,8 @@ class DrainmarkTranslator:
         """Return the specification of an asset; by default the one that Drainmark makes.
 
         Args:
-            spec: key `[app, table]`, group, description, kinds, tags, dependencies, and metadata: `drainmark/region`,
-                and of the table of an operator `drainmark/operator` and `drainmark/operator_kind`.
+            spec: key `[app, table]`, group, description, kinds, tags, dependencies, code version, and metadata:
+                `drainmark/region`, and of the table of an operator `drainmark/operator` and `drainmark/operator_kind`.
 
         Returns:
             the same or another one, e.g. `spec.merge_attributes(owners=["team:data"])`. A key that changes also changes
@@ -58,6 +58,18 @@ class DrainmarkTranslator:
         """
         return None
 
+    def get_partitions(self, region: str) -> str | None:
+        """Return how the tables of a region are cut into Dagster's partitions; None, the default, for not at all.
+
+        Args:
+            region: `app/start`.
+
+        Returns:
+            `file`: a partition for each file, which is sensible up to some 10 000 files; or the first day, as
+            `2026-01-31`: a partition for each day from then on, in UTC, by the time at which a file was modified.
+        """
+        return None
+
 
 class Translation:
     """The specifications of a code location, by the keys that Drainmark gives.
@@ -65,6 +77,7 @@ class Translation:
     Attributes:
         keys: those that changed.
         pool: the pool of a region.
+        partitions: see `DrainmarkTranslator.get_partitions`.
     """
 
     def __init__(self, translator: DrainmarkTranslator, specs: Iterable[dg.AssetSpec]) -> None:
@@ -74,6 +87,7 @@ class Translation:
             UsageError: the translator returned something else, or the same key twice.
         """
         self.pool = translator.get_pool
+        self.partitions = translator.get_partitions
         self._specs = {spec.key: _translated(translator, spec) for spec in specs}
         self.keys: Keys = {key: spec.key for key, spec in self._specs.items() if spec.key != key}
         given: dict[dg.AssetKey, dg.AssetKey] = {}
@@ -88,8 +102,12 @@ class Translation:
         spec = self._specs[key]
         return spec.replace_attributes(deps=one_each(map(self._dep, spec.deps)))
 
+    def key(self, key: dg.AssetKey) -> dg.AssetKey:
+        """Return the translated key of an asset."""
+        return self.keys.get(key, key)
+
     def _dep(self, dep: dg.AssetDep) -> dg.AssetDep:
-        return dg.AssetDep(self.keys.get(dep.asset_key, dep.asset_key), partition_mapping=dep.partition_mapping)
+        return dg.AssetDep(self.key(dep.asset_key), partition_mapping=dep.partition_mapping)
 
 
 def one_each(deps: Iterable[dg.AssetDep]) -> list[dg.AssetDep]:

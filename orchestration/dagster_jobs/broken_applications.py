@@ -21,8 +21,9 @@ from drainmark.jobs.errors.environment import SchemaUnknown
 from drainmark.jobs.printable import markdown, printable
 from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.runtime.messages import classified, halt_text
+from drainmark.orchestration.dagster_assets.metadata import MAX_RETRIES_TAG
 from drainmark.orchestration.dagster_jobs.desk import desk_jobs
-from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG, failure_of, note
+from drainmark.orchestration.dagster_jobs.run_endings import failure_of, note
 from drainmark.orchestration.dagster_jobs.run_monitor import counted_tag, tag_process, tags_of
 from drainmark.orchestration.dagster_jobs.sensors import one_run_sensor
 from drainmark.orchestration.runs.failures_before_claim import count_failure, origin_of

@@ -26,10 +26,10 @@ from drainmark.jobs.errors import DrainmarkError, UsageError
 from drainmark.jobs.printable import markdown_block, printable
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.orchestration.dagster_assets.metadata import DESK_TAG, OUTCOME_TAG, VERB_TAG
+from drainmark.orchestration.dagster_assets.metadata import DESK_TAG, MAX_RETRIES_TAG, OUTCOME_TAG, VERB_TAG
 from drainmark.orchestration.dagster_assets.verb_events import show_verb, told_of
 from drainmark.orchestration.dagster_jobs.run_config import require_short
-from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG, failure_of, note
+from drainmark.orchestration.dagster_jobs.run_endings import failure_of, note
 from drainmark.orchestration.doctor.registry_repair import repair_order
 from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.verbs.backfill import Wanted

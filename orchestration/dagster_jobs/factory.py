@@ -12,16 +12,20 @@ from drainmark.jobs.errors import DrainmarkError
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
+from drainmark.jobs.protocol.claimed_code import code_label
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.orchestration.dagster_assets.assets import (
     TableAsset,
     checkpoint_key,
+    shown_name,
     source_assets,
     source_keys,
     table_assets,
 )
 from drainmark.orchestration.dagster_assets.checks import build_checks
 from drainmark.orchestration.dagster_assets.metadata import region_metadata, role_metadata, role_tags
+from drainmark.orchestration.dagster_assets.partitions import Partitions
+from drainmark.orchestration.dagster_assets.provenance import Provenance
 from drainmark.orchestration.dagster_assets.translator import DrainmarkTranslator, Translation
 from drainmark.orchestration.dagster_jobs.alerts import NAME, halted_sensor
 from drainmark.orchestration.dagster_jobs.broken_applications import broken_definitions
@@ -31,7 +35,7 @@ from drainmark.orchestration.dagster_jobs.part_jobs import part_definitions, par
 from drainmark.orchestration.dagster_jobs.run_monitor import run_tags
 from drainmark.orchestration.dagster_jobs.sensors import RegionTicks, build_schedule, build_sensor
 from drainmark.orchestration.views.desk import dagster_name
-from drainmark.orchestration.workplace.application_identity import require_distinct
+from drainmark.orchestration.workplace.application_identity import code_digest, require_distinct
 from drainmark.orchestration.workplace.declaration import known_from, served_applications
 from drainmark.orchestration.workplace.region_sources import source_folder
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, opened_in_time
@@ -61,7 +65,7 @@ def build_definitions(
     An application that cannot be loaded or compiled gets a placeholder: see `broken_applications`.
 
     Raises:
-        UsageError: see `Translation`.
+        UsageError: see `Translation` and `Partitions.of`.
     """
     workplace = workplace or Workplace(settings, is_service=True)
     opened_now = list(opened_in_time(settings, served_applications(settings, workplace)))
@@ -79,11 +83,15 @@ def build_definitions(
             broken.append((reference, error))
     every = [spec for _, _, specs in applications for spec in specs]
     translation = Translation(translator or DrainmarkTranslator(), every)
+    steps = {
+        reference: [_steps(workplace, reference, region, translation, made) for region in opened.plan.regions]
+        for reference, opened, _ in applications
+    }
     parts: list[dg.Definitions] = []
     found: dict[str, RegionPlan] = {}
     for reference, opened, _ in applications:
         try:
-            parts += [_application_definitions(workplace, reference, opened, translation)]
+            parts += [_application_definitions(workplace, reference, opened, translation, steps[reference])]
         except Exception as error:
             logger.warning("%s", error)
             broken.append((reference, error))
@@ -103,10 +111,11 @@ def build_definitions(
 
 def _specs(workplace: Workplace, opened: Opened, made: Mapping[str, dg.AssetKey]) -> list[dg.AssetSpec]:
     """Return the specifications of all assets of an application, under the keys that Drainmark gives."""
-    found = part_specs(workplace, opened.plan)
+    code = code_label(code_digest(opened.application.origin, workplace.settings.project_root)) or None
+    found = part_specs(workplace, opened.plan, code)
     for region in opened.plan.regions:
         found += source_assets(region, _folders(workplace, region), made)
-        found += [_table_spec(workplace, region, asset) for asset in table_assets(region)]
+        found += [_table_spec(workplace, region, asset, code) for asset in table_assets(region)]
     return found
 
 
@@ -130,20 +139,36 @@ def _tables_made(applications: Iterable[Opened | Exception]) -> dict[str, dg.Ass
 
 
 def _application_definitions(
-    workplace: Workplace, reference: str, opened: Opened, translation: Translation
+    workplace: Workplace, reference: str, opened: Opened, translation: Translation, steps: Iterable[RegionSteps]
 ) -> dg.Definitions:
-    regions = (region_definitions(workplace, reference, opened, region, translation) for region in opened.plan.regions)
+    regions = (region_definitions(each, opened, translation) for each in steps)
     return dg.Definitions.merge(part_definitions(workplace, reference, opened, translation), *regions)
 
 
-def region_definitions(
-    workplace: Workplace, reference: str, opened: Opened, region: RegionPlan, translation: Translation
-) -> dg.Definitions:
+def _steps(
+    workplace: Workplace, reference: str, region: RegionPlan, translation: Translation, made: Mapping[str, dg.AssetKey]
+) -> RegionSteps:
+    """Return the op of a region.
+
+    Raises:
+        UsageError: see `Partitions.of`.
+    """
+    return RegionSteps(
+        workplace=workplace,
+        reference=reference,
+        region=region,
+        keys=translation.keys,
+        provenance=Provenance.of(region, made, translation, [asset.key for asset in table_assets(region)]),
+        partitions=Partitions.of(workplace, region, translation.partitions(region.name)),
+    )
+
+
+def region_definitions(steps: RegionSteps, opened: Opened, translation: Translation) -> dg.Definitions:
     """Return all definitions of one region."""
+    workplace, region = steps.workplace, steps.region
     name = dagster_name(region.name)
     node = f"{name}__run"  # a job and an op must not have the same name
-    steps = RegionSteps(workplace=workplace, reference=reference, region=region, keys=translation.keys)
-    tables = {asset.output: translation.spec(asset.key) for asset in table_assets(region)}
+    tables = {asset.output: steps.provenance.specs[asset.key] for asset in table_assets(region)}
     assets = region_assets(steps, tables, opened, node, translation.pool(region.name))
     job = dg.define_asset_job(
         name,
@@ -186,6 +211,8 @@ def region_assets(
         internal_asset_deps=upstream,
         can_subset=True,
         pool=pool,
+        partitions_def=steps.partitions.definition if steps.partitions is not None else None,
+        backfill_policy=dg.BackfillPolicy.single_run(),
         config_schema=run_config_schema(opened.application.params_class, steps.region),
     )
     def run(context: dg.AssetExecutionContext) -> Iterator[Any]:
@@ -198,7 +225,7 @@ def _out(spec: dg.AssetSpec) -> dg.AssetOut:
     return dg.AssetOut.from_spec(spec.replace_attributes(deps=[]), dagster_type=dg.Nothing, is_required=False)
 
 
-def _table_spec(workplace: Workplace, region: RegionPlan, asset: TableAsset) -> dg.AssetSpec:
+def _table_spec(workplace: Workplace, region: RegionPlan, asset: TableAsset, code: str | None) -> dg.AssetSpec:
     stands_for_region = asset.key == checkpoint_key(region)
     return dg.AssetSpec(
         key=asset.key,
@@ -206,10 +233,11 @@ def _table_spec(workplace: Workplace, region: RegionPlan, asset: TableAsset) -> 
         description=asset.description,
         group_name=dagster_name(region.name),
         kinds=set(asset.kinds),
+        code_version=code,
         tags=role_tags(region, asset.operator),
         metadata={
             "dagster/uri": (workplace.tables / asset.table).uri,
-            "dagster/table_name": asset.table,
+            "dagster/table_name": shown_name(region, asset),
             "drainmark/region": region.name,
             **role_metadata(region, asset.operator),
             **(region_metadata(region, workplace.settings) if stands_for_region else {}),

@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from drainmark.jobs.errors import InputChanged, InputMissing
+from drainmark.jobs.errors import DrainmarkError, InputChanged, InputMissing, UsageError
 from drainmark.jobs.failpoints import arm_from_environment
 from drainmark.jobs.graph.annotations import Runs
 from drainmark.jobs.operators.sources.source import Source
@@ -27,20 +27,26 @@ from drainmark.orchestration.dagster_assets.assets import (
     checkpoint_key,
     materializations,
     observations,
+    table_assets,
 )
 from drainmark.orchestration.dagster_assets.checks import evaluations
 from drainmark.orchestration.dagster_assets.event_pacing import EventPace
 from drainmark.orchestration.dagster_assets.metadata import (
+    DATA_VERSION_TAG,
     IDS_TAG,
+    MAX_RETRIES_TAG,
+    QUEUED_TAG,
     flow_metadata,
     group_metadata,
     groups_table,
     standing_metadata,
 )
+from drainmark.orchestration.dagster_assets.partitions import Partitions, remember_partitions
+from drainmark.orchestration.dagster_assets.provenance import Provenance
 from drainmark.orchestration.dagster_assets.translator import Keys, remember_keys, renamed
 from drainmark.orchestration.dagster_jobs.pulse import Pulse
 from drainmark.orchestration.dagster_jobs.run_config import require_short
-from drainmark.orchestration.dagster_jobs.run_endings import end_with
+from drainmark.orchestration.dagster_jobs.run_endings import end_with, failure_of
 from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG, RegionRuns, counted_tag, run_tags, tag_process
 from drainmark.orchestration.dagster_jobs.run_slot import RunSlot, run_slot
 from drainmark.orchestration.discovery.region_scan import scan_region
@@ -50,6 +56,8 @@ from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering, linger_
 from drainmark.orchestration.runs.interruption import ending_gracefully, watch_parent
 from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
 from drainmark.orchestration.runs.region_runs import end_predecessor
+from drainmark.orchestration.verbs import orders
+from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.orchestration.views.desk import dagster_name
 from drainmark.orchestration.views.metrics import present_of
 from drainmark.orchestration.workplace.application_identity import code_digest
@@ -72,12 +80,16 @@ class RegionSteps:
     Attributes:
         reference: of its application, as on the command line.
         keys: those of assets that a translator changed.
+        provenance: what the events say about the making of the tables.
+        partitions: those of the tables; None if they have none.
     """
 
     workplace: Workplace
     reference: str
     region: RegionPlan
     keys: Keys = field(default_factory=dict)
+    provenance: Provenance = field(default_factory=Provenance)
+    partitions: Partitions | None = None
 
     def run(self, context: dg.OpExecutionContext) -> Iterator[AssetEvent | dg.MaterializeResult[None]]:
         """Claim the region, process what is pending with an event for each table and group, and hand over.
@@ -85,6 +97,8 @@ class RegionSteps:
         It is one op, so that the run of a region is in one process, whatever executes the op.
         """
         with run_slot(context.log) as slot:
+            if self.partitions is not None:
+                _queue_partitions(context, self.workplace, self.partitions)
             if self.claim(context, slot):
                 yield from self.process(context, slot)
             if slot.run is not None:
@@ -110,13 +124,15 @@ class RegionSteps:
         """Yield the outputs in a run with other assets, which follow a region's only if it made something new.
 
         An output is one more materialisation: the last group's again. The region's own job has nothing that follows.
+        A table comes after those that it is made of: Dagster refuses another order.
         """
         if context.job_name == dagster_name(self.region.name):
             return
-        for name in sorted(context.selected_output_names):
-            made = slot.made.get(context.asset_key_for_output(name))
-            if made is not None:
-                yield dg.MaterializeResult(asset_key=made.asset_key, metadata=made.metadata, tags=made.tags)
+        for asset in table_assets(self.region):
+            made = slot.made.get(self.keys.get(asset.key, asset.key))
+            if made is not None and asset.output in context.selected_output_names:
+                tags = {name: value for name, value in (made.tags or {}).items() if name == DATA_VERSION_TAG}
+                yield dg.MaterializeResult(asset_key=made.asset_key, metadata=made.metadata, tags=tags)
 
     def claim(self, context: dg.OpExecutionContext, slot: RunSlot) -> bool:
         """Claim the region; return False if it cannot be claimed and the run is to end without an error."""
@@ -128,6 +144,7 @@ class RegionSteps:
             remember(self.workplace, opened, region)
             remember_keys(self.workplace, region.name, self.keys)
             history = self.workplace.history(region.name)
+            remember_partitions(self.workplace, region.name, self.partitions, history, context.instance)
             if history.halt is not None and not is_lifted(history, self._code(opened)):
                 raise halted_error(region.name, history)
             if context.op_config["scan"] and _has_source(region):
@@ -280,11 +297,22 @@ class RegionSteps:
             place = self.workplace.tables
             standing = pulse.of(report) if (pulse := slot.pulse) is not None else None
             made = materializations(
-                report, self.region, tables=place, row_counts=counts, schemas=schemas, standing=standing
+                report,
+                self.region,
+                tables=place,
+                row_counts=counts,
+                schemas=schemas,
+                lineages=_lineages(context, slot, run, self.provenance),
+                tags=self.provenance.tags,
+                standing=standing,
             )
             events: list[AssetEvent] = [*observations(report, self.region), *made]
             renamed_events = [renamed(event, self.keys) for event in events]
             slot.made |= {each.asset_key: each for each in renamed_events if isinstance(each, dg.AssetMaterialization)}
+            if self.partitions is not None:
+                ids = (report.first_id, report.last_id)
+                made_parts = self.partitions.told(context.instance, self.region, run.owner.history, ids, self.keys)
+                return [*renamed_events, *made_parts]
             return renamed_events
         except Exception as error:
             context.log.warning(printable(f"No events for {report.first_id}..{report.last_id}: {error}"))
@@ -294,6 +322,46 @@ class RegionSteps:
         """Show the progress of the stages and the batches in flight on the checkpoint table's page."""
         seen = dg.AssetObservation(checkpoint_key(self.region), metadata=flow_metadata(numbers))
         context.log_event(renamed(seen, self.keys))
+
+
+def _queue_partitions(context: dg.OpExecutionContext, workplace: Workplace, partitions: Partitions) -> None:
+    """In a run of partitions, queue their files as `drainmark backfill --again` does.
+
+    The retry of a run that did it and failed goes on with what is left.
+
+    Raises:
+        dg.Failure: the verb refuses them, or no committed file is of these partitions.
+    """
+    if not (context.has_partition_key or context.has_partition_key_range):
+        return
+    parent = context.instance.get_run_by_id(context.run.parent_run_id) if context.run.parent_run_id else None
+    if parent is not None and QUEUED_TAG in parent.tags and parent.is_failure_or_canceled:
+        return
+    try:
+        keys = context.partition_keys
+        files = partitions.files(workplace.history(partitions.region), keys)
+        if not files:
+            said = f"no committed file is of {counted(len(keys), 'partition')}, of {keys[0]!r} first"
+            raise UsageError(said, remedy="choose partitions that are materialised")
+        done = orders.backfill(workplace, partitions.region, Wanted(files=files, again=True)).act()
+    except DrainmarkError as error:
+        context.instance.add_run_tags(context.run_id, {MAX_RETRIES_TAG: "0"})
+        raise failure_of(error, partitions.region) from error
+    context.instance.add_run_tags(context.run_id, {QUEUED_TAG: str(len(files))})
+    context.log.info(printable("\n".join(done.lines)))
+
+
+def _lineages(
+    context: dg.OpExecutionContext, slot: RunSlot, run: RegionRun, provenance: Provenance
+) -> Mapping[str, dg.TableColumnLineage]:
+    """Return the lineage of the columns, which Spark is asked for once a run; Dagster shows that of the last event."""
+    if slot.lineages is None:
+        try:
+            slot.lineages = provenance.lineage(run.blueprint)
+        except Exception as error:  # Spark may be gone; the numbers of the group are told without it
+            context.log.warning(printable(f"No column lineage: {error}"))
+            slot.lineages = {}
+    return slot.lineages
 
 
 def _next(groups: Iterator[GroupReport], slot: RunSlot) -> GroupReport | None:

@@ -14,9 +14,9 @@ import dagster as dg
 from drainmark.jobs.printable import markdown_code, printable
 from drainmark.jobs.regions.plan import ApplicationPlan, AutonomousPlan, running_parts
 from drainmark.jobs.runtime.autonomous_run import BatchReport
+from drainmark.orchestration.dagster_assets.metadata import MAX_RETRIES_TAG
 from drainmark.orchestration.dagster_assets.translator import Keys, Translation, renamed
 from drainmark.orchestration.dagster_jobs.run_config import require_short
-from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG
 from drainmark.orchestration.dagster_jobs.run_monitor import tag_process
 from drainmark.orchestration.dagster_jobs.sensors import one_run_sensor
 from drainmark.orchestration.runs.part_loop import run_parts, waiting_parts
@@ -37,7 +37,7 @@ def part_definitions(workplace: Workplace, reference: str, opened: Opened, trans
     )
 
 
-def part_specs(workplace: Workplace, plan: ApplicationPlan) -> list[dg.AssetSpec]:
+def part_specs(workplace: Workplace, plan: ApplicationPlan, code: str | None) -> list[dg.AssetSpec]:
     """Return the specifications of the tables of an application's autonomous parts."""
     return [
         dg.AssetSpec(
@@ -46,6 +46,7 @@ def part_specs(workplace: Workplace, plan: ApplicationPlan) -> list[dg.AssetSpec
             description=f"Written by the autonomous part {markdown_code(part.name)}: at most once, "
             "as no state of a region is.",
             kinds={"delta", part.guarantee.value},
+            code_version=code,
             metadata={"dagster/uri": (workplace.tables / f"lake/{table}").uri, "dagster/table_name": f"lake/{table}"},
         )
         for part in running_parts(plan)

@@ -73,6 +73,7 @@ class DrainmarkProjectComponent(dg.Component, dg.Model, dg.Resolvable):
         translation: key, group, owners, tags, dependencies, automation and others of the assets; `{{ spec }}` is what
             Drainmark made. Dependencies are added to those that Drainmark knows.
         pool: the pool that the run of a region takes a place of; none by default.
+        partitions: `file` or the first day, see `DrainmarkTranslator.get_partitions`; none by default.
 
     Example:
         type: drainmark.dagster.DrainmarkProjectComponent
@@ -86,25 +87,29 @@ class DrainmarkProjectComponent(dg.Component, dg.Model, dg.Resolvable):
     project: str = "."
     translation: Annotated[TranslationFn[Any] | None, TranslationFnResolver(lambda spec: {"spec": spec})] = None
     pool: str | None = None
+    partitions: str | None = None
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         folder = Path(context.path)
         folder = folder if folder.is_dir() else folder.parent
-        return definitions(folder / self.project, translator=_ByYaml(self.translation, self.pool))
+        return definitions(folder / self.project, translator=_ByYaml(self))
 
 
 class _ByYaml(DrainmarkTranslator):
     """What a YAML file says of the assets."""
 
-    def __init__(self, translation: TranslationFn[Any] | None, pool: str | None) -> None:
-        self._translation, self._pool = translation, pool
+    def __init__(self, said: DrainmarkProjectComponent) -> None:
+        self._said = said
 
     def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
-        if self._translation is None:
+        if self._said.translation is None:
             return spec
-        made = self._translation(spec, spec)
+        made = self._said.translation(spec, spec)
         # Dagster takes the dependencies of the YAML instead of the spec's; where a table's rows come from must not go.
         return made.replace_attributes(deps=one_each((*made.deps, *spec.deps)))
 
     def get_pool(self, region: str) -> str | None:
-        return self._pool
+        return self._said.pool
+
+    def get_partitions(self, region: str) -> str | None:
+        return self._said.partitions

@@ -6,10 +6,9 @@ import dagster as dg
 
 from drainmark.jobs.errors import DrainmarkError, Fenced, Halted, Interrupted, Retry
 from drainmark.jobs.printable import printable
-from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG, desk_metadata, plain_metadata
+from drainmark.orchestration.dagster_assets.metadata import MAX_RETRIES_TAG, NOTE_TAG, desk_metadata, plain_metadata
 from drainmark.orchestration.dagster_jobs.run_slot import RunSlot
 
-MAX_RETRIES_TAG = "dagster/max_retries"
 _NOTE_LENGTH = 500
 
 

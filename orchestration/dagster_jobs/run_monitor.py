@@ -19,9 +19,8 @@ import dagster as dg
 from drainmark.jobs.errors.environment import RunDied
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.orchestration.dagster_assets.assets import table_assets
-from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG, PROCESS_TAG, REGION_TAG
+from drainmark.orchestration.dagster_assets.metadata import MAX_RETRIES_TAG, NOTE_TAG, PROCESS_TAG, REGION_TAG
 from drainmark.orchestration.dagster_assets.translator import remembered_keys
-from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG
 from drainmark.orchestration.runs.failures_before_claim import count_failure
 from drainmark.orchestration.views.desk import dagster_name
 from drainmark.orchestration.workplace.workplace import Workplace

@@ -30,6 +30,7 @@ class RunSlot:
     Attributes:
         reports: of the groups published so far.
         made: the last event of each asset that a group made.
+        lineages: of the columns of each table; None before the first group.
         interrupted: set when the run was asked to end, which may be before `open`.
         lingering: decides whether the run stays when nothing is pending; None: it never stays.
         log: for the lines of the protocol's steps.
@@ -41,6 +42,7 @@ class RunSlot:
     run: RegionRun | None = None
     reports: list[GroupReport] = field(default_factory=list)
     made: dict[dg.AssetKey, dg.AssetMaterialization] = field(default_factory=dict)
+    lineages: Mapping[str, dg.TableColumnLineage] | None = None
     interrupted: threading.Event = field(default_factory=threading.Event)
     lingering: Lingering | None = None
     log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))

@@ -20,6 +20,7 @@ from drainmark.orchestration.pages.page_text import (
     time_text,
 )
 from drainmark.orchestration.pages.timeline import MARKS, PANELS, STEPS, timeline
+from drainmark.orchestration.views.desk import desk_job, launchpad, orders_in
 from drainmark.orchestration.views.reads import told_of
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -39,11 +40,15 @@ _EVENTS = {kind: called for kind, (_, _, called) in MARKS.items()}
 Report = Mapping[str, Any]
 
 
-def page(report: Report) -> str:
-    """Return the page of a report (`views/region_report.py`)."""
+def page(report: Report, dagster_url: str = "") -> str:
+    """Return the page of a report (`views/region_report.py`).
+
+    Args:
+        dagster_url: address of Dagster's web server, on which remedies are orders of the region's desk; "": of none.
+    """
     parts = [
         _header(report),
-        *_notices(report),
+        *_notices(report, _commands(report, dagster_url)),
         _tiles(report),
         _history(report),
         _graph(report),
@@ -95,7 +100,7 @@ def _state(state: str) -> str:
     return f'<span class="state {shown(state)}">{shown(state)}</span>'
 
 
-def _notices(report: Report) -> Iterable[str]:
+def _notices(report: Report, commands: str) -> Iterable[str]:
     status = report["status"]
     reads = status["reads"]
     if reads:
@@ -105,20 +110,30 @@ def _notices(report: Report) -> Iterable[str]:
     if status["halt_reason"] is not None:
         if error.get("message") == status["halt_reason"]:
             error = {**error, "message": None}
-        yield _notice("halted", f"Halted: {shown(status['halt_reason'])}", error, status["remedies"], report["folder"])
+        yield _notice("halted", f"Halted: {shown(status['halt_reason'])}", error, commands, report["folder"])
     elif error:
         tried = f"{status['consecutive_reset_attempts']} of {status['max_consecutive_reset_attempts']}"
         told = f"The last attempt failed ({tried})"
-        yield _notice("failing", told, error, status["remedies"], report["folder"])
+        yield _notice("failing", told, error, commands, report["folder"])
     elif any(reading["stays"] is not None for reading in reads):
-        yield _notice("failing", "It goes back before it reads on:", {}, status["remedies"], report["folder"])
+        yield _notice("failing", "It goes back before it reads on:", {}, commands, report["folder"])
     elif status["remedies"]:
-        yield _notice(
-            "waiting", "Triggers wait, and no process works on the region:", {}, status["remedies"], report["folder"]
-        )
+        told = "Triggers wait, and no process works on the region:"
+        yield _notice("waiting", told, {}, commands, report["folder"])
 
 
-def _notice(kind: str, title: str, error: Mapping[str, Any], remedies: Sequence[str], folder: str | None) -> str:
+def _commands(report: Report, dagster_url: str) -> str:
+    """Return the remedies, each with a link to what it is on the region's desk."""
+    region, found = report["region"], []
+    for command in report["status"]["remedies"]:
+        found.append(f"<code>{shown(command)}</code>")
+        for verb, options in orders_in(region, command) if dagster_url else ():
+            link = f"{dagster_url.rstrip('/')}{launchpad(region, verb, options)}"
+            found.append(f'<a href="{shown(link)}">{shown(desk_job(region))}: {shown(verb)}</a>')
+    return "".join(found)
+
+
+def _notice(kind: str, title: str, error: Mapping[str, Any], commands: str, folder: str | None) -> str:
     lines = []
     if any(error.get(name) for name in ("message", "operator", "trigger")):
         operator = f" in {shown(error['operator'])}" if error.get("operator") else ""
@@ -127,7 +142,6 @@ def _notice(kind: str, title: str, error: Mapping[str, Any], remedies: Sequence[
         lines.append(f"<p>{shown(error.get('message') or '')}{operator}{place}{file}</p>")
     if error.get("remedy"):
         lines.append(f"<p>{shown(error['remedy'])}</p>")
-    commands = "".join(f"<code>{shown(command)}</code>" for command in remedies)
     return f'<div class="notice {kind}"><p><strong>{title}</strong></p>{"".join(lines)}<p>{commands}</p></div>'
 
 

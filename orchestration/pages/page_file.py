@@ -146,6 +146,7 @@ class PageFile:
             if graph != own:
                 graph = own
                 write_whole(_graph_path(home, self.region), json.dumps(own))
-        write_whole(page_path(home, self.region), page(report_of(self.workplace, self.region, self.checkpoint, graph)))
+        report = report_of(self.workplace, self.region, self.checkpoint, graph)
+        write_whole(page_path(home, self.region), page(report, self.workplace.settings.dagster_url))
         ended = time.monotonic()
         self._due = ended + max(EVERY_SECONDS, _SHARE * (ended - began))

@@ -79,7 +79,8 @@ class Pages:
 
     def _page(self, region: str) -> str:
         place = self.workplace
-        return page(report_of(place, region, place.store(region).checkpoint, known_graph(place.home, region)))
+        report = report_of(place, region, place.store(region).checkpoint, known_graph(place.home, region))
+        return page(report, place.settings.dagster_url)
 
     def _state(self, region: str) -> str:
         return str(status_of(self.workplace, region)["state"])

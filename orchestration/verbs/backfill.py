@@ -31,12 +31,14 @@ class Wanted:
 
     Attributes:
         pattern: a glob (`**` goes below), or a folder, which means all files below it; also `s3://BUCKET/…`.
+        files: addresses of files, instead of a pattern.
         since, until: bounds of the modification time, inclusive and exclusive.
         output: output of the source that they belong to; needed if it has several and the name does not tell.
         again: also files that are committed, whose new states replace the present ones, and files that were retracted.
     """
 
-    pattern: str
+    pattern: str = ""
+    files: Sequence[str] = ()
     since: dt.datetime | None = None
     until: dt.datetime | None = None
     output: str | None = None
@@ -81,12 +83,9 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
     source = source_of(found[1]) if found is not None else None
     folder = source_folder(workplace, source) if source is not None else None
     scan = source.scan if source is not None else None
-    matched = _objects(workplace, wanted, scan, folder) if is_object(wanted.pattern) else _files(wanted, scan, folder)
+    matched = _matched(workplace, wanted, scan, folder)
     if not matched:
-        place = (
-            "bucket and prefix" if is_object(wanted.pattern) else f"folder and pattern, which count from {Path.cwd()}"
-        )
-        raise UsageError(f"no file matches {wanted.pattern!r}", remedy=f"check {place}")
+        raise _none_matched(wanted)
     counts: Counter[str] = Counter()
     refused: list[dict[str, str]] = []
     new: list[NewTrigger] = []
@@ -130,6 +129,28 @@ def _require_registry(workplace: Workplace, region: str, history: RegionHistory)
     if history.states and workplace.registry.is_empty(region):
         msg = f"the registry knows nothing of {region!r}, its checkpoint table does"
         raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
+
+
+def _none_matched(wanted: Wanted) -> UsageError:
+    if wanted.files:
+        return UsageError(
+            f"none of the files is there any more: {', '.join(wanted.files[:3])}", remedy="bring them back"
+        )
+    place = "bucket and prefix" if is_object(wanted.pattern) else f"folder and pattern, which count from {Path.cwd()}"
+    return UsageError(f"no file matches {wanted.pattern!r}", remedy=f"check {place}")
+
+
+def _matched(
+    workplace: Workplace, wanted: Wanted, scan: DirectoryScan | None, folder: str | None
+) -> list[tuple[str, NewTrigger | str]]:
+    """Return (uri, trigger or the reason against one) of the wanted files."""
+    from drainmark.jobs.scan.folder import path_of
+
+    if wanted.files:
+        names = (file if is_object(file) else path_of(file) for file in wanted.files)
+        each = (replace(wanted, pattern=glob.escape(name), files=()) for name in names)
+        return [found for one in each for found in _matched(workplace, one, scan, folder)]
+    return _objects(workplace, wanted, scan, folder) if is_object(wanted.pattern) else _files(wanted, scan, folder)
 
 
 def _files(wanted: Wanted, scan: DirectoryScan | None, folder: str | None) -> list[tuple[str, NewTrigger | str]]:

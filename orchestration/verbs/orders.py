@@ -380,7 +380,8 @@ def backfill(workplace: Workplace, region: str, wanted: Wanted) -> Order:
     Raises:
         ReplaceRefused, UsageError, RegistryLost: see `plan_queue`.
     """
-    _require("input", wanted.pattern)
+    if not wanted.files:
+        _require("input", wanted.pattern)
     queueing = plan_queue(workplace, region, wanted)
     planned = _queued(queueing.facts)
     return Order(

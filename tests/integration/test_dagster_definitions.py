@@ -164,7 +164,7 @@ def test_a_region_has_a_job_a_sensor_assets_and_checks(repository: dg.Repository
     assert node.group_name == JOB
     assert node.parent_keys == {dg.AssetKey(["little", "state", "totals"])}
     assert {key.name for key in repository.asset_graph.asset_check_keys if key.asset_key.path[0] == "little"} == {
-        "sinks_at_same_id",
+        "at_committed_id",
         "not_halted",
         "rewind_horizon",
         "quarantine_ratio",
@@ -217,7 +217,7 @@ def test_a_run_leaves_an_event_a_table_and_group(
     assert "groups: 2, triggers: 3" in table
     checks = {event.event_specific_data.check_name: event.event_specific_data.passed for event in
               events(instance, result.run_id, dg.DagsterEventType.ASSET_CHECK_EVALUATION)}  # fmt: skip
-    assert checks == dict.fromkeys(["sinks_at_same_id", "not_halted", "rewind_horizon", "quarantine_ratio"], True)
+    assert checks == dict.fromkeys(["at_committed_id", "not_halted", "rewind_horizon", "quarantine_ratio"], True)
     assert workplace.history(REGION).last_outcome is Outcome.CLEAN
 
 

@@ -20,7 +20,7 @@ from sqlalchemy.exc import OperationalError
 
 from drainmark.jobs.errors import Owned
 from drainmark.jobs.protocol.history import Outcome
-from drainmark.orchestration.dagster_assets.checks import NOT_HALTED, QUARANTINE_RATIO, SAME_ID
+from drainmark.orchestration.dagster_assets.checks import AT_COMMITTED_ID, NOT_HALTED, QUARANTINE_RATIO, REWIND_HORIZON
 from drainmark.orchestration.dagster_jobs import pulse
 from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG
 from drainmark.orchestration.discovery.source_watch import FolderWatch
@@ -36,6 +36,7 @@ __all__ = ["engine", "without_spark"]
 
 FOR_EVER = 600.0
 CHECKPOINTS = dg.AssetKey(["little", "checkpoints", "rows"])
+QUARANTINE = dg.AssetKey(["little", "little_quarantine"])
 
 
 def eventually(find: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
@@ -100,10 +101,9 @@ def test_a_run_takes_what_comes_and_makes_way_for_a_reset(
     assert all(entry["checkpoint_seconds"] for entry in history_entries(place, REGION))
     newest = instance.get_latest_materialization_event(CHECKPOINTS)
     assert newest is not None
-    verdicts = {check: instance.event_log_storage.get_asset_check_execution_history(check, limit=1)[0]
-                for check in [dg.AssetCheckKey(CHECKPOINTS, name) for name in (NOT_HALTED, SAME_ID)]}  # fmt: skip
-    assert {record.run_id for record in verdicts.values()} == {newest.run_id}, "else they read Not Evaluated"
-    assert {record.status.value for record in verdicts.values()} == {"SUCCEEDED"}
+    assert {verdict(instance, check) for check in (NOT_HALTED, REWIND_HORIZON, AT_COMMITTED_ID)} == {
+        (newest.run_id, "SUCCEEDED")
+    }, "else they read Not Evaluated"
     done = interventions.reset(place, plan_reset(place, REGION, RewindTarget(to=1)))
     assert done["requeued"] == 2
     result = run.end()
@@ -146,7 +146,8 @@ def test_what_is_processed_is_observed_while_it_is(
 
 def verdict(instance: dg.DagsterInstance, check: str) -> tuple[str, str] | None:
     """Return the run ("" without one) and the status of a check's newest verdict; None if it has no verdict."""
-    key = dg.AssetCheckKey(CHECKPOINTS, check)
+    asset = QUARANTINE if check in (QUARANTINE_RATIO, AT_COMMITTED_ID) else CHECKPOINTS
+    key = dg.AssetCheckKey(asset, check)
     found = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
     return (found[0].run_id, found[0].status.value) if found else None
 

@@ -20,7 +20,7 @@ from drainmark.jobs.graph.params import Params
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.regions.explain import as_json, as_text
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.orchestration.dagster_assets.checks import judgements
+from drainmark.orchestration.dagster_assets.checks import AT_COMMITTED_ID, judgements
 from drainmark.orchestration.doctor.examination import examine
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.testing.processing import compact
@@ -172,9 +172,10 @@ def test_compaction_and_the_checks_know_them(workplace: Workplace, inbox: Path) 
     run_once(workplace, opened, max_group=1)
     compact(workplace, REGION)
     assert seen(workplace) == at(workplace, None) == expected(FILES, [1, 2, 3, 4])
-    same = next(found for found in judgements(workplace, opened.region(None)) if found.name == "sinks_at_same_id")
-    assert same.passed
-    assert {same.metadata[f"newest id in {name}"] for name in (PLACES["all"], PLACES["last"])} == {4}
+    same = [found for found in judgements(workplace, opened.region(None)) if found.name == AT_COMMITTED_ID]
+    assert {found.passed for found in same} == {True}
+    newest = {found.assets[0].path[-1]: found.metadata["drainmark/newest_sequence_id"] for found in same}
+    assert {newest[name.rpartition("/")[2]] for name in (PLACES["all"], PLACES["last"])} == {4}
     entry = Tracer.of(workplace, REGION).sequence(3)
     changed = {sink["table"]: (sink["rows"], sink["changed"], sink["version"]) for sink in entry["sinks"]}
     assert changed[PLACES["all"]] == (2, None, 3)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import yaml
 from report_rows import FOLDER, REGION, Script, eventful
 
+from drainmark.jobs.printable import shell_word
 from drainmark.orchestration.pages.page import page
 from drainmark.orchestration.pages.timeline import MARKS
+from drainmark.orchestration.views.desk import dagster_name
 
 _VOID = {"meta", "link", "br"}
 
@@ -142,6 +146,27 @@ def test_a_halted_region_says_why_and_what_to_type() -> None:
     assert found.count("div", "halted") == 1
     for text in ("HALTED", "disk is full", "No space", f"drainmark resume {REGION}"):
         assert text in found.text
+    assert "playground" not in page(script.report())
+
+
+def test_a_remedy_is_linked_to_the_desk_of_a_known_dagster() -> None:
+    """The verb and its options are filled in; a name in it cannot leave the address."""
+    script = Script()
+    script.claim("none")
+    script.group()
+    file = "a'\"><b>.csv"
+    remedies = [f"drainmark skip {REGION} {shell_word(file)} --reason …", "drainmark status"]
+    script.add(script.rows[0].kind.HALT, reason="bad", error={"message": "No", "operator": "words"})
+    found = Outline(page(script.report(remedies=remedies), "https://dagster.example/"))
+    (link,) = [
+        each["href"] or "" for tag, each in found.tags if tag == "a" and "playground" in (each.get("href") or "")
+    ]
+    at = urlsplit(link)
+    assert (at.netloc, at.path) == ("dagster.example", f"/guess/{dagster_name(REGION)}__plan/playground/setup")
+    (config,) = parse_qs(at.query)["config"]
+    assert yaml.safe_load(config)["ops"]["order"]["config"] == {"verb": {"skip": {"file": file, "reason": ""}}}
+    assert f"{dagster_name(REGION)}__plan: skip" in found.text
+    assert "b" not in {tag for tag, _ in found.tags}
 
 
 def test_a_region_that_has_done_nothing_has_a_page() -> None:

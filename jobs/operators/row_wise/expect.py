@@ -45,6 +45,7 @@ class Expect(Operator):
 
     expected: str
     on_fail: str
+    blocking: bool = False
 
     @property
     def takes_changes(self) -> bool:
@@ -78,19 +79,22 @@ def expect(
     condition: str,
     *,
     on_fail: Literal["quarantine", "warn", "halt"] = "quarantine",
+    blocking: bool = False,
     name: str | None = None,
 ) -> Stream:
     """Declare a condition for every row: `paid = dm.expect(orders, "amount > 0", on_fail="warn", name="paid")`.
 
     Rows for which the condition is false or null are counted for each file. The counts are committed with the file's
     state: a replay counts a row once, and a rewind takes the counts back. `history`, `trace` and `metrics` show the
-    counts, and each expectation is an asset check in Dagster.
+    counts, and each expectation is an asset check in Dagster, on the tables behind it.
 
     Args:
         stream: the rows.
         condition: in SQL.
         on_fail: `quarantine`: the rows go to the region's quarantine, as by `dm.quarantine`, and not on; `warn`: they
             are counted and go on like the others; `halt`: the file is not processed, and the region halts.
+        blocking: in Dagster the check is an error, and while it fails, no asset that comes after a table behind the
+            expectation is made in one run with the table. The region goes on.
         name: name of the expectation in the counts, and of the parameter of a function that reads its rows;
             `<stream>_expected` by default.
 
@@ -105,5 +109,6 @@ def expect(
         location=location_of(frame),
         expected=condition,
         on_fail=on_fail,
+        blocking=blocking,
     )
     return declare(operator, frame)

@@ -1,0 +1,226 @@
+"""Tables in Dagster's partitions, by file and by day: what a run says of them, and what a backfill does."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from hand_runs import engine, without_spark
+from harness import opened, rows
+from integration.dagster_scene import drop, instance
+
+from drainmark.dagster import DrainmarkTranslator
+from drainmark.jobs.errors import UsageError
+from drainmark.orchestration.dagster_assets.partitions import Partitions
+from drainmark.orchestration.dagster_assets.runless_events import report
+from drainmark.orchestration.dagster_jobs.factory import build_definitions
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.verbs.backfill import Wanted, queue
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
+
+__all__ = ["engine", "instance", "without_spark"]
+
+REGION, JOB = "kept/rows", "kept__rows"
+TABLES = ("kept_rows", "copies")
+COPIES = dg.AssetKey(["kept", "copies"])
+
+APPLICATION = """
+import drainmark as dm
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="inbox", pattern="*.csv", format="csv", schema="k string, v string", settle=0.0))
+def rows(scanned):
+    return scanned
+
+
+dm.sink(rows, dm.DeltaAppend("kept_rows"))
+
+
+@dm.functor
+def copies(rows):
+    return rows
+
+
+dm.sink(copies, dm.DeltaAppend("copies"))
+"""
+
+
+class Cut(DrainmarkTranslator):
+    def __init__(self, by: str | None) -> None:
+        self.by = by
+
+    def get_partitions(self, region: str) -> str | None:
+        return self.by
+
+
+def place_in(folder: Path, text: str = APPLICATION) -> Workplace:
+    (folder / "inbox").mkdir(parents=True, exist_ok=True)
+    (folder / "kept.py").write_text(text)
+    return Workplace(Settings(home=folder / "home", project_root=folder, applications=(str(folder / "kept.py"),)))
+
+
+def located(place: Workplace, by: str | None) -> dg.RepositoryDefinition:
+    return build_definitions(place.settings, place, translator=Cut(by)).get_repository_def()
+
+
+def run_of(
+    repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, first: str = "", last: str = ""
+) -> dg.ExecuteInProcessResult:
+    """Run the region's job; or of its tables what a backfill of the partitions from `first` to `last` runs."""
+    if not first:
+        return repository.get_job(JOB).execute_in_process(instance=instance, raise_on_error=False)
+    ends = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last or first}
+    keys = [key for key in repository.asset_graph.materializable_asset_keys if key.path[0] == "kept"]
+    job = repository.get_job("__ASSET_JOB")
+    return job.execute_in_process(instance=instance, tags=ends, asset_selection=keys, raise_on_error=False)
+
+
+def seen(place: Workplace) -> dict[str, list[dict[str, object]]]:
+    return {table: sorted(rows(place, REGION, table), key=str) for table in TABLES}
+
+
+def test_a_backfill_of_two_files_leaves_what_the_command_line_leaves(
+    without_spark: None, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    """An ordinary run marks the partition of each file in each table; other files are not read again."""
+    ours, theirs = place_in(tmp_path / "ours"), place_in(tmp_path / "theirs")
+    repository = located(ours, "file")
+    for place in (ours, theirs):
+        for name in "abc":
+            drop(place.settings.project_root, f"{name}.csv", f"{name},1\nall,{name}\n")
+    sensor = repository.get_sensor_def(f"{JOB}__sensor")
+    with dg.build_sensor_context(instance=instance, repository_def=repository, sensor_name=sensor.name) as context:
+        (request,) = sensor.evaluate_tick(context).run_requests or ()
+    assert request.partition_key is None, "a run that sensors start takes all that is pending"
+    assert run_of(repository, instance).success
+    keys = [f"inbox/{name}.csv" for name in "abc"]
+    assert instance.get_dynamic_partitions(f"{JOB}__files") == keys
+    tables = [key for key in repository.asset_graph.materializable_asset_keys if key.path[0] == "kept"]
+    assert {table: sorted(instance.get_materialized_partitions(table)) for table in tables} == dict.fromkeys(
+        tables, keys
+    )
+    plain = located(theirs, None)
+    assert run_of(plain, instance).success
+    assert plain.asset_graph.get(COPIES).partitions_def is None, "off by default"
+
+    for place in (ours, theirs):
+        for name in "ab":
+            drop(place.settings.project_root, f"{name}.csv", f"{name},2\nall,{name}2\n")
+    result = run_of(repository, instance, keys[0], keys[1])
+    assert result.success
+    made = [event.partition for event in result.get_asset_materialization_events() if event.asset_key == COPIES]
+    assert set(made) - {None} == set(keys[:2])
+    queue(theirs, REGION, Wanted(pattern=str(tmp_path / "theirs" / "inbox" / "[ab].csv"), again=True))
+    assert run_of(plain, instance).success
+    assert seen(ours) == seen(theirs)
+    assert {row["v"] for row in seen(ours)["copies"]} == {"2", "a2", "b2", "1", "c"}
+    assert sorted(ours.history(REGION).states) == sorted(theirs.history(REGION).states)
+
+    one = repository.get_job(JOB).execute_in_process(instance=instance, partition_key=keys[2], raise_on_error=False)
+    assert one.success, "the region's own job does it, too, and with a file that is as it was"
+    assert ours.history(REGION).committed_id == 6
+
+
+def test_a_backfill_of_a_day_reads_the_files_of_that_day(
+    without_spark: None, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    place = place_in(tmp_path)
+    today = dt.datetime.now(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    days = [today - dt.timedelta(days=number) for number in (9, 2, 1, 0)]
+    for number, day in enumerate(days):
+        at = (day + dt.timedelta(seconds=1)).timestamp()
+        os.utime(drop(tmp_path, f"{number}.csv", f"k,{number}\n"), (at, at))
+    repository = located(place, days[1].date().isoformat())
+    assert run_of(repository, instance).success
+    names = [day.date().isoformat() for day in days]
+    assert sorted(instance.get_materialized_partitions(COPIES)) == names[1:], (
+        "the first file is older than the first day"
+    )
+    result = run_of(repository, instance, names[1], names[2])
+    assert result.success
+    history = place.history(REGION)
+    again = [Path(history.states[number].trigger_uri or "").name for number in (5, 6)]
+    assert (again, history.committed_id) == (["1.csv", "2.csv"], 6)
+
+
+def test_a_partition_without_a_committed_file_fails_and_changes_nothing(
+    without_spark: None, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    place = place_in(tmp_path)
+    repository = located(place, "2026-01-01")
+    drop(tmp_path, "a.csv", "a,1\n")
+    result = run_of(repository, instance, "2026-01-02")
+    assert not result.success
+    assert "no committed file" in str(result.all_events)
+    assert place.history(REGION).committed_id == 0
+
+
+def test_files_of_the_command_line_and_of_before_are_partitions(
+    without_spark: None, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    """Those from before have no event: nothing says in which table they are."""
+    place = place_in(tmp_path)
+    drop(tmp_path, "a.csv", "a,1\n")
+    assert run_of(located(place, None), instance).success
+    assert run_of(located(place, "file"), instance).success
+    assert instance.get_dynamic_partitions(f"{JOB}__files") == ["inbox/a.csv"]
+    assert not instance.get_materialized_partitions(COPIES)
+    drop(tmp_path, "b.csv", "b,1\n")
+    application = opened(tmp_path / "kept.py", tmp_path / "inbox")
+    scan_region(place, application.region())
+    run = region_run(place, application, application.region())
+    run.claim()
+    report(list(run.groups()), application.region(), place, "by hand")
+    run.hand_over()
+    assert instance.get_dynamic_partitions(f"{JOB}__files") == ["inbox/a.csv", "inbox/b.csv"]
+    assert set(instance.get_materialized_partitions(COPIES)) == {"inbox/b.csv"}
+
+
+@pytest.mark.parametrize(
+    ("uri", "key"),
+    [
+        ("/p/inbox/a.csv", "inbox/a.csv"),
+        ("/elsewhere/a.csv", "/elsewhere/a.csv"),
+        ("s3://bucket/in/a.csv", "s3://bucket/in/a.csv"),
+        ("/p/inbox/a...b\nc.csv", "inbox/a%2E%2E%2Eb%0Ac.csv"),
+    ],
+)
+def test_every_name_of_a_file_is_a_key(uri: str, key: str) -> None:
+    partitions = Partitions(region=REGION, by="file", root=Path("/p"))
+    assert partitions._file_key(uri) == key
+    long = partitions._file_key(f"{uri}{'x' * 600}")
+    assert (len(long) < 450, long != partitions._file_key(f"{uri}{'x' * 601}")) == (True, True)
+
+
+TABLE_READER = """
+import drainmark as dm
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.TableSource("others"))
+def rows(scanned):
+    return scanned
+
+
+dm.sink(rows, dm.DeltaAppend("kept_rows"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("by", "text", "complaint"),
+    [
+        ("daily", APPLICATION, "are to be 'daily'"),
+        ("file", TABLE_READER, "no file is a trigger"),
+        ("2026-01-01", APPLICATION.replace('path="inbox"', 'path="s3://bucket/in"'), "the identity of an object"),
+    ],
+)
+def test_partitions_that_a_region_cannot_have_are_refused(tmp_path: Path, by: str, text: str, complaint: str) -> None:
+    place = place_in(tmp_path, text)
+    with pytest.raises(UsageError, match=complaint):
+        build_definitions(place.settings, place, translator=Cut(by))
