@@ -13,13 +13,14 @@ CLASSES := $(VENV)/spark-classes.jsa
 FLINK_VENV := .bench-venv-flink
 STREAMZ := .bench-streamz
 LIMIT := .bench-limit
+RELEASE := build/release-venv
 INPUT ?=
 ARGS ?=
 WORKERS ?= 3
 DURATIONS := build/test-durations.txt
 FAST := $(addprefix tests/unit/,protocol regions channels counting state runtime)
 
-.PHONY: help setup demo chaos dev test test-fast test-recovery test-cluster test-postgres test-kafka test-s3 azurite check bench bench-flink-setup bench-streamz-setup bench-limit-setup bench-report docs screenshots simulate clean requirements
+.PHONY: help setup demo chaos dev test test-fast test-recovery test-cluster test-postgres test-kafka test-s3 azurite check bench bench-flink-setup bench-streamz-setup bench-limit-setup bench-report docs screenshots simulate dist sbom clean requirements
 
 help: ## this list
 	@echo "make TARGET"; echo
@@ -126,6 +127,21 @@ docs: $(STAMP) ## write docs/reference anew from the code, and build the pages a
 
 screenshots: $(STAMP) ## take the pictures of docs/screenshots.md (needs Debian's chromium and chromium-driver)
 	@DRAINMARK_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/browser -m slow -q
+
+$(RELEASE)/bin/twine:
+	@"$(PYTHON)" -m venv $(RELEASE)
+	@$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check "build==1.*" "twine>=6.1" "cyclonedx-bom==7.*" || { \
+	  rm -rf $(RELEASE); echo "The tools of a release could not be installed." >&2; exit 1; }
+
+dist: $(RELEASE)/bin/twine ## build the wheel and the sdist into build/dist, and check what PyPI would refuse
+	@rm -rf build/dist
+	@$(RELEASE)/bin/python -m build --quiet --outdir build/dist .
+	@$(RELEASE)/bin/twine check --strict build/dist/*
+
+sbom: $(RELEASE)/bin/twine ## write build/sbom.json, CycloneDX: every package of requirements.lock with its digests
+	@$(RELEASE)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON \
+	  --output-file build/sbom.json requirements.lock 2>/dev/null
+	@echo "build/sbom.json is written."
 
 clean: ## remove the environments, caches and build products; never .drainmark
 	@rm -rf $(VENV) $(FLINK_VENV) $(STREAMZ) $(STAMP) bench-report build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse

@@ -308,7 +308,7 @@ _PAGES = {
     "python": (
         "Tables, tests and errors",
         "For programs, notebooks and tests beside an application.",
-        "read changes view testing counting DrainmarkError",
+        "tables read changes view spark_session testing counting DrainmarkError",
     ),
 }
 """For the stem of each page of public names: its title, its first sentence, and the names, in reading order."""
@@ -401,6 +401,13 @@ def _members(found: Any, name: str) -> Iterator[str]:
     for member, each in offered.items():
         written = f"{member}{_bare_signature(each, member)}" if inspect.isfunction(each) else member
         yield f"| `{written}` | {_cell(_sentences(each))} |"
+    if "Result" in offered:
+        yield from ("", "What a `Result` has:", "", "| | |", "|---|---|")
+        for member, each in vars(offered["Result"]).items():
+            function = each.fget if isinstance(each, property) else each
+            if inspect.isfunction(function) and member[0] != "_":
+                written = member if isinstance(each, property) else f"{member}{_bare_signature(each, member)}"
+                yield f"| `{written}` | {_cell(_sentences(function))} |"
 
 
 def _sentences(found: Any) -> str:

@@ -77,6 +77,8 @@ from drainmark.jobs.operators.windows.aggregate import (
 from drainmark.jobs.operators.windows.window import session, sliding, tumbling
 
 if TYPE_CHECKING:
+    import datetime as dt
+
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
@@ -164,11 +166,13 @@ __all__ = [
     "sliding",
     "sort",
     "source",
+    "spark_session",
     "split",
     "sql",
     "stddev",
     "sum",
     "switch",
+    "tables",
     "tcp_sink",
     "tcp_source",
     "testing",
@@ -183,13 +187,14 @@ __all__ = [
 ]
 
 
-def read(region: str, table: str, *, at: int | None = None, home: str | None = None) -> pa.Table:
+def read(region: str, table: str, *, at: int | dt.datetime | None = None, home: str | None = None) -> pa.Table:
     """Read a table of a region as it is, or as it was at a consistent state.
 
     Args:
         region: `APP/START`, or `APP` where it has one region.
         table: name of the sink's table, e.g. `log_watch_hosts`.
-        at: a sequence id; the last committed one by default.
+        at: a sequence id, or a time: the last state committed by then; a time without an offset is UTC. The last
+            committed state by default.
         home: DRAINMARK_HOME, found as the command line finds it by default.
 
     Raises:
@@ -234,28 +239,89 @@ def changes(table: str, *, after: int, through: int | None = None, home: str | N
     return changes_between(table, after=after, through=through, home=home)
 
 
-def view(spark: SparkSession, table: str, *, home: str | None = None) -> DataFrame:
-    """Return a Delta sink as a Spark DataFrame, at the last committed state.
+def view(spark: SparkSession, table: str, *, at: int | dt.datetime | None = None, home: str | None = None) -> DataFrame:
+    """Return a Delta sink as a Spark DataFrame, at the last committed state or at an earlier one.
 
-    It is the Delta table; of a `DeltaUpsert` that lags behind what is committed, the rows that are missing there are
-    put over it.
+    Without `at` it is the Delta table; of a `DeltaUpsert` that lags behind what is committed, the rows that are missing
+    there are put over it. With `at` it is made of the files of its history, which no rewind changes; `gc` deletes those
+    of withdrawn ids. Views with the same `at` of one region belong together.
 
     Args:
-        spark: a session with Delta's jars and extensions.
+        spark: a session with Delta's jars and extensions, such as `dm.spark_session()`.
         table: name of the sink's table, e.g. `log_watch_hosts`.
+        at: a sequence id, or a time, as for `dm.read`.
         home: DRAINMARK_HOME, found as the command line finds it by default.
 
     Raises:
         UnknownName: no region writes such a table.
         UsageError: it is no Delta table.
+        RewindRefused: `at` is no effective committed id, or its rows are out of reach.
 
     Example:
+        spark = dm.spark_session()
         dm.view(spark, "order_rows").where("amount > 100").show()
+        dm.view(spark, "order_rows", at=1).createOrReplaceTempView("first_orders")
     """
-    from drainmark.resources.checkpoints.as_of import view_of
+    from drainmark.resources.checkpoints.spark_views import view_of
     from drainmark.resources.settings import load_settings
 
-    return view_of(spark, load_settings(home=home), table)
+    return view_of(spark, load_settings(home=home), table, at)
+
+
+def tables(region: str | None = None, *, home: str | None = None) -> list[dict[str, Any]]:
+    """List the tables of a project, or of one region of it; Spark is not started.
+
+    Args:
+        region: `APP/START`, or `APP` where it has one region; all regions by default.
+        home: DRAINMARK_HOME, found as the command line finds it by default.
+
+    Returns:
+        a mapping for each table, with the fields of `drainmark tables --json`: `table`, `region`, `role` (`sink`,
+        `history`, `state`, `outside`), `operator`, `rows`, `bytes`, `files`, `last_sequence_id`, `is_of_code`,
+        `left_after`, `is_there`, `is_adopted`. `pandas.DataFrame` takes the list.
+
+    Raises:
+        UnknownName: no such region.
+
+    Example:
+        sinks = [found["table"] for found in dm.tables() if found["role"] == "sink"]
+        print(sinks)
+    """
+    from drainmark.orchestration.views.tables import tables_of_home
+    from drainmark.orchestration.workplace.declaration import find_region
+    from drainmark.orchestration.workplace.workplace import Workplace
+    from drainmark.resources.settings import load_settings
+
+    place = Workplace(load_settings(home=home))
+    try:
+        name = None if region is None else find_region(place, region)
+        return [found for found in tables_of_home(place) if name is None or found["region"] == name]
+    finally:
+        if place.has_registry:
+            place.registry.close()
+
+
+def spark_session(*, home: str | None = None) -> SparkSession:
+    """Return a Spark session with Delta, as the settings of a project ask for it; for notebooks and scripts.
+
+    It has the master, `spark_conf`, the access to buckets and the zone, UTC, of the project's runs. A session that this
+    process has already is returned, whoever made it. It ends with the process, or by `stop()`.
+
+    Args:
+        home: DRAINMARK_HOME, found as the command line finds it by default.
+
+    Raises:
+        JavaMissing: no Java runtime is found.
+        SparkLost: Spark does not start, or its server does not answer.
+
+    Example:
+        spark = dm.spark_session()
+        print(dm.view(spark, "order_rows").count())
+    """
+    from drainmark.orchestration.workplace.spark_choice import make_engine
+    from drainmark.resources.settings import load_settings
+
+    return make_engine(load_settings(home=home), is_service=False).session
 
 
 def push(region: str, rows: Iterable[Mapping[str, Any]], *, start: str | None = None, home: str | None = None) -> int:

@@ -6,6 +6,7 @@ same after a hundred rows and after a million: data that grows with the history 
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -280,6 +281,22 @@ def target_before(history: RegionHistory, sequence_id: int, horizon: int | None 
     found = history.state_at_most(sequence_id - 1) or INITIAL_ID
     reach = next((each for each in (horizon, history.horizon) if each is not None), history.committed_id)
     return found if found >= history.oldest_target(reach) else INITIAL_ID
+
+
+def commit_times(rows: Iterable[CheckpointRow]) -> Mapping[str, dt.datetime]:
+    """Return the commit time of each attempt's group: the time of its last row, the same for all ids of the group."""
+    return {row.attempt: row.recorded_at for row in rows if row.kind in (RowKind.STATE, RowKind.SKIP)}
+
+
+def state_by(history: RegionHistory, moment: dt.datetime) -> int:
+    """Return the id of the last state that was committed by a moment, 0 if none was.
+
+    Nothing that was committed later is below it, even if a host whose clock is behind has taken over since.
+    """
+    times = commit_times(history.states.values())
+    later = (number for number, row in history.states.items() if times.get(row.attempt, row.recorded_at) > moment)
+    first = next(later, history.next_id)
+    return history.state_at_most(first - 1) or INITIAL_ID  # no rewind goes to a skip
 
 
 def replaced_in(history: RegionHistory, table: str) -> frozenset[int]:

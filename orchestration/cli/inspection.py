@@ -30,6 +30,9 @@ _STATUS_COLUMNS = ("region", "state", "committed", "published", "epoch", "pendin
 def apps(
     *,
     examples: Annotated[bool, typer.Option("--examples", help="List those that come with Drainmark.")] = False,
+    left: Annotated[
+        bool, typer.Option("--left", help="List the regions of this home that no application has now.")
+    ] = False,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,
@@ -39,6 +42,9 @@ def apps(
     from drainmark.orchestration.workplace.declaration import own_applications
 
     workplace = _workplace_of(home)
+    if left:
+        _show_left(workplace, as_json=as_json)
+        return
     own = own_applications(workplace) if workplace is not None else ()
     settings = workplace.settings if workplace is not None else None
     found = [_application(settings, name) for name in (shipped_applications() if examples else own)]
@@ -53,6 +59,23 @@ def apps(
         return
     rows = [(app["reference"], ", ".join(app["regions"]) or "none", app["error"]) for app in found]
     output.table(("application", "regions", "error"), rows)
+
+
+def _show_left(workplace: Workplace | None, *, as_json: bool) -> None:
+    from drainmark.orchestration.views.tables import regions_left
+
+    found = regions_left(workplace) if workplace is not None else []
+    if as_json:
+        output.emit(found)
+        return
+    if not found:
+        output.say("every region of this home has its code")
+        return
+    columns = ("region", "tables", "committed", "error")
+    output.table(columns, [(e["region"], len(e["tables"]), e["committed_sequence_id"], e["error"]) for e in found])
+    for entry in found:
+        if entry["error"] is None:
+            output.say(f"its tables stay until: drainmark tables drop --region {shell_word(entry['region'])}")
 
 
 def _workplace_of(home: Path | None) -> Workplace | None:

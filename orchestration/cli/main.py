@@ -11,7 +11,6 @@ import importlib
 import importlib.util
 import os
 import shlex
-import signal
 import sys
 import traceback
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -59,8 +58,6 @@ VERBS: Mapping[str, str] = {
     "demo": "demo.show",
 }
 """Verb -> module of this package that has it, as a function of its name; for a group of verbs, as `app`."""
-_CLOSED_PIPE = 128 + signal.SIGPIPE
-"""Exit code of a process whose reader has closed the pipe, as `head` does after its last line."""
 
 _COMPLETES = "_DRAINMARK_COMPLETE"
 _COMPLETED_LINES = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
@@ -124,15 +121,18 @@ def main() -> NoReturn:
         command_line()(prog_name="drainmark")
     if _LOOKS.intersection(arguments[:1]):  # the first word is the verb, not an application of that name
         gc.disable()  # imports cause hundreds of collections, and these verbs end before one pays off
+        closed = list[bool]()
+    else:
+        closed = output.hear_out()
     code = invoke(arguments)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except BrokenPipeError:
-            code = code or _CLOSED_PIPE
+            closed.append(True)
         except (OSError, ValueError):
             continue
-    os._exit(code)
+    os._exit(code or (output.CLOSED_PIPE if closed else 0))
 
 
 def _have_streams() -> None:
@@ -180,7 +180,7 @@ def invoke(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         code = Interrupted.exit_code
     except BrokenPipeError:
-        return _CLOSED_PIPE
+        return output.CLOSED_PIPE
     except (Exception, SystemExit) as error:  # SystemExit of a user's file could look like success
         return _unexpected(error, as_json=as_json)
     if code == Interrupted.exit_code:  # typer also turns a KeyboardInterrupt into this code
@@ -199,7 +199,7 @@ def _unexpected(error: BaseException, *, as_json: bool) -> int:
         output.complain(UsageError(describe(), remedy=f"{quoting}{path} --help"), as_json=as_json)
         return int(getattr(error, "exit_code", UsageError.exit_code))
     if isinstance(error.__context__, BrokenPipeError):  # rich, which prints the help, raises another error for it
-        return _CLOSED_PIPE
+        return output.CLOSED_PIPE
     if not as_json:
         output.note("".join(traceback.format_exception(error)).rstrip())
     output.complain(DrainmarkError(f"{type(error).__name__}: {error}"), as_json=as_json)

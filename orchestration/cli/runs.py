@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from drainmark.orchestration.workplace.workplace import Opened, Workplace
     from drainmark.resources.spark.session import SparkEngine
 
+_PATIENCE_SECONDS = 30.0
 _KEYS = ("groups", "triggers", "rows_in", "bytes_in")
 
 
@@ -236,7 +237,13 @@ def _progress(engine: SparkEngine, nouns: Mapping[str, str]) -> Iterator[Watch]:
     console = Console(stderr=True)
     # If FORCE_COLOR is set, rich treats every stream as a terminal.
     if not (sys.stderr.isatty() and console.is_terminal) or console.is_dumb_terminal:
-        yield Watch(on_group=partial(_line, nouns), on_note=output.note)
+        with _patience(engine) as heard:
+
+            def on_group(report: GroupReport, pending: int) -> None:
+                heard()
+                _line(nouns, report, pending)
+
+            yield Watch(on_group=on_group, on_note=output.note, on_rest=heard)
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -249,6 +256,24 @@ def _progress(engine: SparkEngine, nouns: Mapping[str, str]) -> Iterator[Watch]:
     with Progress(*columns, console=console, transient=True) as bars:
         watch, engine.tell = _bars(bars)
         yield watch
+
+
+@contextmanager
+def _patience(engine: SparkEngine) -> Iterator[Callable[[], None]]:
+    """Write a line if a run has nothing to show for long, so that a log has a word about a slow start; at most once.
+
+    Yields:
+        a function to call when a group, a batch or a failure has been shown.
+    """
+    told = ["working on the first group …"]
+    engine.tell = told.append
+    timer = threading.Timer(_PATIENCE_SECONDS, lambda: output.note(f"after {_PATIENCE_SECONDS:.0f} s: {told[-1]}"))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield timer.cancel
+    finally:
+        timer.cancel()
 
 
 def _bars(bars: Any) -> tuple[Watch, Callable[[str], None]]:

@@ -52,6 +52,7 @@ class Result:
 
     @property
     def home(self) -> Path:
+        """Return DRAINMARK_HOME of the application."""
         return self.workplace.home
 
     # --- input and runs ----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.formats.values.far_times import python_rows
 from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.chains import reads_in
-from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.history import RegionHistory, commit_times
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import PERIOD, Trigger, TriggerStatus
 from drainmark.jobs.runtime.messages import scanned_identity
@@ -24,7 +24,6 @@ from drainmark.orchestration.tracing.trace_entries import NUMBERED, TraceEntries
 from drainmark.orchestration.tracing.traced_tables import TracedTables
 from drainmark.orchestration.verbs.chains import readers_of
 from drainmark.orchestration.verbs.reset_plan import names_file
-from drainmark.orchestration.views.status import commit_times
 from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
 
 _SEQUENCE_ID = "_sequence_id"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from drainmark.jobs.errors import RewindRefused, UsageError
 from drainmark.jobs.printable import shell_word
-from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.history import RegionHistory, state_by
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.triggers import FILE, RETRACTION, kind_of
@@ -27,7 +27,6 @@ from drainmark.orchestration.discovery.state_inputs import (
 )
 from drainmark.orchestration.verbs.chains import followers_of
 from drainmark.orchestration.verbs.table_repair import repairs_on_the_way
-from drainmark.orchestration.views.status import commit_times
 from drainmark.orchestration.workplace.declaration import declared
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -214,12 +213,7 @@ def resolve_target(history: RegionHistory, target: RewindTarget) -> int:
     if target.to_file is not None:
         return _id_of_file(history, target.to_file)
     if target.to_time is not None:
-        times = commit_times(history.states.values())
-        moment = target.to_time
-        later = (n for n, row in history.states.items() if times.get(row.attempt, row.recorded_at) > moment)
-        # Nothing that was committed later may stay, even if a host whose clock is behind has taken over since.
-        first = next(later, history.next_id)
-        return history.state_at_most(first - 1) or INITIAL_ID  # no rewind goes to a skip
+        return state_by(history, target.to_time)
     if target.by is not None:
         count = len(history.states)
         if not 0 <= target.by <= count:

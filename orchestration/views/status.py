@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.claimed_code import Deploy, deploy_of
 from drainmark.jobs.protocol.failure_policy import SPLIT
-from drainmark.jobs.protocol.history import RegionHistory, retracted_by
+from drainmark.jobs.protocol.history import RegionHistory, commit_times, retracted_by
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import REGISTERED, WITHOUT_NAMES
@@ -250,11 +250,6 @@ def _mark_deploys(entries: Sequence[dict[str, Any]], history: RegionHistory) -> 
         if deploy is not None and before is not None and deploy.code != before.code:
             entry["deployed"] = list(deploy.operators)
         before = deploy
-
-
-def commit_times(rows: Iterable[CheckpointRow]) -> Mapping[str, dt.datetime]:
-    """Return the commit time of each attempt's group: the time of its last row, the same for all ids of the group."""
-    return {row.attempt: row.recorded_at for row in rows if row.kind in (RowKind.STATE, RowKind.SKIP)}
 
 
 def _entry(

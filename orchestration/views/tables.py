@@ -7,7 +7,7 @@ from typing import Any
 from drainmark.jobs.errors import DrainmarkError
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
-from drainmark.orchestration.workplace.declaration import has_left
+from drainmark.orchestration.workplace.declaration import has_left, is_declared
 from drainmark.orchestration.workplace.workplace import Workplace, looks
 from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.delta import commits
@@ -32,6 +32,28 @@ def tables_of_home(workplace: Workplace) -> list[dict[str, Any]]:
         is_gone = has_left(registry, region)
         found += [_entry(store, history, table, is_gone=is_gone) for table in (*history.tables, *history.former)]
     found += [_outside(workplace.tables, name, application) for name, application in tables_outside(workplace.tables)]
+    return found
+
+
+def regions_left(workplace: Workplace) -> list[dict[str, Any]]:
+    """Return an entry for each region of the home that no application has now, by name: its code is opened.
+
+    Each has `region`, `tables` (the names of those that it still has), `committed_sequence_id`, and `error`: why code
+    that may have the region cannot be opened, null if nothing has it.
+    """
+    found = []
+    for region in sorted(workplace.own_regions()):
+        error = None
+        try:
+            if is_declared(workplace, region):
+                continue
+        except DrainmarkError as unknown:
+            error = unknown.message
+        history = workplace.history(region)
+        tables = [table.name for table in (*history.tables, *history.former)]
+        found.append(
+            {"region": region, "tables": tables, "committed_sequence_id": history.committed_id, "error": error}
+        )
     return found
 
 

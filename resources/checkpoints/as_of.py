@@ -1,30 +1,26 @@
-"""Sinks at a consistent state: for `show` and `dm.read`, from Delta logs and Parquet, without Spark; for `dm.view`, as
-a frame."""
+"""Sinks at a consistent state, for `show` and `dm.read`: from Delta logs and Parquet, without Spark."""
 
 from __future__ import annotations
 
-import json
+import datetime as dt
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import RewindRefused, UnknownName, UsageError
-from drainmark.jobs.frames.names import quoted_name
-from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.graph.application import nearest
-from drainmark.jobs.lazy import F
-from drainmark.jobs.protocol.history import RegionHistory, manifest_of, replaced_in
-from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version, txn_version
+from drainmark.jobs.protocol.history import RegionHistory, manifest_of, replaced_in, state_by
+from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
-from drainmark.jobs.state.keyed_rows import RowsPerKey, last_per_key, present
+from drainmark.jobs.state.keyed_rows import last_per_key, present
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.outside_regions import tables_outside
 from drainmark.resources.storage.bucket_folder import tables_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
 
     from drainmark.resources.checkpoints.region_store import RegionTables
     from drainmark.resources.settings import Settings
@@ -35,7 +31,7 @@ OUTSIDE = ("database/", "files/")
 _SEQUENCE_ID = "_sequence_id"
 
 
-def read_at(region: str, table: str, *, at: int | None = None, home: str | None = None) -> pa.Table:
+def read_at(region: str, table: str, *, at: int | dt.datetime | None = None, home: str | None = None) -> pa.Table:
     """Return a table of a region as it was at a consistent state.
 
     A group that is committed but not published yet is part of the answer: its staged files are read.
@@ -43,7 +39,7 @@ def read_at(region: str, table: str, *, at: int | None = None, home: str | None 
     Args:
         region: `APP/START`, or `APP` if it has only one region.
         table: name of a sink's table, or a path below DRAINMARK_HOME such as `state/APP/OPERATOR`.
-        at: a sequence id; the last committed one by default.
+        at: a sequence id, or a time: the last state committed by then; the last committed one by default.
         home: DRAINMARK_HOME, found as the command line finds it by default.
 
     Returns:
@@ -61,7 +57,8 @@ def read_at(region: str, table: str, *, at: int | None = None, home: str | None 
 
     settings = load_settings(home=home)
     try:
-        return RegionReader(settings, region).as_of(table, at)
+        reader = RegionReader(settings, region)
+        return reader.as_of(table, reader.id_of(at))
     except UnknownName:
         found = outside_at(settings, table, at)
         if found is None:
@@ -123,6 +120,12 @@ class RegionReader:
         rows = _rows(self.store, self.history, table.history or "", through, pc.field(_SEQUENCE_ID) > after)
         return last_per_key(rows, table.keys)
 
+    def id_of(self, at: int | dt.datetime | None) -> int | None:
+        """Return the id that a time means: of the last state committed by then; a time without an offset is UTC."""
+        if not isinstance(at, dt.datetime):
+            return at
+        return state_by(self.history, at if at.tzinfo else at.replace(tzinfo=dt.UTC))
+
     def newest_id(self, table: RegionTable) -> int:
         """Return the id of the newest consistent state that a table has."""
         return _reached(self.history, table)
@@ -130,6 +133,10 @@ class RegionReader:
     def require_state(self, table: RegionTable, at: int) -> None:
         """Refuse an id that is not that of a state in force, or of one that the table does not have."""
         _require_reached(self.history, table, _checked(self.history, at))
+
+    def require_kept(self, table: RegionTable, at: int) -> None:
+        """Refuse a state of an overwrite table whose rows are gone."""
+        _require_kept(self.history, table, at)
 
     def replaced_between(self, after: int, through: int) -> list[int]:
         """Return the ids up to `after` whose rows were replaced behind it, up to `through` (inclusive)."""
@@ -188,7 +195,7 @@ def owner_of(settings: Settings, table: str) -> str:
     raise UnknownName(f"no region writes a table {table!r}", remedy=nearest(table, known))
 
 
-def outside_at(settings: Settings, table: str, at: int | None) -> pa.Table | None:
+def outside_at(settings: Settings, table: str, at: int | dt.datetime | None) -> pa.Table | None:
     """Return the rows of a table that autonomous operators write, in the order of their ids; None if there is none.
 
     It belongs to no region, and has the rows that it has now.
@@ -295,36 +302,67 @@ def _adopted_rows(store: RegionTables, history: RegionHistory, wanted: RegionTab
     return pa.concat_tables(parts, promote_options="permissive")
 
 
-def _rows(
-    store: RegionTables, history: RegionHistory, name: str, at: int, only: pa.compute.Expression | None = None
-) -> pa.Table:
-    """Return the rows of a table of rows up to `at`: published, staged, in an image, or replaced after `at`."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Files with rows of a table at a state, and which of their rows count.
 
-    from drainmark.resources.delta.merge import of_ids
+    Attributes:
+        files: visible or not.
+        to: the largest id whose rows count, None if `ids` says which.
+        without: ids up to `to` whose rows do not count.
+        ids: the only ids whose rows count.
+    """
 
-    table = store.table(name)
-    where = pc.field(_SEQUENCE_ID) <= at
-    if replaced := replaced_in(history, name):
-        where &= ~of_ids(replaced)
-    if only is not None:
-        where &= only
+    files: Sequence[StagedFile]
+    to: int | None = None
+    without: Collection[int] = ()
+    ids: Collection[int] = ()
+
+    @property
+    def condition(self) -> pa.compute.Expression:
+        """Return the condition that a row counts."""
+        from drainmark.resources.delta.merge import of_ids, up_to
+
+        if self.to is None:
+            return of_ids(self.ids)
+        return up_to(self.to) & ~of_ids(self.without) if self.without else up_to(self.to)
+
+
+def parts_at(store: RegionTables, history: RegionHistory, name: str, at: int) -> list[Part]:
+    """Return the files of a table of rows up to `at`: published, staged, in an image, or replaced after `at`.
+
+    Raises:
+        RewindRefused: some of them are out of reach.
+    """
+    files = store.table(name).files
     committed = committed_files(store, history, name)
     dropped = history.dropped.get(name, 0)
     if INITIAL_ID < at < dropped:
         msg = f"the state {at} of {name!r} is out of reach: changes up to {dropped} are kept as their outcome only"
         raise RewindRefused(msg, remedy=f"{dropped} or a later id", nearest=dropped)
-    paths = dict.fromkeys(file.path for file in (*committed, *_image_files(store, history, name, at)))
-    parts = [table.files.read(list(paths), where)]
+    by_path = {file.path: file for file in (*committed, *_image_files(store, history, name, at))}
+    parts = [Part(list(by_path.values()), at, replaced_in(history, name))]
     for kept in history.replaced_after(at):
-        files = kept.files.get(name, ())
-        if not table.files.holds(files):
+        replaced = kept.files.get(name, ())
+        if not files.holds(replaced):
             first = max(kept.ids.values())
             msg = f"the state {at} is out of reach: rows replaced since are kept within the rewind horizon only"
             raise RewindRefused(msg, remedy=f"{first} or a later id", nearest=first)
-        parts.append(table.files.read([file.path for file in files], of_ids(kept.ids)))
-    return pa.concat_tables(parts)
+        parts.append(Part(replaced, ids=tuple(kept.ids)))
+    return parts
+
+
+def _rows(
+    store: RegionTables, history: RegionHistory, name: str, at: int, only: pa.compute.Expression | None = None
+) -> pa.Table:
+    """Return the rows of a table of rows up to `at`."""
+    import pyarrow as pa
+
+    files = store.table(name).files
+    in_force, *replaced = parts_at(store, history, name, at)
+    where = in_force.condition if only is None else in_force.condition & only
+    parts = [(in_force, where), *((part, part.condition) for part in replaced)]
+    return pa.concat_tables(files.read([file.path for file in part.files], where) for part, where in parts)
 
 
 def rows_between(
@@ -367,12 +405,17 @@ def _with_trimmed(
     return pa.concat_tables([older.cast(rows.schema), rows.filter((pc.field(_SEQUENCE_ID) > edge) | withdrawn)])
 
 
-def _newest_rows(store: RegionTables, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:
-    """Return the rows of the last id up to `at` that has any; no file of other ids is read."""
+def _require_kept(history: RegionHistory, wanted: RegionTable, at: int) -> None:
+    """Refuse a state of an overwrite table whose rows are gone."""
     edge = history.trimmed.get(wanted.history or "", INITIAL_ID)
     if INITIAL_ID < at < edge:
         msg = f"the state {at} of {wanted.name!r} is out of reach: the rows before {edge} are no longer kept"
         raise RewindRefused(msg, remedy=f"{edge} or a later id", nearest=edge)
+
+
+def _newest_rows(store: RegionTables, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:
+    """Return the rows of the last id up to `at` that has any; no file of other ids is read."""
+    _require_kept(history, wanted, at)
     table = store.table(wanted.history or "")
     files = committed_files(store, history, wanted.history or "")
     found = table.files.newest_rows(files, at, deletes=wanted.deletes)
@@ -407,41 +450,3 @@ def _image_files(store: RegionTables, history: RegionHistory, name: str, at: int
         msg = f"the state {at} of {name!r} is out of reach: its image is gone, and changes that it stands for"
         raise RewindRefused(msg, remedy=f"{first} or a later id" if first else "restore a backup", nearest=first)
     return image.files if image is not None else ()
-
-
-def view_of(session: SparkSession, settings: Settings, table: str) -> DataFrame:
-    """Return the frame for `dm.view`.
-
-    The version of the table is chosen before the region's facts are read, so these are never older than the table.
-    """
-    region = owner_of(settings, table)
-    reader = RegionReader(settings, region)
-    found = reader.named(table)
-    if found.external:
-        raise UsageError(f"{found.name!r} is no Delta table", remedy="read it with dm.read, or where it is")
-    folder = reader.store.table(found.name).folder
-    opened = commits.open_table(folder)
-    visible = session.read.format("delta").option("versionAsOf", opened.version()).load(folder.uri)
-    if found.role is not TableRole.UPSERT:
-        return visible
-    shown = split_txn_version(commits.txn_version(opened, region) or 0)[1]
-    rows = _changes(session, RegionReader(settings, region), found, shown)
-    if rows is None:
-        return visible
-    newest = RowsPerKey(found.keys).current(rows).select(*(quoted_name(name) for name in found.columns))
-    changed = rows.select(*(quoted_name(key) for key in found.keys))
-    same = [visible[quoted_name(key)].eqNullSafe(changed[quoted_name(key)]) for key in found.keys]
-    return visible.join(changed, on=same, how="left_anti").unionByName(newest)
-
-
-def _changes(session: SparkSession, reader: RegionReader, table: RegionTable, after: int) -> DataFrame | None:
-    """Return the rows of a history with ids above `after`, published or not; None if no file has such rows."""
-    from pyspark.sql.types import StructType
-
-    history, name = reader.history, table.history or ""
-    committed = committed_files(reader.store, history, name)
-    wanted = [file for file in committed if (file.last_id or INITIAL_ID) > after]
-    if not wanted:
-        return None
-    schema = StructType.fromJson(json.loads(table_named(history, name, reader.store.region).schema_json))
-    return reader.store.table(name).files.frame(session, wanted, schema).where(F.col(SEQUENCE_ID) > after)

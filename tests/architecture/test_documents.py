@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 from architecture.tree import PACKAGES, ROOT, relative, text_files
+from followed import words_of
+
+from drainmark.orchestration.cli.main import VERBS
 
 _NAMED = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
 
@@ -72,3 +76,47 @@ def test_no_file_cites_a_page_that_is_not_in_the_repository() -> None:
 def test_no_page_imports_a_folder_of_the_repository_by_its_own_name(page: Path) -> None:
     named = [name for name in _OUTSIDE.findall(page.read_text("utf-8")) if name.rpartition(".")[2] not in _ENDINGS]
     assert named == []
+
+
+_COMING_FROM = ROOT / "docs" / "how-to" / "coming-from.md"
+_NAME_OF_OURS = re.compile(r"\bdm\.([A-Za-z_]+(?:\.[A-Za-z_]+)*)")
+_ARGUMENT = re.compile(r"\b([a-z_]+)=")
+_METHOD = re.compile(r"\bcontext\.([a-z_]+)\(")
+
+
+def of_ours() -> list[str]:
+    """Return what stands in the column of ours of each table of the page, and its sentences."""
+    lines = _COMING_FROM.read_text("utf-8").splitlines()
+    rows = [re.split(r"(?<!\\)\|", line) for line in lines if line.startswith("| ") and line != "| there | here |"]
+    assert all(len(row) == 4 for row in rows)
+    return [row[2] for row in rows] + [line for line in lines if not line.startswith("|")]
+
+
+def test_the_page_for_those_who_come_from_elsewhere_names_what_there_is() -> None:
+    import drainmark as dm
+    from drainmark.jobs.runtime.hosting.region_context import RegionContext
+
+    known = {"metadata"}
+    for name in dir(dm):
+        found = getattr(dm, name)
+        if callable(found):
+            known |= inspect.signature(found).parameters.keys()
+    for text in of_ours():
+        for path in _NAME_OF_OURS.findall(text):
+            found = dm
+            for name in path.split("."):
+                found = getattr(found, name)
+        assert {name for name in _ARGUMENT.findall(text) if not name.startswith("_")} <= known, text
+        assert all(hasattr(RegionContext, name) for name in _METHOD.findall(text)), text
+        assert set(re.findall(r"`drainmark ([a-z]+)", text)) <= VERBS.keys(), text
+        list(words_of(text))  # which refuses options that a verb does not have
+
+
+def test_it_names_all_callbacks_and_states() -> None:
+    import drainmark as dm
+    from drainmark.jobs.protocol.transitions import State
+
+    said = " ".join(of_ours())
+    callbacks = {name for name in vars(dm.StateHandler) if not name.startswith("_")}
+    assert {name for name in callbacks if f"`{name}`" not in said} == set()
+    assert {state for state in State if state.value not in said} == set()

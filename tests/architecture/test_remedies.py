@@ -85,6 +85,7 @@ CASES: dict[str, dict[str, str]] = {
         "doctor --repair --yes": "test_a_repair_changes_nothing_if_another_owner_wrote_since_it_was_planned",
     },
     "orchestration/cli/inspection.py": {
+        "tables drop --region": "test_regions_without_code_are_listed_also_if_no_run_came_since",
         "run": "test_a_region_that_never_ran_is_run",
     },
     "orchestration/cli/plan.py": {

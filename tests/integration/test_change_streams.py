@@ -19,7 +19,8 @@ from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
-from drainmark.resources.checkpoints.as_of import RegionReader, view_of
+from drainmark.resources.checkpoints.as_of import RegionReader
+from drainmark.resources.checkpoints.spark_views import view_of
 
 pytestmark = pytest.mark.spark
 
@@ -119,7 +120,9 @@ def test_a_mirror_has_the_rows_that_are_not_gone(
         assert keys_of(reader.visible(table)) == seen(now)
         for number in at:
             assert keys_of(reader.as_of(table, number)) == at[number], (table, number)
-    assert {row.k: row.n for row in view_of(place.engine.session, place.settings, "mirror").collect()} == seen(now)
+    for number, wanted in ((None, seen(now)), (1, at[1]), (4, at[4])):
+        view = view_of(place.engine.session, place.settings, "mirror", number)
+        assert {row.k: row.n for row in view.collect()} == wanted, number
     with owning(region_owner(place, REGION)) as owner:
         owner.rewind(5, 100)
     for table in tables:

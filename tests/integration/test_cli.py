@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,9 @@ from hand_runs import NoSpark, engine, gives, without_spark
 from harness import settle
 
 from drainmark.jobs.errors import Owned
+from drainmark.orchestration.cli import runs
 from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.dagster_assets.runless_events import INSTANCE_FILE, instance_at
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.workplace.hand_off import owning
@@ -148,21 +151,55 @@ def fresh(engine: NoSpark, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 # --- run, status, history, show -----------------------------------------------------------------------------------
 
 
-def test_a_run_whose_reader_goes_hands_the_region_over_and_the_next_one_goes_on(
-    fresh: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, text in TEXTS.items():
+def test_a_run_whose_reader_goes_hands_the_region_over_and_the_next_one_goes_on(fresh: Project) -> None:
+    texts = {f"{number}.txt": f"to be {number}\n" for number in range(10, 22)}
+    for name, text in texts.items():
         fresh.write(name, text)
-    run = ["run", "word_count", "--input", str(fresh.inbox), "--home", str(fresh.home), "--max-group", "1"]
-    reading, writing = os.pipe()
-    os.close(reading)
-    with monkeypatch.context() as piped, os.fdopen(writing, "w", buffering=1) as pipe:
-        piped.setattr(sys, "stderr", pipe)
-        assert invoke(run) == 141
+    command = [sys.executable, "-m", "drainmark.orchestration.cli.main", "run", "word_count", "--max-group", "1"]
+    command += ["--input", str(fresh.inbox), "--home", str(fresh.home)]
+    piped = f"{{ {shlex.join(command)} 2>&1; echo $? >&3; }} 3>{shlex.quote(str(fresh.root / 'code'))} | head -1"
+    ended = subprocess.run(
+        ["sh", "-c", piped], cwd=fresh.root, capture_output=True, text=True, timeout=180, check=True
+    )  # fmt: skip
+    assert (fresh.root / "code").read_text() == "141\n"
+    assert (len(ended.stdout.splitlines()), ended.stderr) == (1, "")
     status, committed = fresh.status(), len(fresh.history())
     assert (status["state"], status["owner"], status["consecutive_reset_attempts"]) == ("STARTED", None, 0)
-    assert 1 <= committed < len(TEXTS)
-    assert fresh.run()["regions"][0]["triggers"] == len(TEXTS) - committed
+    assert 1 <= committed <= len(texts)
+    assert (fresh.run()["regions"][0]["triggers"] or 0) == len(texts) - committed
+    assert fresh.counts()["be"] == len(texts)
+
+
+def test_a_command_that_nobody_reads_is_carried_out_to_its_end(project: Project) -> None:
+    settings = project.workplace().settings
+    settings.dagster_home.mkdir(parents=True)
+    (settings.dagster_home / INSTANCE_FILE).touch()
+    command = [sys.executable, "-m", "drainmark.orchestration.cli.main", "halt", "word_count", "--reason", "a test"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(
+        [*command, "--home", str(project.home)],
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        cwd=project.root,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (141, "")
+    assert project.status()["state"] == "HALTED"
+    with instance_at(settings.dagster_home) as instance:
+        assert instance.all_asset_keys(), "Dagster is told after the outcome is printed"
+
+
+def test_a_log_has_a_word_about_a_slow_start(fresh: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh.write("a.txt", TEXTS["a.txt"])
+    monkeypatch.setattr(runs, "_PATIENCE_SECONDS", 0.0)
+    assert invoke(["run", "word_count", "--input", str(fresh.inbox), "--home", str(fresh.home)]) == 0
+    said = fresh.capsys.readouterr().err
+    assert said.index("after 0 s: ") < said.index("committed 1")
 
 
 @pytest.mark.seed("NU4")

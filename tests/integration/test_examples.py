@@ -30,7 +30,7 @@ SHOP = (ROOT / "docs" / "shop.py").read_text()
 SCRIPTS = ("application", "build_application", "counting", "load_application")
 """Names with examples that are programs, and need no Spark."""
 
-BESIDE = ("read", "changes", "view", "push", "DrainmarkError", "testing")
+BESIDE = ("read", "changes", "tables", "view", "spark_session", "push", "DrainmarkError", "testing")
 """Names with examples that are programs, and use an application after its run."""
 
 UNSUPPORTED = ("gate", "switch", "tcp_sink", "tcp_source", "udp_sink", "udp_source")

@@ -60,6 +60,21 @@ def test_a_region_that_left_is_told_until_it_is_dropped(project: Project) -> Non
 
 
 @pytest.mark.seed("LC5")
+def test_regions_without_code_are_listed_also_if_no_run_came_since(project: Project) -> None:
+    project.run(BOTH)
+    assert json.loads(project.said("apps", "--left", "--json")) == []
+    (project.root / "app.py").write_text(ONE)
+    (found,) = json.loads(project.said("apps", "--left", "--json"))
+    assert (found["region"], found["error"]) == ("app/rows", None)
+    assert "lake/others" in found["tables"]
+    (project.root / "app.py").write_text("1 / 0\n")
+    assert all(each["error"] for each in json.loads(project.said("apps", "--left", "--json"))), "nobody can say"
+    (project.root / "app.py").write_text(ONE)
+    follow(project.said("apps", "--left"), "tables", project.root / "home")
+    assert json.loads(project.said("apps", "--left", "--json")) == []
+
+
+@pytest.mark.seed("LC5")
 def test_a_region_that_comes_back_has_not_left(project: Project) -> None:
     for code in (BOTH, ONE, BOTH):
         project.run(code)

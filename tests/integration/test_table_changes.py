@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hand_runs import NoSpark, engine, without_spark
 from harness import settle
@@ -15,6 +17,7 @@ from harness import settle
 import drainmark as dm
 from drainmark.jobs.errors import RewindRefused, UnknownName, UsageError
 from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.testing.session import shared_engine
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
@@ -80,6 +83,11 @@ def read(table: str, at: int) -> Counter[str]:
     return Counter(map(str, dm.read("app", table, at=at).to_pylist()))
 
 
+def counted(rows: pa.Table) -> Counter[str]:
+    """Return rows as a multiset, whatever the order of the columns."""
+    return Counter(map(str, rows.select(sorted(rows.column_names)).to_pylist()))
+
+
 def check(root: Path, table: str, after: int, through: int) -> list[dict[str, Any]]:
     """Make the later table of the earlier one, and compare it; return the changes."""
     changes = dm.changes(table, after=after, through=through).to_pylist()
@@ -104,11 +112,8 @@ def check(root: Path, table: str, after: int, through: int) -> list[dict[str, An
     return changes
 
 
-@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))])
-def test_changes_are_the_difference_of_two_states(root: Path, seed: int) -> None:
-    """Only tables without keys can have files replaced; so odd seeds have no others."""
-    draw = random.Random(seed)
-    is_keyed = seed % 2 == 0
+def live(root: Path, draw: random.Random, *, is_keyed: bool) -> None:
+    """Run the region, write files, rewind it, replace files. Only tables without keys can have files replaced."""
     if is_keyed:
         (root / "app.py").write_text(APPLICATION + WITH_KEYS)
     for number in range(1, 4):
@@ -124,11 +129,57 @@ def test_changes_are_the_difference_of_two_states(root: Path, seed: int) -> None
             done("reset", "app", "--to", str(draw.choice(ids(root)[-3:])))
         write(root, number, drawn(draw))
         done("run", "app.py", "--max-group", str(draw.choice([1, 3])))
+
+
+@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))])
+def test_changes_are_the_difference_of_two_states(root: Path, seed: int) -> None:
+    draw, is_keyed = random.Random(seed), seed % 2 == 0
+    live(root, draw, is_keyed=is_keyed)
     states = ids(root)
     for table in (*OTHERS, *KEYED) if is_keyed else OTHERS[:2]:
         for after, through in [(0, states[-1]), *(sorted(draw.choices(states, k=2)) for _ in range(8))]:
             check(root, table, after, through)
         assert check(root, table, states[-1], states[-1]) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 9))])
+def test_a_frame_of_spark_has_the_rows_of_any_state(root: Path, seed: int) -> None:
+    draw, is_keyed = random.Random(seed), seed % 2 == 0
+    live(root, draw, is_keyed=is_keyed)
+    spark = shared_engine().session
+    for table in ("all_rows", "snapshot", "newest", "item_totals") if is_keyed else ("all_rows",):
+        for at in (0, *draw.choices(ids(root), k=3), ids(root)[-1]):
+            assert counted(dm.view(spark, table, at=at).toArrow()) == counted(dm.read("app", table, at=at)), (table, at)
+        assert counted(dm.view(spark, table).toArrow()) == counted(dm.read("app", table))
+    with pytest.raises(RewindRefused, match="no consistent state 99"):
+        dm.view(spark, "all_rows", at=99)
+
+
+def test_a_time_means_the_last_state_by_then(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (1, 2):
+        write(root, number, f"tea,{number}\n")
+        done("run", "app.py")
+    capsys.readouterr()
+    done("history", "app", "--json")
+    times = [dt.datetime.fromisoformat(entry["committed_at"]) for entry in json.loads(capsys.readouterr().out)]
+    assert dm.read("app", "all_rows", at=times[0]).num_rows == 1
+    assert dm.read("app", "all_rows", at=times[0].replace(tzinfo=None)).num_rows == 1, "it is UTC"
+    assert dm.read("app", "all_rows", at=times[0] - dt.timedelta(seconds=1)).num_rows == 0
+    assert dm.read("app", "all_rows", at=times[1]).num_rows == 2
+
+
+def test_the_tables_of_a_project_are_listed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert dm.tables() == []
+    write(root, 1, "tea,1\n")
+    done("run", "app.py")
+    capsys.readouterr()
+    done("tables", "--json")
+    assert dm.tables() == dm.tables("app") == json.loads(capsys.readouterr().out)
+    (found,) = (entry for entry in dm.tables() if entry["table"] == "lake/all_rows")
+    assert (found["region"], found["role"], found["last_sequence_id"]) == ("app/rows", "sink", 1)
+    with pytest.raises(UnknownName, match="ap"):
+        dm.tables("ap/rows")
 
 
 def test_what_happens_to_a_key_is_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
+import venv
 from pathlib import Path
 
 import pytest
@@ -126,6 +128,53 @@ def test_what_setuptools_packs_is_one_package(sources: Path, tmp_path: Path) -> 
     assert found - inside == set()
 
 
+def test_the_source_distribution_has_the_package_and_its_licence_and_no_tests(sources: Path, tmp_path: Path) -> None:
+    settings = re.sub(r"^license = .*$", "", (sources / "pyproject.toml").read_text(), flags=re.MULTILINE)
+    for each in sources.iterdir():
+        if each.name != "pyproject.toml":
+            (tmp_path / each.name).symlink_to(each)
+    for strange in ("tests/unit/test_strange.py", "tests/harness.py", "data/rows.csv", "docs/tutorial.md"):
+        (tmp_path / strange).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / strange).touch()
+    (tmp_path / "pyproject.toml").write_text(settings)
+    command = [sys.executable, "-c", BUILD, "-q", "sdist", "--dist-dir", "made"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    (made,) = (tmp_path / "made").iterdir()
+    with tarfile.open(made) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()} - {""}
+    assert {name.partition("/")[0] for name in names} <= {
+        *("drainmark", "drainmark.egg-info", "LICENSE", "README.md", "PKG-INFO", "pyproject.toml", "setup.cfg"),
+    }
+    assert {"LICENSE", "drainmark/py.typed", "drainmark/orchestration/shipped/dagster.yaml"} <= names
+
+
+TYPED = """
+import drainmark as dm
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="inbox", pattern="*.csv", format="csv", schema="item string, amount bigint"))
+def sales(scanned: object) -> object:
+    return scanned
+
+
+totals = dm.aggregate(sales, keys=["item"], values={"amount": dm.sum("amount")}, name="totals")
+dm.sink(totals, dm.DeltaUpsert("item_totals", keys=["item"]))
+
+
+def tables_of(region: str) -> list[str]:
+    return [str(found["table"]) for found in dm.tables(region)]
+
+
+print(dm.read("app", "item_totals", at=1))
+"""
+MISTYPED = """
+import drainmark as dm
+
+dm.tables(3)
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 class TestInstalled:
@@ -149,6 +198,28 @@ class TestInstalled:
     def test_nothing_but_the_package_and_its_program_is_in_it(self, installed: Path) -> None:
         names = {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")}
         assert names == {"drainmark", "bin"}
+
+    def test_its_licence_is_in_it(self, installed: Path) -> None:
+        (described,) = installed.glob("drainmark-*.dist-info")
+        assert (described / "licenses" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+        assert "License-Expression: Apache-2.0" in (described / "METADATA").read_text()
+
+    def test_a_typed_project_is_checked_against_it(self, installed: Path, tmp_path: Path) -> None:
+        """Without `py.typed` mypy would refuse the import."""
+        (tmp_path / "app.py").write_text(TYPED)
+        (tmp_path / "wrong.py").write_text(MISTYPED)
+        venv.create(tmp_path / "venv")
+        (found,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+        here = [path for path in sys.path if path.endswith("site-packages")]
+        (found / "places.pth").write_text("\n".join([str(installed), *here]))
+        python = tmp_path / "venv" / "bin" / "python"
+        command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "", "--python-executable", str(python)]
+        ended = subprocess.run(
+            [*command, "--cache-dir", str(tmp_path / "cache"), "app.py", "wrong.py"],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        (error,) = [line for line in ended.stdout.splitlines() if ": error: " in line]
+        assert error.startswith('wrong.py:4: error: Argument 1 to "tables" has incompatible type "int"')
 
     def test_a_project_has_folders_of_any_name_beside_its_application(self, installed: Path, tmp_path: Path) -> None:
         for name, text in PROJECT.items():

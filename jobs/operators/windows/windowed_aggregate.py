@@ -110,12 +110,8 @@ class KeyedValues(Operator):
             yield self.wrong("AGGREGATE_VALUES", message, 'such as dm.count() or dm.sum("amount")')
             return
         taken = {*TAGS, *self.keys, *self.window_columns}
-        clashes = sorted(taken & set(self.values)) + sorted(name for name in self.values if name.startswith("_"))
-        clashes += sorted(
-            name for name, value in self.values.items() if f"_{name}" in (GONE, *TAGS) and not value.is_simple
-        )
-        if clashes:
-            yield self.wrong("AGGREGATE_NAMES", f"values may not be called {', '.join(clashes)}", "rename them")
+        if clashes := [f"{name!r} {why}" for name in self.values if (why := _why_not(self, name))]:
+            yield self.wrong("AGGREGATE_NAMES", f"values may not be called so: {', '.join(clashes)}", "rename them")
         twice = sorted((taken | set(self.values)) & set(self.emission.columns))
         if twice:
             yield self.wrong("WINDOW_COLUMNS", f"columns= has what is there anyway: {', '.join(twice)}", "drop it")
@@ -200,3 +196,16 @@ def types_of(schema: StructType) -> dict[str, str]:
     """Return the types of columns by name, without nullability: an array that may have nulls cannot be cast to one that
     must not have any."""
     return {field.name: sql_of(field.dataType) for field in schema.fields}
+
+
+def _why_not(aggregate: KeyedValues, name: str) -> str:
+    """Return why a value may not have a name; an empty text if it may."""
+    if name in aggregate.keys:
+        return "is a key"
+    if name in aggregate.window_columns:
+        return "is a column that the window adds"
+    if name.startswith("_") or name in TAGS:
+        return "is a name that Drainmark keeps for columns of its own"
+    if f"_{name}" in (GONE, *TAGS) and not aggregate.values[name].is_simple:
+        return f"would keep its hidden part in _{name}, a column of Drainmark's own"
+    return ""

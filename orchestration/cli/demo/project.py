@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError, UsageError
+from drainmark.orchestration.cli.terminal.output import CLOSED_PIPE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,11 +65,18 @@ class DemoProject:
         marker.write_text(_MARK)
 
     def run(self, *arguments: str, fail_points: str = "") -> int:
-        """Show a command, run it in a child process on this terminal, and return its exit code (-9: killed)."""
+        """Show a command, run it in a child process on this terminal, and return its exit code (-9: killed).
+
+        Raises:
+            BrokenPipeError: nobody reads the output any more.
+        """
         self.console.print(f"\n[bold cyan]$[/] [bold]drainmark {' '.join(arguments)}[/]")
         sys.stdout.flush()
         command, environment = self._command(arguments), _environment(fail_points)
-        return subprocess.run(command, cwd=self.root, env=environment, check=False).returncode
+        code = subprocess.run(command, cwd=self.root, env=environment, check=False).returncode
+        if code == CLOSED_PIPE:
+            raise BrokenPipeError
+        return code
 
     def start(self, *arguments: str, fail_points: str = "") -> subprocess.Popen[bytes]:
         """Start a command in a process group of its own; its standard output and error go to `runs.log`."""

@@ -89,7 +89,7 @@ def parameters(given: Sequence[str] | None) -> dict[str, str]:
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "init": ("drainmark init words", "drainmark init shop --template orders"),
     "dev": ("drainmark dev --port 3001",),
-    "apps": ("drainmark apps", "drainmark apps --examples"),
+    "apps": ("drainmark apps", "drainmark apps --examples", "drainmark apps --left"),
     "graph": ("drainmark graph app.py", "drainmark graph app --format mermaid", "drainmark graph app.py --analyse"),
     "operators": ("drainmark operators", "drainmark operators --json"),
     "plan": ("drainmark plan app.py", "drainmark plan app.py --drop-state counts --yes"),

@@ -10,14 +10,19 @@ import io
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, TextIO
 
 from drainmark.jobs.errors import DrainmarkError, Interrupted
 from drainmark.jobs.printable import printable, printable_cell, printable_json
 from drainmark.orchestration.cli.terminal.tables import printed_table, sentence
+
+CLOSED_PIPE = 128 + signal.SIGPIPE
+"""Exit code of a process whose reader has closed the pipe, as `head` does after its last line."""
 
 
 def emit(value: Any) -> None:
@@ -104,8 +109,9 @@ def _plain(value: Any) -> Any:
 class _Heard(io.FileIO):
     """A standard stream that, when its reader has closed it, calls a function and swallows all that is written."""
 
-    def __init__(self, number: int, on_closed: Callable[[], object]) -> None:
-        super().__init__(number, "w", closefd=False)
+    def __init__(self, stream: TextIO, on_closed: Callable[[], object]) -> None:
+        super().__init__(stream.fileno(), "w", closefd=False)
+        self._stream = stream  # it would close its descriptor if nobody kept it
         self._on_closed = on_closed
 
     def write(self, data: Any) -> int:
@@ -119,10 +125,23 @@ class _Heard(io.FileIO):
 def _heard(stream: TextIO, on_closed: Callable[[], object]) -> TextIO:
     stream.flush()
     try:
-        raw = _Heard(stream.fileno(), on_closed)
+        raw = _Heard(stream, on_closed)
     except OSError:  # it is in memory, in a notebook or a test
         return stream
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding=stream.encoding, errors=stream.errors, line_buffering=True)
+
+
+def hear_out() -> list[bool]:
+    """Swallow from now on what is written on standard output and error after their reader has closed them.
+
+    So a verb that changes something is carried out to its end, whoever reads of it.
+
+    Returns:
+        a list that is empty as long as both have a reader.
+    """
+    closed: list[bool] = []
+    sys.stdout, sys.stderr = (_heard(stream, partial(closed.append, True)) for stream in (sys.stdout, sys.stderr))
+    return closed
 
 
 @contextmanager
