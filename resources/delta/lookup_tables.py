@@ -20,7 +20,7 @@ from drainmark.jobs.frames.tags import arrow_schema
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.tasks.parquet_files import frame_of_shares
 from drainmark.jobs.tasks.parquet_shares import FileErrors, FileShare, RowFile, packed, rows_of
-from drainmark.resources.delta.commits import actions_of, open_table
+from drainmark.resources.delta.commits import actions_of, is_table, open_table
 from drainmark.resources.storage.bucket_folder import folder_of
 from drainmark.resources.storage.folder import Folder
 
@@ -63,6 +63,15 @@ class LookupTables:
 
         uri, bucket = self._place(table)
         return int((open_table(bucket) if bucket else DeltaTable(uri)).version())
+
+    def is_made(self, table: str) -> bool:
+        """Say whether there is such a table.
+
+        Raises:
+            StoreUnavailable, StoreRefused: the store does not answer, or refuses this process.
+        """
+        uri, bucket = self._place(table)
+        return is_table(bucket or folder_of(uri, self._settings))
 
     def read(self, session: SparkSession, table: str, version: int | None) -> DataFrame:
         """Return a table at a version, the newest by default."""

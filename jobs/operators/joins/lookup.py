@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.declarations import Stream, caller, declare, location_of
 from drainmark.jobs.graph.operator import Operator
 
@@ -27,19 +29,26 @@ class Lookup(Operator):
     is_reference: ClassVar[bool] = True
 
     table: str
+    schema: str | None = None
 
     @property
     def tables_read(self) -> tuple[str, ...]:
         return (self.table,)
 
     def fingerprint(self) -> Any:
-        return {**super().fingerprint(), "table": self.table}
+        schema = {} if self.schema is None else {"schema": self.schema}
+        return {**super().fingerprint(), "table": self.table, **schema}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if self.schema is not None and not (isinstance(self.schema, str) and self.schema.strip()):
+            remedy = 'schema="item string, cents bigint", or leave it out'
+            yield self.wrong("LOOKUP_SCHEMA", f"schema={self.schema!r} names no columns", remedy)
 
     def apply(self, frames: OperatorContext) -> DataFrame:
         return frames.read_lookup(self)
 
 
-def lookup(table: str, *, name: str | None = None) -> Stream:
+def lookup(table: str, *, schema: str | None = None, name: str | None = None) -> Stream:
     """Declare a lookup: a Delta table that others write, as an input of operators.
 
     Each group reads the newest version of the table, also a group that is replayed after a rewind. States that are not
@@ -47,6 +56,10 @@ def lookup(table: str, *, name: str | None = None) -> Stream:
 
     Args:
         table: a Delta table below `DRAINMARK_HOME/lake`, an absolute path, or a URI.
+        schema: DDL of the columns that rows get, e.g. `"item string, cents bigint"`. With it the table may be made
+            later; until then there are no rows. A table that lacks one of the columns, or has another type for it,
+            fails the group with `OperatorFailed`. Without a schema, rows have all columns of the table, and a run is
+            refused if there is no such table.
         name: the operator's name; the table's last part by default.
 
     Example:
@@ -59,5 +72,5 @@ def lookup(table: str, *, name: str | None = None) -> Stream:
     """
     frame = caller()
     own_name = table.rstrip("/").rpartition("/")[2].replace("-", "_")
-    operator = Lookup(name=name or own_name, location=location_of(frame), table=table)
+    operator = Lookup(name=name or own_name, location=location_of(frame), table=table, schema=schema)
     return declare(operator, frame)

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import SchemaMismatch
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.row_order import in_given_order
-from drainmark.jobs.frames.tags import GONE, ORDINAL, POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import GONE, ORDINAL, SEQUENCE_ID
 from drainmark.jobs.graph.blame import blaming
 from drainmark.jobs.graph.context import OperatorContext, empty_like
 from drainmark.jobs.graph.operator import KeptState, Operator, Positions, Retention, StepResult, Vectorises
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.operators.apply_changes import ApplyChanges
 from drainmark.jobs.operators.handler import Handled
-from drainmark.jobs.operators.joins.lookup import Lookup
 from drainmark.jobs.operators.row_wise.expect import Expect
 from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.operators.sinks.sink import Sink
@@ -44,6 +43,7 @@ from drainmark.jobs.runtime.analysis.column_types import (
     check_names,
     check_types,
 )
+from drainmark.jobs.runtime.analysis.lookup_rows import newest_rows
 from drainmark.jobs.runtime.analysis.vectorisation import GroupVerdict, runs_in_python, unlike_rows, verdict_of
 from drainmark.jobs.runtime.input.quarantine_rows import quarantine_table
 from drainmark.jobs.runtime.outside import Outside
@@ -306,14 +306,9 @@ def _empty_frames(region: RegionPlan, params: Params, session: SparkSession, out
         last_id=1,
         scanned_frames=scanned,
         read_state=lambda operator, partials: (partials, None),
-        read_lookup=lambda operator: empty_like(session, read_lookup(session, operator, outside, None)),
+        read_lookup=lambda operator: empty_like(session, newest_rows(session, operator, outside)),
         read_statement=outside.statement,
     )
-
-
-def read_lookup(session: SparkSession, operator: Lookup, outside: Outside, version: int | None) -> DataFrame:
-    """Return a lookup's table at one version, without its own tags, which are not tags of the stream."""
-    return outside.lookups.read(session, operator.table, version).drop(SEQUENCE_ID, POSITION)
 
 
 def _apply(

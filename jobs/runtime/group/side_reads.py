@@ -12,7 +12,8 @@ from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.joins.lookup import Lookup
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
-from drainmark.jobs.runtime.analysis.blueprint import Blueprint, read_lookup
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint
+from drainmark.jobs.runtime.analysis.lookup_rows import is_awaited, no_rows, rows_at
 from drainmark.jobs.runtime.input.attempt import Attempt
 from drainmark.jobs.runtime.input.executors import OperatorExecutors
 from drainmark.jobs.runtime.spark_failures import blaming
@@ -98,9 +99,11 @@ class SideReads:
         return self.executors.of(operator).are_few and not state.is_small and state.can_look_up
 
     def lookup(self, operator: Lookup) -> DataFrame:
-        version = self.attempt.outside.lookups.version(operator.table)
-        self.lookups[operator.table] = version
-        return read_lookup(self.attempt.session, operator, self.attempt.outside, version)
+        session, outside = self.attempt.session, self.attempt.outside
+        if is_awaited(operator, outside):
+            return no_rows(session, operator)
+        version = self.lookups[operator.table] = outside.lookups.version(operator.table)
+        return rows_at(session, operator, outside, version)
 
     def state_types(self) -> dict[str, dict[str, Any]]:
         """Return the types of the columns of states, by operator."""

@@ -34,7 +34,8 @@ from drainmark.jobs.operators.sources.source_rows import empty_rows
 from drainmark.jobs.operators.sql import SqlOperator
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.triggers import FILE, Trigger, kind_of
-from drainmark.jobs.runtime.analysis.blueprint import Blueprint, read_lookup, seen_downstream
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint, seen_downstream
+from drainmark.jobs.runtime.analysis.lookup_rows import newest_rows
 from drainmark.jobs.runtime.input.attempt import Attempt
 from drainmark.jobs.runtime.input.executors import InMemory
 from drainmark.jobs.runtime.input.file_intake import expected_of
@@ -334,7 +335,7 @@ class _Judge:
             last_id=last,
             scanned_frames={name: cut(frame) for name, frame in self.scanned.items()},
             read_state=lambda aggregate, partials: (partials, None),
-            read_lookup=lambda lookup: read_lookup(self.session, lookup, self.outside, None),
+            read_lookup=lambda lookup: newest_rows(self.session, lookup, self.outside),
             read_statement=self.outside.statement,
             collect=lambda called, frame: few_rows(_computed(called, frame)),
             is_run=isinstance(operator, ParallelMap),  # its function is called; all other operators are plans

@@ -115,6 +115,8 @@ REFUSED: list[tuple[str, Callable[[Any, Any], Any]]] = [
     ("JOIN_LATENESS", lambda a, b: dm.join(a, b, **BY_TIME, max_ahead="1 hour")),
     ("JOIN_SUFFIXES", lambda a, b: dm.join(a, b, **BY_TIME, suffixes=("_x", "_x"))),
     ("JOIN_SUFFIXES", lambda a, b: dm.join(a, b, **BY_TIME, suffixes="_right")),
+    ("LOOKUP_SCHEMA", lambda a, b: dm.union(a, dm.lookup("prices", schema=" "))),
+    ("LOOKUP_SCHEMA", lambda a, b: dm.union(a, dm.lookup("prices", schema=["item"]))),
     ("ASOF_TABLE", lambda a, b: dm.join_as_of(a, b, keys="k", as_of="at")),
     *((rule, lambda a, b, given=given: dm.join_as_of(a, dm.lookup("prices"), **{**AS_OF, **given})) for rule, given in (
         ("JOIN_KEYS", {"keys": []}),
