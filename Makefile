@@ -20,7 +20,7 @@ WORKERS ?= 3
 DURATIONS := build/test-durations.txt
 FAST := $(addprefix tests/unit/,protocol regions channels counting state runtime)
 
-.PHONY: help setup demo chaos dev test test-fast test-recovery test-cluster test-postgres test-kafka test-s3 azurite check bench bench-flink-setup bench-streamz-setup bench-limit-setup bench-report docs screenshots simulate dist sbom clean requirements
+.PHONY: help setup demo chaos dev test test-fast test-recovery test-cluster test-postgres test-kafka test-s3 azurite deploy-check check bench bench-flink-setup bench-streamz-setup bench-limit-setup bench-report docs screenshots simulate dist sbom clean requirements
 
 help: ## this list
 	@echo "make TARGET"; echo
@@ -91,6 +91,11 @@ test-s3: $(CLASSES) ## the contracts of buckets on SeaweedFS, which checks signa
 
 azurite: ## Azure's emulator from npm, so that the tests of buckets run on it, too; needs Node.js (150 MB, installed once)
 	@npm install --no-fund --no-audit --prefix build/azurite azurite@3
+
+deploy-check: $(STAMP) ## the schemas of Kubernetes from PyPI (22 MB), so that tests check deploy/kubernetes; then the tests of deploy/
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/deploy-check \
+	  "kubernetes-validate==1.37.0" "importlib-resources==7.1.0"
+	@$(BIN)/python -m pytest tests/unit/test_deploy.py $(ARGS)
 
 check: $(STAMP) ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""The settings and their sources: flags, then `DRAINMARK_*`, then `drainmark.toml`.
+"""The settings and their sources: flags, then `DRAINMARK_*` or the files of `DRAINMARK_*_FILE`, then `drainmark.toml`.
 
 The entry point calls `load_settings` once and passes the result down; no other code takes settings from the
 environment or looks for `drainmark.toml`. Options of a single region are arguments of `@consistent(...)`, not settings.
@@ -25,6 +25,7 @@ from pydantic_settings import (
 
 from drainmark.jobs.errors import HomeNotFound, UsageError
 from drainmark.jobs.protocol.records.addresses import address_of
+from drainmark.resources.variables import named_by_files, read_variable
 
 SETTINGS_FILE = "drainmark.toml"
 """Name of the file that marks a project's root."""
@@ -42,7 +43,19 @@ _FORMS = {
 }
 """The form of a value that drainmark.toml should have, by the name that pydantic gives to the error."""
 
-_PROJECT = "DRAINMARK_PROJECT"
+_CHOICES = ("auto", "in-process", "resident")
+_MASTERS = (
+    *("local[*]", "local[4]", "spark://host:7077", "yarn with HADOOP_CONF_DIR set", "k8s://https://host:6443"),
+    "or sc://host:15002, a Connect server",
+)
+_MASTER = re.compile(
+    r"local(\[(\*|[0-9]+)(\s*,\s*[0-9]+)?\])?|local-cluster\[\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9]+\s*\]"
+    r"|yarn|(spark|sc)://[^\s/]+\S*|k8s://(https?://)?[^\s/:]+\S*"
+)
+"""The addresses that Spark knows, and how they are told to users."""
+
+_PREFIX = "DRAINMARK_"
+_PROJECT = f"{_PREFIX}PROJECT"
 _NOT_PLAIN = re.compile(r"%[0-9A-Fa-f]{2}|\?")
 
 
@@ -50,7 +63,7 @@ class Settings(BaseSettings):
     """All settings, frozen; unknown keys are refused. `load_settings` makes them; tests pass home and root."""
 
     model_config = SettingsConfigDict(
-        env_prefix="DRAINMARK_", extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True
+        env_prefix=_PREFIX, extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True
     )
 
     home: Path
@@ -69,12 +82,13 @@ class Settings(BaseSettings):
     none; it then loads the applications that have run in this home."""
 
     spark: str = "auto"
-    """The Spark to use: `in-process`; `resident`, a local Spark Connect server that outlives runs; a master URL; or an
-    `sc://` address. Default `auto`: `spark_master` if it is not local; else `resident` for runs that Dagster's sensors
-    and schedules start, so that each costs only a connection, and `in-process` for the command line."""
+    """The Spark to use: `in-process`; `resident`, a local Spark Connect server that outlives runs; or an address, which
+    is `local[…]`, `spark://…`, `yarn`, `k8s://…` or `sc://…`, a Connect server. Default `auto`: `spark_master` if it is
+    not local; else `resident` for runs that Dagster's sensors and schedules start, so that each costs only a
+    connection, and `in-process` for the command line."""
 
     spark_master: str = "local[*]"
-    """Master of the in-process or resident Spark; a master URL or `sc://` address here is used as it is. Default: this
+    """Address of the in-process or resident Spark; that of a cluster or Connect server is used as it is. Default: this
     machine, all cores. This works without a cluster."""
 
     spark_idle_seconds: float = Field(default=1800.0, gt=0)
@@ -212,11 +226,12 @@ class Settings(BaseSettings):
     larger object cannot be fetched. Tasks fetch the objects of large groups to their own disks. Default 2 GiB: eight
     groups of the default size; a laptop's disk has it."""
 
-    @field_validator("spark")
+    @field_validator("spark", "spark_master")
     @classmethod
-    def _is_known_spark(cls, value: str) -> str:
-        if value not in ("auto", "in-process", "resident") and not re.match(r"local\b|[a-z0-9]+://", value):
-            raise ValueError("must be auto, in-process, resident, a master URL, or sc://host:port")
+    def _is_known_spark(cls, value: str, info: ValidationInfo) -> str:
+        names = _CHOICES if info.field_name == "spark" else ()
+        if value not in names and not _MASTER.fullmatch(value):
+            raise ValueError(f"must be {', '.join((*names, *_MASTERS))}")
         return value
 
     @field_validator("s3_endpoint_url", "openlineage_url", "otlp_url")
@@ -267,7 +282,7 @@ class Settings(BaseSettings):
     @property
     def master(self) -> str:
         """Return the Spark master: `spark` if it is an address, else `spark_master`."""
-        return self.spark_master if self.spark in ("auto", "in-process", "resident") else self.spark
+        return self.spark_master if self.spark in _CHOICES else self.spark
 
     @property
     def kafka_written(self) -> dict[str, dict[str, str]]:
@@ -390,8 +405,12 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _read_environment() -> dict[str, Any]:
+    source = EnvSettingsSource(Settings, env_prefix=_PREFIX, env_nested_delimiter="__")
+    of_files = {name.lower(): read_variable(name) for name in named_by_files(_PREFIX)}
+    others = {name: value for name, value in source.env_vars.items() if name.removesuffix("_file") not in of_files}
+    source.env_vars = {**others, **of_files}
     try:
-        return EnvSettingsSource(Settings, env_prefix="DRAINMARK_", env_nested_delimiter="__")()
+        return source()
     except SettingsError as error:  # its cause holds the value
         name = next(iter(re.findall(r'field "(\w+)"', str(error))), "")
         variable, is_table = _variable(name), "dict" in str(Settings.model_fields[name].annotation)
@@ -410,11 +429,11 @@ def _with_variables(clusters: object) -> object:
         return clusters  # `Settings` refuses it and names it
 
     def value_of(match: re.Match[str]) -> str:
-        try:
-            return os.environ[match[1]]
-        except KeyError:
+        value = read_variable(match[1])
+        if value is None:
             msg = f"the setting kafka names the variable {match[1]}, which is not set"
-            raise UsageError(msg, remedy=f"export {match[1]}=…") from None
+            raise UsageError(msg, remedy=f"export {match[1]}=…")
+        return value
 
     return {
         cluster: {name: re.sub(r"\$\{(\w+)\}", value_of, str(value)) for name, value in given.items()}
@@ -423,7 +442,7 @@ def _with_variables(clusters: object) -> object:
 
 
 def _variable(name: str) -> str:
-    return f"DRAINMARK_{name.replace('.', '__').upper()}"
+    return f"{_PREFIX}{name.replace('.', '__').upper()}"
 
 
 def is_local(master: str) -> bool:
@@ -433,7 +452,7 @@ def is_local(master: str) -> bool:
 
 def _wrong_values(error: ValidationError, settings_file: Path | None) -> UsageError:
     """Return an error that names each wrong setting, its variable or key, and the expected form, but no value."""
-    set_here = {name.upper() for name in os.environ}
+    set_here = {name.upper() for name in (*os.environ, *named_by_files(_PREFIX))}
     fields, said = {}, []
     for item in error.errors():
         name = ".".join(str(part) for part in item["loc"])

@@ -19,6 +19,7 @@ from urllib.parse import quote, quote_plus
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.resources.inputs.task_answers import asked
+from drainmark.resources.variables import read_variable
 
 if TYPE_CHECKING:
     from drainmark.resources.kafka.topic import KafkaTopic
@@ -99,7 +100,10 @@ class TaskAccess:
             ClusterRefused: it is not set.
         """
         self.variables.append(name)
-        value = os.environ.get(name)
+        try:
+            value = read_variable(name)
+        except UsageError as error:
+            raise ClusterRefused(f"{error} ({socket.gethostname()})", remedy=error.remedy) from None
         if value is None:
             raise ClusterRefused(
                 f"the variable {name} is not set on {socket.gethostname()}",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _TASKS = 16
 _CONNECTIONS = (
-    *("__init__.py", "inputs/__init__.py", "inputs/task_answers.py", "inputs/task_access.py"),
+    *("__init__.py", "variables.py", "inputs/__init__.py", "inputs/task_answers.py", "inputs/task_access.py"),
     *("kafka/__init__.py", "kafka/consumer.py", "kafka/topic.py"),
 )
 """Modules of the adapters that tasks need to read the rows of sources."""

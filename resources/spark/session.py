@@ -236,7 +236,9 @@ def _start(master: str, settings: SessionSettings, scratch: Path) -> SparkSessio
     check_java()
     from pyspark.sql import SparkSession
 
-    if master.startswith("local"):
+    if (python := settings.conf.get("spark.pyspark.python")) is not None:
+        os.environ["PYSPARK_PYTHON"] = python  # a session that Python starts does not look at the setting
+    elif master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take the python3 on the PATH
     told = {**settings.of_start(), "spark.app.name": "drainmark", "spark.master": master}
     builder = SparkSession.builder
@@ -250,12 +252,18 @@ def _start(master: str, settings: SessionSettings, scratch: Path) -> SparkSessio
             session = builder.getOrCreate()
     except Exception as error:
         has_ended = "JAVA_GATEWAY_EXITED" in str(error)  # the error says nothing else
-        logged = log.read_bytes()[before:].decode(errors="replace").strip()[-500:]
-        said = logged if has_ended else telling_line(str(error))
+        logged = log.read_bytes()[before:].decode(errors="replace").strip()
+        said = _reason(logged if has_ended else str(error))
         raise SparkLost(f"Spark did not start: {said}", remedy=f"look at spark_conf and {log}") from error
     session.sparkContext.environment.update(UTC)  # also if the context is one of the author's, with other settings
     _look_up_once(session)
     return session
+
+
+def _reason(text: str) -> str:
+    """Return the exception that a JVM names and its first cause, which alone tells an address; else the last words."""
+    causes = [line.strip() for line in text.splitlines() if line.startswith("Caused by: ")]
+    return "; ".join([telling_line(text), *causes[:1]]) if "Exception" in text else text[-500:]
 
 
 def _launch(settings: Mapping[str, str], scratch: Path) -> None:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from drainmark.jobs.errors import HomeNotFound, UsageError
 from drainmark.orchestration.cli.main import invoke
-from drainmark.resources.settings import Settings, find_settings_file, load_settings
+from drainmark.resources.settings import Settings, find_settings_file, is_local, load_settings
 
 
 @pytest.fixture
@@ -62,9 +62,41 @@ def test_which_spark_is_meant(
     assert settings.wants_resident(by_default=False) is resident_for_the_command_line
 
 
-def test_a_spark_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match="in-process"):
-        Settings(home=tmp_path, project_root=tmp_path, spark="yarn cluster")
+@pytest.mark.parametrize(
+    "master",
+    [
+        *("local", "local[4]", "local[*]", "local[2, 3]", "local-cluster[2,1,1024]"),
+        *("spark://host:7077", "spark://one:7077,two:7077", "yarn", "sc://host:15002", "sc://host:443/;use_ssl=true"),
+        *("k8s://https://host:6443", "k8s://host:6443", "k8s://https://kubernetes.default.svc"),
+    ],
+)
+def test_an_address_of_spark_is_the_same_in_both_settings(tmp_path: Path, master: str) -> None:
+    for name in ("spark", "spark_master"):
+        settings = Settings(home=tmp_path, project_root=tmp_path, **{name: master})
+        assert settings.master == master
+        assert is_local(master) or not settings.wants_resident(by_default=True)
+
+
+@pytest.mark.parametrize("name", ["spark", "spark_master"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("", "yarn-client", "yarn cluster", "mesos://host:5050", "local[]", "local[four]", "locally", "host:7077"),
+        *("spark://", "k8s://", "k8s:/host", "http://host:6443", "sc://", "AUTO"),
+    ],
+)
+def test_what_spark_would_not_take_is_refused_with_what_it_takes(tmp_path: Path, name: str, value: str) -> None:
+    with pytest.raises(ValidationError, match=r"local\[\*\].*spark://.*yarn.*HADOOP_CONF_DIR.*k8s://.*sc://") as caught:
+        Settings(home=tmp_path, project_root=tmp_path, **{name: value})
+    assert ("in-process" in str(caught.value)) is (name == "spark")
+
+
+def test_every_cluster_of_the_page_is_a_setting(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "cluster.md").read_text(encoding="utf-8")
+    named = re.findall(r'(spark|spark_master) = "([^"…]+)"', page)
+    assert {value.partition(":")[0] for _, value in named} >= {"spark", "sc", "yarn", "k8s"}
+    for name, value in named:
+        assert Settings(home=tmp_path, project_root=tmp_path, **{name: value}).master == value
 
 
 @pytest.mark.seed("H28")
@@ -123,12 +155,12 @@ def test_home_by_environment_alone_needs_no_settings_file(nowhere: Path, monkeyp
 
 def test_flags_win_over_environment_and_environment_over_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "drainmark.toml").write_text(
-        'spark_master = "file"\nlease_seconds = 1\nmax_group_triggers = 7\n', encoding="utf-8"
+        'spark_master = "local[1]"\nlease_seconds = 1\nmax_group_triggers = 7\n', encoding="utf-8"
     )
-    monkeypatch.setenv("DRAINMARK_SPARK_MASTER", "environment")
+    monkeypatch.setenv("DRAINMARK_SPARK_MASTER", "local[2]")
     monkeypatch.setenv("DRAINMARK_LEASE_SECONDS", "2")
-    settings = load_settings(spark_master="flag", max_group_bytes=None)
-    assert (settings.spark_master, settings.lease_seconds, settings.max_group_triggers) == ("flag", 2.0, 7)
+    settings = load_settings(spark_master="local[3]", max_group_bytes=None)
+    assert (settings.spark_master, settings.lease_seconds, settings.max_group_triggers) == ("local[3]", 2.0, 7)
     assert settings.max_group_bytes == 256 * 1024 * 1024  # a flag that is not given is None and has no effect
 
 
@@ -138,6 +170,39 @@ def test_lists_and_tables_come_as_json_from_the_environment(project: Path, monke
     settings = load_settings()
     assert settings.applications == ("one.py", "two.app")
     assert settings.spark_conf == {"spark.ui.enabled": "false"}
+
+
+def test_a_setting_may_be_in_a_file_that_a_variable_names(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "drainmark.toml").write_text('[kafka.plant]\n"sasl.password" = "${PLANT_PASSWORD}"\n', encoding="utf-8")
+    secrets = {
+        "DRAINMARK_REGISTRY_URL": "postgresql+psycopg://u:HUNTER2@h/d",
+        "DRAINMARK_DATABASES__SALES": "postgresql://u:HUNTER2@h/sales",
+        "PLANT_PASSWORD": "HUNTER2 ",
+    }
+    for name, value in secrets.items():
+        (project / name).write_text(f"{value}\n", encoding="utf-8")
+        monkeypatch.setenv(f"{name}_FILE", str(project / name))
+    settings = load_settings()
+    assert settings.registry_url == secrets["DRAINMARK_REGISTRY_URL"]
+    assert settings.databases == {"sales": secrets["DRAINMARK_DATABASES__SALES"]}
+    assert settings.kafka == {"plant": {"sasl.password": "HUNTER2 "}}
+
+
+def test_a_file_of_a_variable_is_refused_if_it_is_not_there_or_the_variable_is_set(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAINMARK_REGISTRY_URL_FILE", str(project / "secret"))
+    with pytest.raises(UsageError, match="DRAINMARK_REGISTRY_URL_FILE names") as caught:
+        load_settings()
+    assert caught.value.facts["path"] == str(project / "secret")
+    (project / "secret").write_bytes(b"HUNTER2\xff")
+    with pytest.raises(UsageError, match="UTF-8") as caught:
+        load_settings()
+    (project / "secret").write_text("HUNTER2")
+    monkeypatch.setenv("DRAINMARK_REGISTRY_URL", "sqlite:///HUNTER2.db")
+    with pytest.raises(UsageError, match="both set") as again:
+        load_settings()
+    assert "HUNTER2" not in "".join(traceback.format_exception(caught.value) + traceback.format_exception(again.value))
 
 
 def test_a_list_in_the_environment_that_is_no_json_is_a_usage_error(
@@ -169,7 +234,7 @@ def test_a_list_in_the_environment_that_is_no_json_is_a_usage_error(
         ('lease_seconds = "secret"', "lease_seconds must be a number →"),
         ('max_group_triggers = "secret"', "max_group_triggers must be a whole number →"),
         ("max_group_triggers = 0", "max_group_triggers must be greater than or equal to 1 →"),
-        ('spark = "secret one"', "spark must be auto, in-process, resident, a master URL, or sc://host:port →"),
+        ('spark = "secret one"', "or sc://host:15002, a Connect server →"),
     ],
 )
 def test_a_wrong_setting_is_told_in_plain_words_without_its_value(project: Path, content: str, said: str) -> None:
@@ -239,7 +304,7 @@ def test_a_password_in_the_registry_url_is_not_in_the_repr(project: Path) -> Non
 def test_settings_are_frozen_and_meet_no_environment_when_constructed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DRAINMARK_SPARK_MASTER", "environment")
+    monkeypatch.setenv("DRAINMARK_SPARK_MASTER", "local[2]")
     settings = Settings(home=tmp_path, project_root=tmp_path)
     assert settings.spark_master == "local[*]"
     with pytest.raises(ValidationError):
