@@ -45,8 +45,8 @@ _FORMS = {
 
 _CHOICES = ("auto", "in-process", "resident")
 _MASTERS = (
-    *("local[*]", "local[4]", "spark://host:7077", "yarn with HADOOP_CONF_DIR set", "k8s://https://host:6443"),
-    "or sc://host:15002, a Connect server",
+    *("local[*]", "local[4]", "spark://host:7077", "yarn with HADOOP_CONF_DIR set"),
+    *("k8s://https://api.example.com:6443", "or sc://host:15002, a Connect server"),
 )
 _MASTER = re.compile(
     r"local(\[(\*|[0-9]+)(\s*,\s*[0-9]+)?\])?|local-cluster\[\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9]+\s*\]"

@@ -35,4 +35,5 @@ def read_variable(name: str) -> str | None:
 
 def named_by_files(prefix: str) -> Iterator[str]:
     """Yield the names that begin with a prefix and have a file."""
-    yield from (name.removesuffix(_FILE) for name in os.environ if name.startswith(prefix) and name.endswith(_FILE))
+    named = (name for name, path in os.environ.items() if path and name.startswith(prefix) and name.endswith(_FILE))
+    yield from (name.removesuffix(_FILE) for name in named)

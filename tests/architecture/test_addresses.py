@@ -11,8 +11,8 @@ MACHINE_PATH = re.compile(r"(?<![\w.*}/-])/(?:home|root|Users|work|mnt|media)/\w
 WEB_ADDRESS = re.compile(r"https?://([^/\s\"'`)>:]+)")
 IP_ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 TEMPORARY = re.compile(r"[\"']/tmp\b")
-LOCAL_HOSTS = {"127.0.0.1", "localhost", "s3"}
-"""`s3` is a service of deploy/compose.yaml; only its containers know it."""
+LOCAL_HOSTS = {"127.0.0.1", "localhost", "s3", "kubernetes.default.svc"}
+"""`s3` is a service of deploy/compose.yaml, the last one of every Kubernetes; only their containers know them."""
 DOCUMENTATION_HOSTS = (".example", "example.com", "example.org", "example.net")
 DOCUMENTATION_NETWORKS = [
     ipaddress.ip_network(network)

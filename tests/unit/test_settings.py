@@ -67,7 +67,7 @@ def test_which_spark_is_meant(
     [
         *("local", "local[4]", "local[*]", "local[2, 3]", "local-cluster[2,1,1024]"),
         *("spark://host:7077", "spark://one:7077,two:7077", "yarn", "sc://host:15002", "sc://host:443/;use_ssl=true"),
-        *("k8s://https://host:6443", "k8s://host:6443", "k8s://https://kubernetes.default.svc"),
+        *("k8s://https://api.example.com:6443", "k8s://host:6443", "k8s://https://kubernetes.default.svc"),
     ],
 )
 def test_an_address_of_spark_is_the_same_in_both_settings(tmp_path: Path, master: str) -> None:
@@ -82,7 +82,7 @@ def test_an_address_of_spark_is_the_same_in_both_settings(tmp_path: Path, master
     "value",
     [
         *("", "yarn-client", "yarn cluster", "mesos://host:5050", "local[]", "local[four]", "locally", "host:7077"),
-        *("spark://", "k8s://", "k8s:/host", "http://host:6443", "sc://", "AUTO"),
+        *("spark://", "k8s://", "k8s:/host", "http://api.example.com:6443", "sc://", "AUTO"),
     ],
 )
 def test_what_spark_would_not_take_is_refused_with_what_it_takes(tmp_path: Path, name: str, value: str) -> None:
@@ -229,7 +229,7 @@ def test_a_list_in_the_environment_that_is_no_json_is_a_usage_error(
         ('on_halt = "secret"', 'on_halt must be a list of texts: ["one", "two"] →'),
         ('databases = "secret"', "databases must be a table of names and values"),
         ("pages_url = 7", "pages_url must be a text"),
-        ('openlineage_url = "http://secret@h"', "openlineage_url must be the http(s) address of a server"),
+        ('openlineage_url = "http://secret@h.example"', "openlineage_url must be the http(s) address of a server"),
         ('otlp_url = "secret:4317"', "otlp_url must be the http(s) address of a server, without user"),
         ('lease_seconds = "secret"', "lease_seconds must be a number →"),
         ('max_group_triggers = "secret"', "max_group_triggers must be a whole number →"),
