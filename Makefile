@@ -57,7 +57,7 @@ simulate: $(STAMP) ## the protocol without Spark, by seeds; ARGS="--seconds 600 
 	@cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m simulation $(ARGS)
 
 dev: $(STAMP) ## open Dagster's UI on the applications that come with Drainmark
-	@DRAINMARK_APPLICATIONS='["bank_alerts", "customers", "enron_ds", "enron_fs", "log_watch", "lois", "vwap", "word_count"]' $(BIN)/drainmark dev
+	@DRAINMARK_APPLICATIONS='["bank_alerts", "customers", "enron_ds", "enron_fs", "host_watch", "log_watch", "lois", "vwap", "word_count"]' $(BIN)/drainmark dev
 
 test: $(CLASSES) ## the tests, in three processes; ARGS="-k rewind" passes options to pytest, WORKERS=0 keeps to one process
 	@echo "All tests but those marked slow, recovery (a sample is not) or kafka; $(WORKERS) processes, a Spark each. $(ARGS)"

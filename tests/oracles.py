@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 Row = dict[str, Any]
@@ -25,6 +26,12 @@ ALERT_WINDOW_SECONDS = 300
 BURST = (10, 300)
 ENUMERATION = (5, 600)
 SUSPICIOUS_FAILURES = 3
+FLOOD = (10, 60)
+CRASH_LOOP = (3, 600)
+HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
+SEVERITIES = {"takeover": 5, "success_after_failures": 4, "burst": 3, "user_enumeration": 3, "connection_flood": 2,
+              "crash_loop": 2, "new_origin": 1}  # fmt: skip
+URGENT = 4
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # Java's dot stops at more line ends than Python's, and its \s and \d are ASCII.
@@ -37,7 +44,10 @@ _HEADER = re.compile(
     r"(?P<month>[A-Z][a-z][a-z]) +(?P<day>\d\d?) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d) +(?P<host>\S+) ",
     re.ASCII,
 )
-_TAG = re.compile(r"(?P<service>[^\s\[:]+)(?:\[[^\]]*\])?: ?", re.ASCII)
+_TAG = re.compile(r"(?P<service>[^\s\[:]+)(?:\[(?P<pid>[^\]]*)\])?: ?", re.ASCII)
+_CONNECTION = re.compile(r"connection from (\S+) \(", re.ASCII)
+_SESSION = re.compile(r"session (opened|closed) for user (\S+)", re.ASCII)
+_FAULT = re.compile(r"exited abnormally|segfault at|Out of Memory: Killed process")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +166,180 @@ def _attacks_of(events: Sequence[tuple[int, LogIn]]) -> Iterator[tuple[int, Row]
 
 def _attack(kind: str, user: str | None, first: dt.datetime | None, last: dt.datetime | None, count: int) -> Row:
     return {"kind": kind, "user": user, "first_seen": first, "last_seen": last, "count": count}
+
+
+def host_watch(files: Sequence[Path], networks: Mapping[str, tuple[str, bool]] = MappingProxyType({})) -> Tables:
+    """Return the tables of the region `lines` of `host_watch`, of 2005.
+
+    Args:
+        files: the files in the order of their triggers.
+        networks: owner of each network, and whether it is trusted.
+    """
+    attacks, events = log_watch_attacks(files), list(_events(files, 2005))
+    tickets, pages = _tickets(_findings(events, attacks), networks)
+    sessions = [
+        {"_sequence_id": number, **begun, "closed_at": ended["closed_at"]}
+        for number, begun, ended in _ended_sessions(events)
+    ]
+    return {
+        "host_watch_attacks": attacks,
+        "host_watch_sessions": sessions,
+        "host_watch_tickets": tickets,
+        "host_watch_pages": pages,
+    }
+
+
+def host_watch_campaigns(files: Sequence[Path], year: int = 2005) -> list[Row]:
+    """Return the rows of the region `attacks_seen`, without ids."""
+    attacks: dict[str, list[Row]] = {}
+    for attack in log_watch_attacks(files, year):
+        attacks.setdefault(attack["remote_host"], []).append(attack)
+    return [
+        {"remote_host": remote, "attacks": len(found), "hosts": len(hosts),
+         "first_seen": min((row["first_seen"] for row in found if row["first_seen"]), default=None),
+         "last_seen": max((row["last_seen"] for row in found if row["last_seen"]), default=None)}
+        for remote, found in attacks.items()
+        if len(hosts := {row["host"] for row in found} - {None}) >= 2
+    ]  # fmt: skip
+
+
+def _events(files: Sequence[Path], year: int) -> Iterator[tuple[int, str, Row]]:
+    """Yield (sequence id, topic, fields) of the lines that say something, in order."""
+    for number, path in enumerate(files, 1):
+        for line in text_lines(path):
+            header = _HEADER.match(line)
+            tag = _TAG.match(line, header.end()) if header else None
+            base = {"host": header["host"] if header else None, "service": tag["service"] if tag else None}
+            at = _moment(header, year) if header else None
+            log_in = parse_log_in(line, year)
+            if log_in is not None:
+                if log_in.accepted:
+                    yield number, "success", {**base, "at": at, "remote_host": log_in.remote_host, "user": log_in.user}
+            elif found := _CONNECTION.search(line):
+                yield number, "connection", {**base, "at": at, "remote_host": found[1]}
+            elif found := _SESSION.search(line):
+                pid = (tag["pid"] or None) if tag else None
+                yield number, found[1], {**base, "at": at, "pid": pid, "user": found[2]}
+            elif _FAULT.search(line):
+                yield number, "fault", {**base, "at": at}
+
+
+def _ended_sessions(events: Sequence[tuple[int, str, Row]]) -> Iterator[tuple[int, Row, Row]]:
+    """Yield (sequence id of the end, beginning, end) of each end whose beginning was read before."""
+    begun: dict[tuple[Any, ...], Row] = {}
+    for number, topic, event in events:
+        if topic in ("opened", "closed"):
+            names = {name: event[name] for name in ("host", "service", "pid")}
+            key = tuple(names.values())
+            if topic == "opened":
+                begun[key] = {**names, "user": event["user"], "opened_at": event["at"]}
+            elif key in begun and None not in key:
+                yield number, begun[key], {**names, "closed_at": event["at"]}
+
+
+def _soon_after(attacks: Sequence[tuple[int, Row]], roots: Sequence[tuple[int, Row]]) -> Iterator[tuple[int, Row, Row]]:
+    """Yield (sequence id, attack, session) of the sessions of a host that begin up to an hour after an attack."""
+    sessions = list(_punctual(roots, "at"))
+    for number, attack in _punctual(attacks, "last_seen"):
+        for other, root in sessions:
+            is_there = attack["host"] is not None and attack["host"] == root["host"]
+            if is_there and dt.timedelta(0) <= root["at"] - attack["last_seen"] <= HOUR:
+                yield max(number, other), attack, root
+
+
+def _punctual(rows: Sequence[tuple[int, Row]], time: str) -> Iterator[tuple[int, Row]]:
+    """Yield the rows with a time that is not more than a day before the newest one of earlier files."""
+    newest: dict[int, dt.datetime] = {}
+    for number, row in rows:
+        at = row[time]
+        if at is not None:
+            if all(at >= past - DAY for file, past in newest.items() if file < number):
+                yield number, row
+            newest[number] = max(newest.get(number, at), at)
+
+
+def _findings(events: Sequence[tuple[int, str, Row]], attacks: Sequence[Row]) -> dict[int, list[Row]]:
+    """Return the findings of each file, unsorted."""
+    found: dict[int, list[Row]] = {}
+
+    def note(number: int, rule: str, row: Row, **facts: Any) -> None:
+        columns = {"at": row.get("at"), "rule": rule, "host": row["host"], "remote_host": row.get("remote_host")}
+        found.setdefault(number, []).append({**columns, "user": row.get("user"), "count": 1, **facts})
+
+    for attack in attacks:
+        note(attack["_sequence_id"], attack["kind"], attack, at=attack["last_seen"], count=attack["count"])
+    broken = [(row["_sequence_id"], row) for row in attacks if row["kind"] == "success_after_failures"]
+    roots = [
+        (number, row)
+        for number, topic, row in events
+        if topic == "opened" and row["user"] == "root" and row["service"] and not row["service"].startswith("cron")
+    ]
+    for number, attack, root in _soon_after(broken, roots):
+        note(number, "takeover", attack, at=root["at"], user="root", count=1)
+    seen = set[tuple[Any, ...]]()
+    for number, topic, event in events:
+        key = (event["host"], event.get("user"), event.get("remote_host"))
+        if topic == "success" and key not in seen:
+            seen.add(key)
+            note(number, "new_origin", event)
+    for number, event, count in _rates(events, "connection", "remote_host", FLOOD[1]):
+        if count >= FLOOD[0]:
+            note(number, "connection_flood", event, count=count)
+    for number, event, count in _rates(events, "fault", "service", CRASH_LOOP[1]):
+        if count >= CRASH_LOOP[0]:
+            note(number, "crash_loop", event, user=event["service"], count=count)
+    return found
+
+
+def _rates(events: Sequence[tuple[int, str, Row]], topic: str, by: str, seconds: int) -> Iterator[tuple[int, Row, int]]:
+    """Yield (sequence id, event, number of events of its host and `by` in the seconds that end with it).
+
+    An event without a time, or with an earlier one than another before it, counts at the newest time so far.
+    """
+    tops: dict[tuple[Any, ...], list[dt.datetime | None]] = {}
+    for number, kind, event in events:
+        if kind == topic:
+            passed = tops.setdefault((event["host"], event[by]), [])
+            known = [at for at in (*passed[-1:], event["at"]) if at is not None]
+            top = max(known, default=None)
+            passed.append(top)
+            yield (
+                number,
+                event,
+                sum(top is None or (at is not None and (top - at).total_seconds() < seconds) for at in passed),
+            )
+
+
+def _tickets(
+    findings: Mapping[int, list[Row]], networks: Mapping[str, tuple[str, bool]]
+) -> tuple[list[Row], list[Row]]:
+    """Return the tickets, and the pages: the urgent ones when they are opened."""
+    tickets: list[Row] = []
+    pages: list[Row] = []
+    newest: dict[tuple[Any, ...], Row] = {}
+    order = ("at", "rule", "host", "remote_host", "user")
+    for number in sorted(findings):
+        opened = list[Row]()
+        for row in sorted(
+            findings[number], key=lambda row: [(row[name] is not None, str(row[name])) for name in order]
+        ):
+            about = (row["rule"], row["host"], row["remote_host"])
+            ticket = newest.get(about)
+            if ticket is None or (row["at"] and ticket["last_at"] and abs(row["at"] - ticket["last_at"]) > HOUR):
+                owner, is_trusted = networks.get((row["remote_host"] or "").rpartition(".")[0], (None, False))
+                ticket = newest[about] = {
+                    "ticket": len(tickets) + 1, **dict(zip(("rule", "host", "remote_host"), about, strict=True)),
+                    "user": row["user"], "opened_at": row["at"], "last_at": row["at"], "findings": 0, "count": 0,
+                    "owner": owner, "severity": SEVERITIES[row["rule"]] - is_trusted,
+                }  # fmt: skip
+                tickets.append(ticket)
+                opened.append(ticket)
+            moments = [at for at in (ticket["last_at"], row["at"]) if at is not None]
+            ticket |= {"last_at": max(moments, default=None), "findings": ticket["findings"] + 1,
+                       "count": max(ticket["count"], row["count"]), "_sequence_id": number,
+                       "is_new": ticket in opened}  # fmt: skip
+        pages += [dict(ticket) for ticket in opened if ticket["severity"] >= URGENT]
+    return tickets, pages
 
 
 def enron_ds(files: Sequence[Path], *, source_name: SourceName = str) -> Tables:

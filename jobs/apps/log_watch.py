@@ -8,7 +8,7 @@ Syslog writes no year: the parameter `year` gives it, to December and the follow
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,8 @@ SSHD_FAILURE = r"Failed password for (?:invalid user )?(\S+) from (\S+) port"
 HEADER = r"^([A-Z][a-z]{2}) +(\d{1,2}) (\d{2}:\d{2}:\d{2}) +(\S+) "
 """Month, day, time, host."""
 
-TAGGED = HEADER + r"([^\s\[:]+)(?:\[[^\]]*\])?: ?"
-"""The header and the program with or without its process id; the rest of the line is the message."""
+TAGGED = HEADER + r"([^\s\[:]+)(?:\[([^\]]*)\])?: ?"
+"""The header, and the program with or without its process id; the rest of the line is the message."""
 
 UNKNOWN_USER = r"[Ii](?:nvalid|llegal) user (\S+) from (\S+)"
 """The line of sshd on a user name that the host does not have: user, remote host."""
@@ -125,25 +125,29 @@ def alerts(windows: DataFrame) -> Column:
 @dm.functor
 def log_ins(lines: DataFrame, params: Params) -> DataFrame:
     """One row per line on a remote log-in: a failure, as in `failures`, an unknown user, both, or a success."""
+    facts = log_in_facts()
+    about = lines.where(facts["is_failure"] | facts["is_unknown"] | facts["is_success"])
+    columns = {"host": found(HEADER, 4), "logged_at": logged_at(params.year), **facts}
+    return dm.select(about, *(column.alias(name) for name, column in columns.items()))
+
+
+def log_in_facts() -> dict[str, Column]:
+    """Return what a line says of a log-in; one that fits several patterns has the names of the first of them."""
     text = F.col("value")
-    by_pam, unknown, accepted = text.rlike(PAM_FAILURE), text.rlike(UNKNOWN_USER), text.rlike(ACCEPTED)
-    failed = by_pam | text.rlike(SSHD_FAILURE)
+    by_pam, by_sshd, unknown = text.rlike(PAM_FAILURE), text.rlike(SSHD_FAILURE), text.rlike(UNKNOWN_USER)
 
     def named(pam: int, sshd: int) -> Column:
         """Return user or remote host by the pattern that fits."""
-        others = F.when(text.rlike(SSHD_FAILURE), found(SSHD_FAILURE, sshd)).when(unknown, found(UNKNOWN_USER, sshd))
+        others = F.when(by_sshd, found(SSHD_FAILURE, sshd)).when(unknown, found(UNKNOWN_USER, sshd))
         return F.when(by_pam, found(PAM_FAILURE, pam)).otherwise(others.otherwise(found(ACCEPTED, sshd)))
 
-    return dm.select(
-        lines.where(failed | unknown | accepted),
-        found(HEADER, 4).alias("host"),
-        named(1, 2).alias("remote_host"),
-        named(2, 1).alias("user"),
-        logged_at(params.year).alias("logged_at"),
-        failed.alias("is_failure"),
-        (unknown & ~by_pam).alias("is_unknown"),
-        (accepted & ~failed & ~unknown).alias("is_success"),
-    )
+    return {
+        "remote_host": named(1, 2),
+        "user": named(2, 1),
+        "is_failure": by_pam | by_sshd,
+        "is_unknown": unknown & ~by_pam,
+        "is_success": text.rlike(ACCEPTED) & ~(by_pam | by_sshd | unknown),
+    }
 
 
 @dataclass
@@ -169,20 +173,28 @@ def attacks(state: Trail | None, log_ins: pa.Table) -> tuple[Trail | None, pa.Ta
     The lines of a burst or an enumeration are then forgotten: a longer one has a row per further threshold's worth.
     `count` is failures or users; `user` is the one that got in. Lines without a moment are in no window.
     """
-    import pyarrow as pa
+    return with_attacks(state, log_ins)
 
-    trail, found = state or Trail(), []
+
+def with_attacks(state: Trail | None, log_ins: pa.Table) -> tuple[Trail | None, pa.Table | None]:
+    """Return the trail after log-ins of a remote host on a host, and the attacks that they complete."""
+    trail, rows = state or Trail(), []
     for line in log_ins.to_pylist():
         for kind, user, first, count in recognised(trail, line):
-            found.append((kind, line["host"], line["remote_host"], user, first, line["logged_at"], count))
-    kept = trail if trail != Trail() else None
-    if not found:
-        return kept, None
-    names = ["kind", "host", "remote_host", "user", "first_seen", "last_seen", "count"]
-    moment = pa.timestamp("us", tz="UTC")
-    types = [pa.string(), pa.string(), pa.string(), pa.string(), moment, moment, pa.int64()]
-    columns = [pa.array(values, kind) for values, kind in zip(zip(*found, strict=True), types, strict=True)]
-    return kept, pa.table(columns, names=names)
+            rows.append((kind, line["host"], line["remote_host"], user, first, line["logged_at"], count))
+    return trail if trail != Trail() else None, table_of(rows, ATTACK)
+
+
+def table_of(rows: Sequence[Sequence[Any]], columns: str) -> pa.Table | None:
+    """Return rows as a table with the columns of a DDL, None if there are none."""
+    import pyarrow as pa
+
+    if not rows:
+        return None
+    types = {"string": pa.string(), "bigint": pa.int64(), "timestamp": pa.timestamp("us", "UTC"), "boolean": pa.bool_()}
+    names, kinds = zip(*(column.split() for column in columns.split(",")), strict=True)
+    values = zip(zip(*rows, strict=True), kinds, strict=True)
+    return pa.table([pa.array(column, types[kind]) for column, kind in values], names=list(names))
 
 
 def recognised(trail: Trail, line: dict[str, Any]) -> Iterator[tuple[str, str | None, dt.datetime | None, int]]:

@@ -90,7 +90,8 @@ def stretches(recordings: DataFrame) -> DataFrame:
     return dm.select(whole, F.regexp_extract("source_file", "([^/]*)/[^/]*$", 1).alias("channel"), "content")
 
 
-@dm.custom(keys=["channel"], state=Channel, output=SPECTRUM, batch="arrow")
+# The heavy work is a stage of its own: the next files are read meanwhile.
+@dm.custom(keys=["channel"], state=Channel, output=SPECTRUM, batch="arrow", inputs=[dm.buffered(stretches)])
 def analysed(state: Channel | None, stretches: pa.Table) -> tuple[Channel, pa.Table | None]:
     """Return the spectra that a channel's new samples complete, each with its peaks over the noise floor so far."""
     import numpy as np

@@ -89,7 +89,8 @@ def ticks(records: DataFrame) -> DataFrame:
     )
 
 
-@dm.custom(keys=["symbol"], state=LastTrades, output=f"{TICK}, vwap double", batch="arrow")
+# A stage of its own: the next files are parsed while the averages of the last ones are computed.
+@dm.custom(keys=["symbol"], state=LastTrades, output=f"{TICK}, vwap double", batch="arrow", inputs=[dm.buffered(ticks)])
 def valued(state: LastTrades | None, ticks: pa.Table) -> tuple[LastTrades | None, pa.Table]:
     """Add to each tick of a symbol the average at its last trade (a trade is its own last); null before the first."""
     import numpy as np

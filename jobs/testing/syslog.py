@@ -27,6 +27,18 @@ BURST_GAP_SECONDS = (2, 6)
 BREAK_INS = 0.25
 """Share of the attacks after which the attacker gets in."""
 
+FLOODS, FLOOD_CONNECTIONS = 0.3, (12, 16)
+"""Share of the files with a flood of connections, two seconds apart, and its size."""
+
+CRASH_LOOPS, CRASHES = 0.3, (3, 5)
+"""Share of the files in which a program dies again and again, a minute apart, and how often."""
+
+SESSIONS = (1, 3)
+"""Sessions of staff in a file that begin and end in it."""
+
+TAKEOVERS = 0.5
+"""Share of the break-ins after which the attacker becomes root."""
+
 _WINDOW = dt.timedelta(minutes=5)
 _USERS = ("admin", "guest", "mysql", "nagios", "oracle", "postgres", "test", "webmaster")
 _STAFF = ("alice", "bob", "carol", "dave")
@@ -47,6 +59,9 @@ class SyslogFile:
         bursts: (remote host, start of the five-minute window, UTC) to the failures of the attack planted there; the
             file has no others of that pair. Other hosts may be under the same attack in the same window.
         break_ins: remote host to the user name with which it got in after one of these attacks.
+        takeovers: the remote hosts among them that became root.
+        floods: remote host to the connections of its flood.
+        crashes: program to the number of its deaths.
     """
 
     name: str
@@ -55,6 +70,9 @@ class SyslogFile:
     failures: Mapping[str, int]
     bursts: Mapping[tuple[str, dt.datetime], int]
     break_ins: Mapping[str, str]
+    takeovers: tuple[str, ...]
+    floods: Mapping[str, int]
+    crashes: Mapping[str, int]
 
     def write(self, folder: Path, *, newline: str = "\n") -> Path:
         """Write the file below `folder` under another name, then rename it: a scan sees all of it or nothing."""
@@ -131,6 +149,7 @@ def _file(seed: int, host: str, number: int, line_count: int, start: dt.datetime
     chance, success = random.Random(f"{seed}/{host}/{number}"), random.Random(f"{seed}/{host}/{number}/success")
     failures: Counter[str] = Counter()
     break_ins: dict[str, str] = {}
+    takeovers: list[str] = []
     bursts: dict[tuple[str, dt.datetime], int] = {}
     lines: list[_Line] = []
     windows = chance.sample(range(FILE_SPAN // _WINDOW), 2)
@@ -143,10 +162,18 @@ def _file(seed: int, host: str, number: int, line_count: int, start: dt.datetime
         if success.random() < BREAK_INS:
             user = break_ins[remote] = success.choice(_USERS)
             lines.append(_success(success, host, remote, lines[-1][0] + dt.timedelta(seconds=9), user))
+            if success.random() < TAKEOVERS:
+                takeovers.append(remote)
+                lines += _session(success, host, "su", "root", lines[-1][0] + dt.timedelta(seconds=30))
     for _ in range(chance.randint(0, 3)):
         remote = chance.choice(_OFFICE)
         lines.append(_failure(chance, host, remote, _moment(chance, start), chance.choice(_STAFF)))
         failures[remote] += 1
+    beside = random.Random(f"{seed}/{host}/{number}/beside")
+    floods, crashes = _floods(beside, host, start, seed), _crashes(beside, host, start)
+    lines += [line for found in (*floods.values(), *crashes.values()) for line in found]
+    for _ in range(beside.randint(*SESSIONS)):
+        lines += _session(beside, host, "sshd", beside.choice(_STAFF), _moment(beside, start))
     while len(lines) < line_count:
         moment = _moment(chance, start)
         lines.append((moment, f"{_stamp(moment)} {host} {_noise(chance, seed)}"))
@@ -158,7 +185,40 @@ def _file(seed: int, host: str, number: int, line_count: int, start: dt.datetime
         failures=dict(failures),
         bursts=bursts,
         break_ins=break_ins,
+        takeovers=tuple(takeovers),
+        floods={remote: len(found) for remote, found in floods.items()},
+        crashes={program: len(found) for program, found in crashes.items()},
     )
+
+
+def _floods(chance: random.Random, host: str, start: dt.datetime, seed: int) -> dict[str, list[_Line]]:
+    """Return the connections of a flood by their remote host; none in most files."""
+    if chance.random() >= FLOODS:
+        return {}
+    remote, begin, pid = chance.choice(attackers(seed)), _moment(chance, start), chance.randint(2_000, 32_000)
+    moments = [begin + dt.timedelta(seconds=2 * place) for place in range(chance.randint(*FLOOD_CONNECTIONS))]
+    text = f"{host} ftpd[{pid}]: connection from {remote} () at"
+    return {
+        remote: [(moment, f"{_stamp(moment)} {text} {moment:%a} {_stamp(moment)} {moment:%Y}") for moment in moments]
+    }
+
+
+def _crashes(chance: random.Random, host: str, start: dt.datetime) -> dict[str, list[_Line]]:
+    """Return the deaths of a program; none in most files."""
+    if chance.random() >= CRASH_LOOPS:
+        return {}
+    program, begin = chance.choice(("logrotate", "crond")), _moment(chance, start)
+    moments = [begin + dt.timedelta(minutes=place) for place in range(chance.randint(*CRASHES))]
+    return {program: [(moment, f"{_stamp(moment)} {host} {program}: ALERT exited abnormally with [1]")
+                      for moment in moments]}  # fmt: skip
+
+
+def _session(chance: random.Random, host: str, program: str, user: str, begin: dt.datetime) -> list[_Line]:
+    """Return both ends of a session, as PAM writes them."""
+    pid, end = chance.randint(2_000, 32_000), begin + dt.timedelta(seconds=chance.randint(20, 300))
+    said = f"{host} {program}(pam_unix)[{pid}]: session"
+    return [(begin, f"{_stamp(begin)} {said} opened for user {user} by (uid=0)"),
+            (end, f"{_stamp(end)} {said} closed for user {user}")]  # fmt: skip
 
 
 def _success(chance: random.Random, host: str, remote: str, moment: dt.datetime, user: str) -> _Line:

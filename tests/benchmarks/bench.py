@@ -7,6 +7,7 @@ Each part runs in a process of its own. By default the parts run that together t
     one_upsert    (long) one file at a time, the totals in an upsert table
     changes       (long) inserts, updates and deletes as newest rows and as a history, against MERGE (`bench_changes`)
     flink         the same job as Flink SQL (`bench_flink`; needs `make bench-flink-setup`)
+    applications  (long) the columns of the paper's table 1 for its applications (`bench_applications`)
     checkpoints   (long) what checkpoints of a large state cost (`bench_checkpoints`)
     counting      what reference counting costs a stream (`bench_counting`; streamz needs `make bench-streamz-setup`)
     figure7       (long) what consistent states cost the applications and stateless chains (`bench_figure7`)

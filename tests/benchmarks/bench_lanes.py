@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from drainmark.jobs.graph.operator import Operator
     from drainmark.jobs.protocol.records.triggers import Trigger
+    from drainmark.jobs.runtime.group.group_report import GroupReport
     from drainmark.resources.spark.session import SparkEngine
 
 LONG_AGO = 1_000_000_000
@@ -136,7 +137,8 @@ class Lane(ABC):
 
     @property
     def region(self) -> Any:
-        return self.application.region()
+        """Return the first region, which reads the files."""
+        return self.application.plan.regions[0]
 
     @property
     def is_periodic(self) -> bool:
@@ -170,8 +172,15 @@ class Lane(ABC):
             raise WrongResult(msg)
 
 
+@dataclass(slots=True, kw_only=True)
 class WithStates(Lane):
-    """The lane that runs the region."""
+    """The lane that runs the region.
+
+    Attributes:
+        reports: of all windows so far.
+    """
+
+    reports: list[GroupReport] = field(default_factory=list)
 
     def ends(self, triggers: int) -> Iterator[float]:
         run = region_run(self.place, self.application, self.region, max_group=triggers)
@@ -181,6 +190,7 @@ class WithStates(Lane):
             for report in run.groups():
                 yield time.monotonic()
                 self._rows += report.rows_in
+                self.reports.append(report)
         except BaseException as raised:
             error = raised
             raise

@@ -93,6 +93,7 @@ PARTS = {
         Part("recovery_periods", "bench_recovery", "measure_periods", ("rounds",), 4, is_long=True),
         Part("checkpoints", "bench_checkpoints", minutes=39, is_long=True),
         Part("figure7", "bench_figure7", minutes=30, is_long=True),
+        Part("applications", "bench_applications", minutes=5, is_long=True),
         Part("formats", "bench_formats", options=("rounds", "against", *_SPARK), minutes=6, is_long=True),
         Part("stages", "bench_stages", options=("rounds",), minutes=35, is_long=True),
         Part("persisting", "bench_persisting", options=("rounds",), minutes=10, is_long=True),

@@ -21,6 +21,7 @@ from drainmark.orchestration.testing.crash.children import Nursery
 APPS = Path(__file__).parent / "apps"
 SURROUNDED = "surrounded"
 IN_FLIGHT = "in_flight"
+LARGE = "host_watch"
 SECOND_REGION = "two_regions/payments"
 SECOND_SINKS = ("two_accounts", "two_payments")
 
@@ -40,9 +41,29 @@ def log_watch(nursery: Nursery, master: str, folder: Path) -> Scene:
         oracle=oracles.log_watch,
         sinks=("log_watch_failures", "log_watch_hosts", "log_watch_alerts", "log_watch_attacks"),
     )
-    generated = generate_syslog(seed=7, hosts=("combo",), files_per_host=FILES, lines_per_file=100)
-    for file in generated:
-        scene.add(folder / "in" / file.name.replace("/", "-"), "".join(f"{line}\n" for line in file.lines))
+    return with_logs(scene, seed=7)
+
+
+def host_watch(nursery: Nursery, master: str, folder: Path) -> Scene:
+    """Return a scene of the large region of `host_watch`, in three stages, on small logs in which each rule fires."""
+    scene = Scene(
+        nursery=nursery,
+        master=master,
+        folder=folder,
+        app=LARGE,
+        region=f"{LARGE}/lines",
+        inputs=(str(folder / "in"),),
+        oracle=oracles.host_watch,
+        sinks=("host_watch_attacks", "host_watch_sessions", "host_watch_tickets", "host_watch_pages"),
+    )
+    return with_logs(scene, seed=26)
+
+
+def with_logs(scene: Scene, seed: int) -> Scene:
+    """Return a scene with the logs of one host."""
+    for file in generate_syslog(seed=seed, hosts=("combo",), files_per_host=FILES, lines_per_file=100):
+        name = file.name.replace("/", "-")
+        scene.add(scene.folder / "in" / name, "".join(f"{line}\n" for line in file.lines))
     return scene
 
 
@@ -165,8 +186,8 @@ def outer_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, An
 
 
 GRAPHS: Mapping[str, Build] = {
-    "log_watch": log_watch, "two_regions": two_regions, "blocking": blocking, "outer": outer, "handlers": handlers,
-    SURROUNDED: surrounded, IN_FLIGHT: in_flight, **STAGED,
+    "log_watch": log_watch, LARGE: host_watch, "two_regions": two_regions, "blocking": blocking, "outer": outer,
+    "handlers": handlers, SURROUNDED: surrounded, IN_FLIGHT: in_flight, **STAGED,
 }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """The shipped applications of files and periods, killed at every step: all end in the golden run (V54, V168).
 
-`log_watch` is a graph of the golden matrix; `vwap` and `lois` are killed beside their oracles.
+`log_watch` and `host_watch` are graphs of the golden matrix; `vwap` and `lois` are killed beside their oracles.
 """
 
 from __future__ import annotations

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 import pytest
 from architecture.tree import ROOT
 from graphs import GRAPHS
-from test_golden_matrix import KILLED, POINTS, REPLIES, SIMULATED, matrix, points_of
+from test_golden_matrix import KILLED, POINTS, REPLIES, SIMULATED, actions_of, matrix, points_of
 from test_repairs_recover import OF_REPAIRS
 
 from drainmark.jobs.failpoints import ErasePoint
-from drainmark.orchestration.testing.crash.matrix import actions
 
 COMMITTING = (
     "checkpoints/checkpoint_table", "delta/managed_table", "delta/commits",
@@ -50,7 +49,7 @@ def test_every_commit_has_a_point_before_and_after() -> None:
 @pytest.mark.parametrize("graph", [graph for graph in GRAPHS if graph not in SIMULATED])
 def test_every_point_is_in_the_matrix(graph: str) -> None:
     cells = {(cell.values[1], cell.values[2]) for cell in matrix() if cell.values[0] == graph}
-    assert cells == {(point, action) for point in points_of(graph) for action in actions(point)}
+    assert cells == {(point, action) for point in points_of(graph) for action in actions_of(graph, point)}
 
 
 @pytest.mark.seed("V170")
