@@ -199,6 +199,7 @@ def read(region: str, table: str, *, at: int | dt.datetime | None = None, home: 
 
     Raises:
         UnknownName: no such region or table.
+        UsageError: `at` is neither an id nor a time.
         RewindRefused: `at` is no effective committed id.
 
     Example:
@@ -254,7 +255,7 @@ def view(spark: SparkSession, table: str, *, at: int | dt.datetime | None = None
 
     Raises:
         UnknownName: no region writes such a table.
-        UsageError: it is no Delta table.
+        UsageError: it is no Delta table, or `at` is neither an id nor a time.
         RewindRefused: `at` is no effective committed id, or its rows are out of reach.
 
     Example:

@@ -406,8 +406,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 def _read_environment() -> dict[str, Any]:
     source = EnvSettingsSource(Settings, env_prefix=_PREFIX, env_nested_delimiter="__")
-    of_files = {name.lower(): read_variable(name) for name in named_by_files(_PREFIX)}
-    others = {name: value for name, value in source.env_vars.items() if name.removesuffix("_file") not in of_files}
+    named = (name for name in named_by_files(_PREFIX) if _field(name) in Settings.model_fields)
+    of_files = {name.lower(): read_variable(name) for name in named}
+    others = {name: value for name, value in source.env_vars.items() if not name.endswith("_file")}
     source.env_vars = {**others, **of_files}
     try:
         return source()
@@ -439,6 +440,11 @@ def _with_variables(clusters: object) -> object:
         cluster: {name: re.sub(r"\$\{(\w+)\}", value_of, str(value)) for name, value in given.items()}
         for cluster, given in clusters.items()
     }
+
+
+def _field(variable: str) -> str:
+    """Return the setting that a variable would give, or a part of it."""
+    return variable.removeprefix(_PREFIX).lower().partition("__")[0]
 
 
 def _variable(name: str) -> str:

@@ -6,7 +6,7 @@ Secrets that a container engine mounts as files so stay out of the environment, 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from drainmark.jobs.errors import UsageError
@@ -34,6 +34,13 @@ def read_variable(name: str) -> str | None:
 
 
 def named_by_files(prefix: str) -> Iterator[str]:
-    """Yield the names that begin with a prefix and have a file."""
-    named = (name for name, path in os.environ.items() if path and name.startswith(prefix) and name.endswith(_FILE))
-    yield from (name.removesuffix(_FILE) for name in named)
+    """Yield the names that begin with a prefix and have a file; an empty `NAME_FILE` is as good as none."""
+    for name, path in os.environ.items():
+        if path and name.startswith(prefix) and name.endswith(_FILE):
+            yield name.removesuffix(_FILE)
+
+
+def with_values(environment: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment for a child process in which variables have values, also those that had a file."""
+    files = {name + _FILE for name in values}
+    return {name: value for name, value in {**environment, **values}.items() if name not in files}

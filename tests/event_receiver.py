@@ -28,6 +28,7 @@ class EventReceiver:
     Attributes:
         posted: path and body of each request that it took, in order.
         refuses: the status of its answers, 200 to take what is posted.
+        location: the place to which its answers redirect.
         hangs: it answers nothing until this is set again.
         tokens: the header `Authorization` of each request.
     """
@@ -36,6 +37,7 @@ class EventReceiver:
     posted: list[tuple[str, bytes]] = field(default_factory=list)
     tokens: list[str | None] = field(default_factory=list)
     refuses: int = 200
+    location: str = ""
     hangs: threading.Event = field(default_factory=threading.Event)
     asked: int = 0
 
@@ -69,6 +71,14 @@ def receiving() -> Iterator[EventReceiver]:
                 got.posted.append((self.path, body))
                 got.tokens.append(self.headers.get("Authorization"))
             self.send_response(got.refuses)
+            if got.location:
+                self.send_header("Location", got.location)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            got.asked += 1
+            self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()
 

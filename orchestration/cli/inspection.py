@@ -41,10 +41,12 @@ def apps(
     from drainmark.jobs.graph.application import shipped_applications
     from drainmark.orchestration.workplace.declaration import own_applications
 
-    workplace = _workplace_of(home)
+    if left and examples:
+        raise UsageError("--left and --examples ask for different lists", remedy="give one of them")
     if left:
-        _show_left(workplace, as_json=as_json)
+        _show_left(open_workplace(home), as_json=as_json)
         return
+    workplace = _workplace_of(home)
     own = own_applications(workplace) if workplace is not None else ()
     settings = workplace.settings if workplace is not None else None
     found = [_application(settings, name) for name in (shipped_applications() if examples else own)]
@@ -61,10 +63,10 @@ def apps(
     output.table(("application", "regions", "error"), rows)
 
 
-def _show_left(workplace: Workplace | None, *, as_json: bool) -> None:
+def _show_left(workplace: Workplace, *, as_json: bool) -> None:
     from drainmark.orchestration.views.tables import regions_left
 
-    found = regions_left(workplace) if workplace is not None else []
+    found = regions_left(workplace)
     if as_json:
         output.emit(found)
         return

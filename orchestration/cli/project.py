@@ -95,6 +95,7 @@ def dev(
     """
     from drainmark.orchestration.workplace.declaration import served_applications
     from drainmark.orchestration.workplace.spark_choice import OWNER_VARIABLE, make_engine
+    from drainmark.resources.variables import with_values
 
     workplace = open_workplace(home)
     if not served_applications(workplace.settings, workplace):
@@ -106,11 +107,11 @@ def dev(
     shutil.copyfile(own if own.is_file() else _SHIPPED / own.name, dagster_home / own.name)
     os.umask(os.umask(0) | 0o022)  # Dagster's sockets lie in /tmp: who may write to one may launch runs
     own_pid = {OWNER_VARIABLE: str(os.getpid())}  # `execve` keeps it: the resident Spark ends with Dagster
-    environment = {**os.environ, **own_pid, "DAGSTER_HOME": str(dagster_home), "DRAINMARK_HOME": str(workplace.home)}
-    pages = _serve_pages(port + 1, environment)
-    environment["DRAINMARK_PAGES_URL"] = workplace.settings.pages_url or pages
+    told = {**own_pid, "DAGSTER_HOME": str(dagster_home), "DRAINMARK_HOME": str(workplace.home)}
+    pages = _serve_pages(port + 1, with_values(os.environ, told))
+    told["DRAINMARK_PAGES_URL"] = workplace.settings.pages_url or pages
     page = _address(host, port)
-    environment["DRAINMARK_DAGSTER_URL"] = workplace.settings.dagster_url or page
+    told["DRAINMARK_DAGSTER_URL"] = workplace.settings.dagster_url or page
     os.environ.update(own_pid)
     make_engine(workplace.settings, is_service=True).prepare()
     workspace = str(_SHIPPED / "workspace.yaml")
@@ -120,6 +121,7 @@ def dev(
     sys.stdout.flush()
     # The shell of a script makes background commands ignore SIGINT, and Dagster treats SIGTERM as SIGINT.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    environment = with_values(os.environ, told)
     os.execve(sys.executable, command, environment)  # noqa: S606 - signals are to reach Dagster itself
 
 

@@ -15,7 +15,7 @@ import dagster as dg
 from drainmark.jobs.errors import ExpectationUnmet
 from drainmark.jobs.operators.row_wise.expect import Expect
 from drainmark.jobs.printable import markdown
-from drainmark.jobs.protocol.history import RegionHistory, retracted_by
+from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable
@@ -283,7 +283,7 @@ def _met(expectation: Expect, region: RegionPlan, history: RegionHistory) -> Jud
     unmet = {
         row.trigger_uri: rows
         for row in states
-        if retracted_by(history, row.sequence_id) is None
+        if row.sequence_id not in history.replaced  # by the file's next state, or by a retraction
         and (rows := (row.detail.get("unmet") or {}).get(expectation.name))
     }
     halt = history.halt.detail if history.halt else {}

@@ -56,8 +56,8 @@ MAX_RETRIES_TAG = "dagster/max_retries"
 DATA_VERSION_TAG = "dagster/data_version"
 """Dagster's own tag: the version of the data that an event tells of."""
 
-QUEUED_TAG = "drainmark/queued_files"
-"""On a run of partitions: how many files it queued, so that they are processed again."""
+QUEUED_TAG = "drainmark/queued_by"
+"""On a run of partitions: its own id, once it has queued their files. A re-execution inherits the tag of its parent."""
 
 TRIGGER_TAG = "drainmark/trigger"
 """The trigger for which a run was requested (`runs="per_trigger"`)."""

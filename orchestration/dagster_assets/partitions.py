@@ -34,8 +34,11 @@ BY_FILE = "file"
 _NOTE = "dagster_partitions"
 """Name of the cursor that has the partitions of a region."""
 
-_NOT_IN_KEYS = ("...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
+_NOT_IN_KEYS = ("%", "...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
 _KEY_CHARACTERS = 400
+
+_LOOKED_AT = 100
+"""Newest states among which the newest file is looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +65,12 @@ class Partitions:
             return None
         if by != BY_FILE:
             try:
-                dt.date.fromisoformat(by)
+                is_day = dt.date.fromisoformat(by).isoformat() == by
             except (TypeError, ValueError):
+                is_day = False
+            if not is_day:
                 msg = f"the partitions of {region.name} are to be {by!r}"
-                raise UsageError(msg, remedy='return "file", or the first day as "2026-01-31", or None') from None
+                raise UsageError(msg, remedy='return "file", or the first day as "2026-01-31", or None')
         if not has_folder(region):
             msg = f"{region.name} has no partitions: no file is a trigger of it"
             raise UsageError(msg, remedy="return None for it")
@@ -138,6 +143,13 @@ class Partitions:
         found = ((asset.key, key, row) for asset in table_assets(plan) for key, row in newest.items())
         return [renamed(_event(*each), keys) for each in found]
 
+    def is_behind(self, instance: dg.DagsterInstance, history: RegionHistory) -> bool:
+        """Say whether Dagster does not know the newest file: a run was killed before it said so, or Dagster is new."""
+        if self.by != BY_FILE:
+            return False
+        found = [key for row in history.states.newest(_LOOKED_AT).values() if (key := self.key(row)) is not None]
+        return bool(found) and not instance.has_dynamic_partition(self._name, found[-1])
+
     def add_all(self, instance: dg.DagsterInstance, history: RegionHistory) -> None:
         """Make the files that are committed known as partitions, without an event."""
         if self.by == BY_FILE and (numbers := history.newest_by_uri().values()):
@@ -164,13 +176,14 @@ def remember_partitions(
     history: RegionHistory,
     instance: dg.DagsterInstance,
 ) -> None:
-    """Leave the setting of a region in the registry, for the command line; files are added when it is new.
+    """Leave the setting of a region in the registry, for the command line; files that Dagster lacks are added.
 
     Args:
         partitions: those of the region's tables; None if they have none.
     """
     by = partitions.by if partitions is not None else ""
-    if by != (workplace.registry.load_cursor(region, _NOTE) or ""):
-        if partitions is not None:
-            partitions.add_all(instance, history)
+    is_new = by != (workplace.registry.load_cursor(region, _NOTE) or "")
+    if partitions is not None and (is_new or partitions.is_behind(instance, history)):
+        partitions.add_all(instance, history)
+    if is_new:
         workplace.registry.save_cursor(region, _NOTE, by)

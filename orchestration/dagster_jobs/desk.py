@@ -17,6 +17,7 @@ import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import dagster as dg
@@ -279,6 +280,7 @@ def _job(
     )
 
 
+@cache
 def _field(verb: Verb) -> dg.Field:
     shape = dg.Shape(verb.config.to_fields_dict())  # type: ignore[no-untyped-call]
     return dg.Field(shape, is_required=False, description=verb.about)

@@ -334,21 +334,37 @@ def _queue_partitions(context: dg.OpExecutionContext, workplace: Workplace, part
     """
     if not (context.has_partition_key or context.has_partition_key_range):
         return
-    parent = context.instance.get_run_by_id(context.run.parent_run_id) if context.run.parent_run_id else None
-    if parent is not None and QUEUED_TAG in parent.tags and parent.is_failure_or_canceled:
+    if _retries_what_is_queued(context):
         return
     try:
         keys = context.partition_keys
         files = partitions.files(workplace.history(partitions.region), keys)
         if not files:
             said = f"no committed file is of {counted(len(keys), 'partition')}, of {keys[0]!r} first"
-            raise UsageError(said, remedy="choose partitions that are materialised")
+            raise UsageError(
+                said, remedy=f"choose others: drainmark history {partitions.region} lists what is in force"
+            )
         done = orders.backfill(workplace, partitions.region, Wanted(files=files, again=True)).act()
     except DrainmarkError as error:
         context.instance.add_run_tags(context.run_id, {MAX_RETRIES_TAG: "0"})
         raise failure_of(error, partitions.region) from error
-    context.instance.add_run_tags(context.run_id, {QUEUED_TAG: str(len(files))})
+    context.instance.add_run_tags(context.run_id, {QUEUED_TAG: context.run_id})
     context.log.info(printable("\n".join(done.lines)))
+    for remark in done.remarks:
+        context.log.warning(printable(remark))
+
+
+def _retries_what_is_queued(context: dg.OpExecutionContext) -> bool:
+    """Say whether a run has queued the files, and it and all its retries up to this one have failed."""
+    before = context.run.parent_run_id
+    while before is not None:
+        run = context.instance.get_run_by_id(before)
+        if run is None or not run.is_failure_or_canceled:
+            return False
+        if run.tags.get(QUEUED_TAG) == run.run_id:
+            return True
+        before = run.parent_run_id
+    return False
 
 
 def _lineages(

@@ -89,4 +89,5 @@ def _database(workplace: Workplace, database: str, table: str) -> Dataset:
     if kind == "postgresql" and "." not in table:
         table = f"public.{table}"
     port = url.port or _PORTS.get(kind)
-    return Dataset(f"{_SCHEMES.get(kind, kind)}://{url.host}{f':{port}' if port else ''}", f"{url.database}.{table}")
+    host = f"{url.host or 'localhost'}{f':{port}' if port else ''}"  # without a host it is a socket of this machine
+    return Dataset(f"{_SCHEMES.get(kind, kind)}://{host}", f"{url.database}.{table}")

@@ -32,6 +32,23 @@ class Refused(Exception):
     """The receiver will never take this event, however often it is sent."""
 
 
+def direct_session() -> Any:
+    """Return a session of `requests` that takes a redirect for a failure.
+
+    Else an event would end at another address, or a post would go on as a GET whose answer says nothing about it.
+    """
+    from requests import Session, TooManyRedirects
+
+    def refuse(response: Any, **_: Any) -> None:
+        if 300 <= response.status_code < 400:
+            to = response.headers.get("Location", "")
+            raise TooManyRedirects(f"{response.status_code}: it redirects to {to!r}; name that address instead")
+
+    session = Session()
+    session.hooks["response"].append(refuse)
+    return session
+
+
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     make: Make

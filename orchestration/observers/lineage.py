@@ -47,16 +47,14 @@ logger = logging.getLogger(__name__)
 
 
 def traced(workplace: Workplace, outside: Outside, report: Report, blueprint: Blueprint | None) -> Report:
-    """Return a report that also tells the receiver of events; without one, the same report.
+    """Return a report that also tells the receiver that the settings name.
 
     Args:
         blueprint: of the code; None if the caller has no code.
 
     Raises:
-        UsageError: there is a receiver, and the extra `openlineage` is not installed.
+        UsageError: the extra `openlineage` is not installed.
     """
-    if not workplace.settings.openlineage_url:
-        return report
     try:
         from openlineage.client import event_v2  # noqa: F401
     except ImportError as error:
@@ -126,6 +124,7 @@ class _Told:
     Attributes:
         open: first and last ids of the groups whose runs have begun and have not ended.
         has_failed: a failure was told since the last begin.
+        has_no_room: so many rows were untold that the queue did not take all.
     """
 
     workplace: Workplace
@@ -136,6 +135,7 @@ class _Told:
     sender: EventSender
     open: dict[int, int] = field(default_factory=dict)
     has_failed: bool = False
+    has_no_room: bool = False
     _queued: int = field(init=False)
     _saved: int = field(init=False)
     _saved_at: float = field(default_factory=time.monotonic)
@@ -235,7 +235,8 @@ class _Told:
             for group in groups_of([row for row in rows if row.sequence_id <= last]):
                 number = group[-1].sequence_id
                 make = self._event_of(group, (versions or {}) if number == last else {})
-                if not self.sender.put_numbered(make, number, after=self._queued):
+                self.has_no_room = not self.sender.put_numbered(make, number, after=self._queued)
+                if self.has_no_room:
                     break
                 self._queued = number
                 self._complete(group[0].sequence_id, number)
@@ -267,7 +268,7 @@ class _Told:
             self.outside.registry.save_cursor(self.events.region, CURSOR, str(self._saved))
 
     def _tell_losses(self, last: int) -> None:
-        late = self.sender.taken < self._queued or (self.sender.is_resting and self.sender.taken < last)
+        late = self.sender.taken < (last if self.sender.is_resting or self.has_no_room else self._queued)
         if self.sender.lost or late:
             later = f"; what is above id {self.sender.taken} is sent by the next run" if late else ""
             logger.warning(

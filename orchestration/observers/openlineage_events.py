@@ -267,11 +267,11 @@ def http_sender(url: str, api_key: str, seconds: float) -> Any:
     from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport, TokenProvider
     from requests import HTTPError
 
-    from drainmark.orchestration.observers.event_sender import Refused
+    from drainmark.orchestration.observers.event_sender import Refused, direct_session
 
     auth = ApiKeyTokenProvider({"apiKey": api_key}) if api_key else TokenProvider({})
-    config = HttpConfig(url=f"{url.rstrip('/')}/", timeout=seconds, auth=auth, retry={"total": 0})
-    transport = HttpTransport(config)
+    address, session = f"{url.rstrip('/')}/", direct_session()
+    transport = HttpTransport(HttpConfig(url=address, timeout=seconds, auth=auth, retry={"total": 0}, session=session))
 
     def send(event: Any) -> None:
         try:

@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
+from drainmark.orchestration.observers.event_sender import direct_session
 from drainmark.orchestration.views.metrics import PREFIX
 from drainmark.orchestration.workplace.workplace import drainmark_version
 
@@ -51,8 +52,9 @@ class Otlp:
         logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)  # a run says once what was not taken
         self._resource = Resource({"service.name": "drainmark", "service.version": version})
         self._scope = InstrumentationScope("drainmark", version)
-        self._spans = OTLPSpanExporter(endpoint=f"{url}/v1/traces", headers=headers, timeout=seconds)
-        self._metrics = OTLPMetricExporter(endpoint=f"{url}/v1/metrics", headers=headers, timeout=seconds)
+        told: dict[str, Any] = {"headers": headers, "timeout": seconds}
+        self._spans = OTLPSpanExporter(endpoint=f"{url}/v1/traces", session=direct_session(), **told)
+        self._metrics = OTLPMetricExporter(endpoint=f"{url}/v1/metrics", session=direct_session(), **told)
         self._ended = _Ended()
         provider = TracerProvider(sampler=ALWAYS_ON, resource=self._resource, shutdown_on_exit=False)
         provider.add_span_processor(self._ended)

@@ -125,15 +125,16 @@ def _reads(
     known: KnownLineage, rows: Sequence[CheckpointRow], manifest: Manifest, unmet: Mapping[str, tuple[str, int]]
 ) -> Iterator[Read]:
     files = [row for row in rows if row.trigger_kind == FILE]
-    for place, start in enumerate(known.starts):
+    judged: Mapping[str, tuple[str, int]] | None = unmet  # told with the first input that the group reads
+    for start in known.starts:
         if start not in known.inputs:
             continue
         pieces = [piece for row in rows if (piece := slice_of(row.trigger_identity or {}, start)) is not None]
-        facts: dict[str, Any] = {"dataset": known.inputs[start], "unmet": unmet if place == 0 else None}
+        facts: dict[str, Any] = {"dataset": known.inputs[start], "unmet": judged}
         if pieces:
             rows_in = sum(row.rows_in or 0 for row in rows) if len(known.starts) == 1 else None
             yield Read(version=_position(pieces[-1].end), rows=rows_in, **facts)
-        elif files and place == 0:  # only the one source of a region has files as triggers
+        elif files and start == known.starts[0]:  # only the one source of a region has files as triggers
             uris = [row.trigger_uri or "" for row in files]
             yield Read(
                 version=_version_of(files),
@@ -143,6 +144,9 @@ def _reads(
                 files=uris if len(uris) <= MOST_FILES else (),
                 **facts,
             )
+        else:
+            continue
+        judged = None
     for name, taken in manifest.feeds.items():
         if name in known.inputs:
             yield Read(dataset=known.inputs[name], rows=taken.rows, file_count=taken.files)

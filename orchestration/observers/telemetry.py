@@ -34,20 +34,17 @@ logger = logging.getLogger(__name__)
 
 
 def measured(workplace: Workplace, outside: Outside, report: Report) -> Report:
-    """Return a report that also sends traces and metrics; without a receiver, the same report.
+    """Return a report that also sends traces and metrics to the receiver that the settings name.
 
     Raises:
-        UsageError: there is a receiver, and the extra `otel` is not installed.
+        UsageError: the extra `otel` is not installed.
     """
-    settings = workplace.settings
-    if not settings.otlp_url:
-        return report
     try:
         from drainmark.orchestration.observers.otlp import Otlp
     except ImportError as error:
         msg = "otlp_url is set, and OpenTelemetry's exporter is not installed"
         raise UsageError(msg, remedy="pip install 'drainmark[otel]'") from error
-    otlp = Otlp(settings.otlp_url, settings.otlp_headers, SEND_SECONDS)
+    otlp = Otlp(workplace.settings.otlp_url, workplace.settings.otlp_headers, SEND_SECONDS)
     telemetry = Telemetry(workplace=workplace, outside=outside, otlp=otlp)
 
     def reported(step: str, numbers: Mapping[str, Any]) -> None:

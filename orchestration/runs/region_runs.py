@@ -147,14 +147,20 @@ def _shown(workplace: Workplace, outside: Outside, report: Report | None, bluepr
     Raises:
         UsageError: settings name a receiver, and what it needs is not installed.
     """
-    from drainmark.orchestration.observers.lineage import traced
-    from drainmark.orchestration.observers.telemetry import measured
     from drainmark.orchestration.pages.page_file import paged
     from drainmark.orchestration.views.metrics import metered
 
     region = blueprint.region if blueprint is not None else None
     shown = paged(workplace, outside, metered(workplace, outside, report), region)
-    return measured(workplace, outside, traced(workplace, outside, shown, blueprint))
+    if workplace.settings.openlineage_url:  # a verb without a receiver does not pay for these imports
+        from drainmark.orchestration.observers.lineage import traced
+
+        shown = traced(workplace, outside, shown, blueprint)
+    if workplace.settings.otlp_url:
+        from drainmark.orchestration.observers.telemetry import measured
+
+        shown = measured(workplace, outside, shown)
+    return shown
 
 
 def region_outside(workplace: Workplace, region: str, application: Application) -> Outside:

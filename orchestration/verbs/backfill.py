@@ -149,7 +149,9 @@ def _matched(
     if wanted.files:
         names = (file if is_object(file) else path_of(file) for file in wanted.files)
         each = (replace(wanted, pattern=glob.escape(name), files=()) for name in names)
-        return [found for one in each for found in _matched(workplace, one, scan, folder)]
+        found = [_matched(workplace, one, scan, folder) for one in each]
+        gone = ([(file, "it is not there any more")] for file in wanted.files)
+        return [one for some, none in zip(found, gone, strict=True) for one in some or none] if any(found) else []
     return _objects(workplace, wanted, scan, folder) if is_object(wanted.pattern) else _files(wanted, scan, folder)
 
 

@@ -26,7 +26,8 @@ _PROFILE = "org.apache.hadoop.fs.s3a.auth.ProfileAWSCredentialsProvider"
 
 
 def make_engine(settings: Settings, *, is_service: bool) -> SparkEngine:
-    """Return the engine that the settings ask for; nothing is started or connected yet."""
+    """Return the engine that the settings ask for, and make home; nothing is started or connected yet."""
+    settings.make_home()  # before Spark's files, whose parents anybody could read
     resident = resident_engine(settings, is_service=is_service)
     if resident is not None:
         return resident

@@ -104,7 +104,6 @@ class Workplace:
         if self._engine is None:
             from drainmark.orchestration.workplace.spark_choice import make_engine
 
-            self.settings.make_home()
             self._engine = make_engine(self.settings, is_service=self.is_service)
             self._engine.tell = self.tell or self._engine.tell
         return self._engine

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import RewindRefused, UnknownName, UsageError
 from drainmark.jobs.graph.application import nearest
@@ -15,6 +16,7 @@ from drainmark.jobs.state.keyed_rows import last_per_key, present
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.outside_regions import tables_outside
+from drainmark.resources.delta.table_files import TableFiles
 from drainmark.resources.storage.bucket_folder import tables_folder
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def read_at(region: str, table: str, *, at: int | dt.datetime | None = None, hom
 
     Raises:
         UnknownName: no such region or table, or `APP` has several regions.
-        UsageError: `at` is given for a table of autonomous operators, which has no states.
+        UsageError: `at` is given for a table of autonomous operators, which has no states, or is neither id nor time.
         RewindRefused: `at` is not the id of a state in force, or its rows are out of reach.
     """
     from drainmark.resources.settings import load_settings
@@ -121,9 +123,16 @@ class RegionReader:
         return last_per_key(rows, table.keys)
 
     def id_of(self, at: int | dt.datetime | None) -> int | None:
-        """Return the id that a time means: of the last state committed by then; a time without an offset is UTC."""
-        if not isinstance(at, dt.datetime):
+        """Return the id that a time means: of the last state committed by then; a time without an offset is UTC.
+
+        Raises:
+            UsageError: it is neither a whole number nor a time, such as a text.
+        """
+        if at is None or (isinstance(at, Integral) and not isinstance(at, bool)):
             return at
+        if not isinstance(at, dt.datetime):
+            msg = f"at={at!r} is neither a sequence id nor a time"
+            raise UsageError(msg, remedy="at=7, or at=datetime.datetime.fromisoformat('2026-01-31T12:00Z')")
         return state_by(self.history, at if at.tzinfo else at.replace(tzinfo=dt.UTC))
 
     def newest_id(self, table: RegionTable) -> int:
@@ -291,15 +300,35 @@ def _adopted_rows(store: RegionTables, history: RegionHistory, wanted: RegionTab
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table, columns = store.adopted(wanted.name), wanted.column_names
-    parts = [table.read(columns, pc.field(_SEQUENCE_ID) <= at)]
-    published = table.txn_version() or 0
+    opened, staged = adopted_version(store, history, wanted.name)
+    table, columns, counts = store.adopted(wanted.name), wanted.column_names, pc.field(_SEQUENCE_ID) <= at
+    newer = table.folder.read_each([file.path for file in staged], columns)
+    parts = [table.read(columns, counts, opened), *(rows.filter(counts) for rows in newer)]
+    return pa.concat_tables(parts, promote_options="permissive")
+
+
+def adopted_version(store: RegionTables, history: RegionHistory, name: str) -> tuple[Any, list[StagedFile]]:
+    """Return an adopted table at one version, and the staged files of groups that are not published there.
+
+    A run may publish a group meanwhile, which deletes its staged files: then the next version has their rows.
+    """
+    folder = store.adopted(name).folder
+    opened = commits.open_table(folder)
+    staged = _unpublished_files(history, name, commits.txn_version(opened, store.region))
+    if staged and not TableFiles(folder).holds(staged):
+        opened = commits.open_table(folder)
+        staged = _unpublished_files(history, name, commits.txn_version(opened, store.region))
+    return opened, staged
+
+
+def _unpublished_files(history: RegionHistory, name: str, published: int | None) -> list[StagedFile]:
+    """Return the staged files of groups that are committed, and not published in a version of a table."""
+    found: list[StagedFile] = []
     for row in history.unpublished:
         manifest = manifest_of(row)
-        if manifest and txn_version(row.epoch, row.sequence_id) > published:
-            staged = table.folder.read_each([file.path for file in manifest.files.get(wanted.name, ())], columns)
-            parts += [rows.filter(pc.field(_SEQUENCE_ID) <= at) for rows in staged]
-    return pa.concat_tables(parts, promote_options="permissive")
+        if manifest and txn_version(row.epoch, row.sequence_id) > (published or 0):
+            found += manifest.files.get(name, ())
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,13 +460,9 @@ def committed_files(store: RegionTables, history: RegionHistory, name: str) -> S
     """
     managed = store.table(name)
     with commits.newest(managed.folder, managed.writer) as table:
-        published = commits.txn_version(table, store.region) or 0
+        published = commits.txn_version(table, store.region)
         files = list(commits.live_files(table, managed.folder))
-    for row in history.unpublished:
-        manifest = manifest_of(row)
-        if manifest and txn_version(row.epoch, row.sequence_id) > published:
-            files += manifest.files.get(name, ())
-    return files
+    return [*files, *_unpublished_files(history, name, published)]
 
 
 def _image_files(store: RegionTables, history: RegionHistory, name: str, at: int) -> Sequence[StagedFile]:

@@ -10,11 +10,17 @@ from drainmark.jobs.errors import UsageError
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.lazy import F
-from drainmark.jobs.protocol.history import manifest_of
-from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version, txn_version
-from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
+from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.state.keyed_rows import RowsPerKey
-from drainmark.resources.checkpoints.as_of import Part, RegionReader, committed_files, owner_of, parts_at
+from drainmark.resources.checkpoints.as_of import (
+    Part,
+    RegionReader,
+    adopted_version,
+    committed_files,
+    owner_of,
+    parts_at,
+)
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.table_files import TableFiles
 
@@ -77,18 +83,13 @@ def _at(session: SparkSession, reader: RegionReader, table: RegionTable, at: int
 
 def _adopted_at(session: SparkSession, reader: RegionReader, table: RegionTable, at: int) -> DataFrame:
     """Return a region's rows of an adopted table, with those of groups that are not published yet."""
-    store, columns = reader.store, [quoted_name(column) for column in table.column_names]
-    adopted = store.adopted(table.name)
-    published = adopted.txn_version() or 0
-    rows = session.read.format("delta").load(adopted.folder.uri).where(F.col(SEQUENCE_ID) <= at).select(*columns)
-    staged: list[StagedFile] = []
-    for row in reader.history.unpublished:
-        manifest = manifest_of(row)
-        if manifest and txn_version(row.epoch, row.sequence_id) > published:
-            staged += manifest.files.get(table.name, ())
+    opened, staged = adopted_version(reader.store, reader.history, table.name)
+    folder, columns = reader.store.adopted(table.name).folder, [quoted_name(column) for column in table.column_names]
+    visible = session.read.format("delta").option("versionAsOf", opened.version()).load(folder.uri)
+    rows = visible.where(F.col(SEQUENCE_ID) <= at).select(*columns)
     if not staged:
         return rows
-    newer = _frame(session, TableFiles(adopted.folder), [Part(staged, at)], _schema_of(table))
+    newer = _frame(session, TableFiles(folder), [Part(staged, at)], _schema_of(table))
     return rows.unionByName(newer.select(*columns))
 
 

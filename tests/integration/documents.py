@@ -170,11 +170,12 @@ def run_page(page: str, terminal: Terminal, name: str) -> None:
 
 
 def normal(output: str) -> list[str]:
-    """Return an output's lines without the parts that change from run to run: seconds, times, pids, column widths."""
+    """Return an output's lines without what changes from run to run: seconds, times, pids, codes, column widths."""
     for pattern, text in (
         (r"\b\d+\.\d+ s\b", "N s"),
         (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", "TIME"),
         (r"\bpid \d+( on \S+)?", "pid N"),
+        (r"\bcode [0-9a-f]{8}\b", "code N"),
         (r"\b\d+\.\d+\b", "N"),
         (r"─+", "─"),
         (r"[ \t]+", " "),

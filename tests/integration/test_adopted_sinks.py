@@ -23,7 +23,8 @@ from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader, read_at
-from drainmark.resources.delta import keyed_changes, keyed_merge
+from drainmark.resources.checkpoints.spark_views import view_of
+from drainmark.resources.delta import commits, keyed_changes, keyed_merge
 
 pytestmark = pytest.mark.spark
 
@@ -204,6 +205,34 @@ def test_null_breaks_what_delta_says_it_breaks(workplace: Workplace, inbox: Path
     write(inbox, "a,\n")
     with pytest.raises(Halted, match="small"):
         run_once(workplace, application)
+
+
+@pytest.mark.parametrize("is_view", [False, True])
+def test_a_state_is_whole_while_a_run_publishes_it(
+    workplace: Workplace, inbox: Path, monkeypatch: pytest.MonkeyPatch, is_view: bool
+) -> None:
+    """The run publishes just before it is asked what it has published, or just after."""
+    make(workplace, "orders", "k STRING, n BIGINT")
+    application = declare(inbox, dm.DeltaAppend("orders", adopt=True))
+    write(inbox, "a,1\n")
+    with pytest.raises(InjectedFailure):
+        run_twice_failing(workplace, application)
+    arm("")
+    asked = commits.txn_version
+
+    def overtaken(table: Any, region: str) -> int | None:
+        monkeypatch.setattr(commits, "txn_version", asked)
+        found = asked(table, region) if is_view else None
+        run_once(workplace, application)
+        return found if is_view else asked(table, region)
+
+    monkeypatch.setattr(commits, "txn_version", overtaken)
+    if is_view:
+        rows = view_of(workplace.engine.session, workplace.settings, "orders", 1).toArrow()
+    else:
+        rows = read_at("adopting", "orders", at=1, home=str(workplace.home))
+    assert rows.column("n").to_pylist() == [1]
+    assert not workplace.history(REGION).unpublished
 
 
 @pytest.mark.slow

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import dagster as dg
 import pytest
@@ -14,9 +16,11 @@ from integration.dagster_scene import drop, instance
 
 from drainmark.dagster import DrainmarkTranslator
 from drainmark.jobs.errors import UsageError
+from drainmark.orchestration.dagster_assets.metadata import QUEUED_TAG
 from drainmark.orchestration.dagster_assets.partitions import Partitions
 from drainmark.orchestration.dagster_assets.runless_events import report
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
+from drainmark.orchestration.dagster_jobs.ops import _retries_what_is_queued
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.verbs.backfill import Wanted, queue
@@ -182,6 +186,75 @@ def test_files_of_the_command_line_and_of_before_are_partitions(
     assert set(instance.get_materialized_partitions(COPIES)) == {"inbox/b.csv"}
 
 
+def test_files_of_a_killed_run_and_files_in_a_new_instance_are_partitions(
+    without_spark: None, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    """Else no run could read them again: a backfill needs a key that Dagster knows."""
+    place = place_in(tmp_path)
+    repository = located(place, "file")
+    drop(tmp_path, "a.csv", "a,1\n")
+    assert run_of(repository, instance).success
+    drop(tmp_path, "b.csv", "b,1\n")
+    application = opened(tmp_path / "kept.py", tmp_path / "inbox")
+    scan_region(place, application.region())
+    killed = region_run(place, application, application.region())
+    killed.claim()
+    assert len(list(killed.groups())) == 1, "it tells nobody of what it committed"
+    killed.hand_over()
+    assert instance.get_dynamic_partitions(f"{JOB}__files") == ["inbox/a.csv"]
+    assert run_of(repository, instance).success
+    assert instance.get_dynamic_partitions(f"{JOB}__files") == ["inbox/a.csv", "inbox/b.csv"]
+    with dg.DagsterInstance.ephemeral() as new:
+        assert run_of(repository, new).success
+        assert new.get_dynamic_partitions(f"{JOB}__files") == ["inbox/a.csv", "inbox/b.csv"]
+
+
+def test_a_file_of_a_partition_that_is_gone_is_named(
+    without_spark: None, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    place = place_in(tmp_path)
+    repository = located(place, "file")
+    paths = [drop(tmp_path, f"{name}.csv", f"{name},1\n") for name in "ab"]
+    assert run_of(repository, instance).success
+    paths[0].unlink()
+    result = run_of(repository, instance, "inbox/a.csv", "inbox/b.csv")
+    assert result.success
+    assert [row.trigger_uri for row in place.history(REGION).states.above(2).values()] == [str(paths[1])]
+    told = [entry.user_message for entry in instance.all_logs(result.run_id)]
+    assert any(f"left out {paths[0]}: it is not there any more" in each for each in told)
+    result = run_of(repository, instance, "inbox/a.csv")
+    assert not result.success
+    assert "none of the files is there any more" in str(result.all_events)
+
+
+@pytest.mark.parametrize(
+    ("chain", "is_queued"),
+    [
+        ([("FAILURE", "own")], True),
+        ([("FAILURE", "own"), ("CANCELED", "inherited")], True),
+        ([("SUCCESS", "own")], False),
+        ([("SUCCESS", "own"), ("FAILURE", "inherited")], False),  # it failed before it queued anything
+        ([("FAILURE", "")], False),
+        ([], False),
+    ],
+)
+def test_only_a_retry_of_runs_that_queued_and_failed_queues_nothing(
+    instance: dg.DagsterInstance, chain: list[tuple[str, str]], is_queued: bool
+) -> None:
+    """A re-execution has the tags of its parent."""
+    job = dg.GraphDefinition("one").to_job()
+    parent, tag = None, ""
+    for status, has in chain:
+        run = instance.create_run_for_job(
+            job, status=dg.DagsterRunStatus[status], parent_run_id=parent, root_run_id=parent
+        )
+        parent, tag = run.run_id, run.run_id if has == "own" else tag
+        instance.add_run_tags(parent, {QUEUED_TAG: tag} if has else {})
+    run = instance.create_run_for_job(job, parent_run_id=parent, root_run_id=parent)
+    context = cast(dg.OpExecutionContext, SimpleNamespace(instance=instance, run=run))
+    assert _retries_what_is_queued(context) is is_queued
+
+
 @pytest.mark.parametrize(
     ("uri", "key"),
     [
@@ -189,6 +262,7 @@ def test_files_of_the_command_line_and_of_before_are_partitions(
         ("/elsewhere/a.csv", "/elsewhere/a.csv"),
         ("s3://bucket/in/a.csv", "s3://bucket/in/a.csv"),
         ("/p/inbox/a...b\nc.csv", "inbox/a%2E%2E%2Eb%0Ac.csv"),
+        ("/p/inbox/a%2E%2E%2Eb", "inbox/a%252E%252E%252Eb"),
     ],
 )
 def test_every_name_of_a_file_is_a_key(uri: str, key: str) -> None:
@@ -216,6 +290,7 @@ dm.sink(rows, dm.DeltaAppend("kept_rows"))
     ("by", "text", "complaint"),
     [
         ("daily", APPLICATION, "are to be 'daily'"),
+        ("20260131", APPLICATION, "are to be '20260131'"),
         ("file", TABLE_READER, "no file is a trigger"),
         ("2026-01-01", APPLICATION.replace('path="inbox"', 'path="s3://bucket/in"'), "the identity of an object"),
     ],

@@ -106,7 +106,17 @@ def test_a_table_with_other_columns_than_the_schema_is_refused(
     }
 
 
-@pytest.mark.parametrize("schema", ["item", "item string, item2 strin", f"item string, {'_sequence_id'} bigint"])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "item",
+        "string",
+        "item string, item2 strin",
+        "item string, Item string",
+        "item varchar(9)",
+        "item string, _sequence_id bigint",
+    ],
+)
 def test_a_schema_that_no_rows_can_have_is_refused(
     workplace: Workplace, sell: Callable[[str], Path], schema: str
 ) -> None:

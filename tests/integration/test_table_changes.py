@@ -167,6 +167,9 @@ def test_a_time_means_the_last_state_by_then(root: Path, capsys: pytest.CaptureF
     assert dm.read("app", "all_rows", at=times[0].replace(tzinfo=None)).num_rows == 1, "it is UTC"
     assert dm.read("app", "all_rows", at=times[0] - dt.timedelta(seconds=1)).num_rows == 0
     assert dm.read("app", "all_rows", at=times[1]).num_rows == 2
+    for wrong in ("2026-01-31", 1.0, True, times[0].date()):
+        with pytest.raises(UsageError, match="neither a sequence id nor a time"):
+            dm.read("app", "all_rows", at=wrong)  # type: ignore[arg-type]
 
 
 def test_the_tables_of_a_project_are_listed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

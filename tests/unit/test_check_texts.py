@@ -22,6 +22,8 @@ from drainmark.orchestration.dagster_assets.checks import (
     Judgement,
     judgements,
 )
+from drainmark.orchestration.verbs.backfill import Wanted, queue
+from drainmark.orchestration.verbs.retract import carry_out, plan_retract
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
@@ -45,7 +47,7 @@ def plan() -> RegionPlan:
         def files(scanned: Any) -> Any:
             return scanned
 
-        dm.sink(files, dm.DeltaAppend("kept"))
+        dm.sink(dm.expect(files, "value <> ''", on_fail="warn", name="named"), dm.DeltaAppend("kept"))
     return compile_application(dm.build_application(declared)).regions[0]
 
 
@@ -71,6 +73,24 @@ def test_a_quarantine_names_the_newest_file_and_a_short_horizon_what_lengthens_i
     assert not found[REWIND_HORIZON].passed
     assert "rewind_horizon" in found[REWIND_HORIZON].description
     assert found[AT_COMMITTED_ID].passed
+
+
+@pytest.mark.parametrize("by", ["a better file", "a retraction"])
+def test_an_expectation_is_met_again_once_the_rows_are_replaced(fed: HandFed, by: str) -> None:
+    for name in "ab":
+        fed.write(name, ["x"])
+    fed.add("a", "b")
+    with fed.owning() as owner:
+        staged = dataclasses.replace(fed.group(2), unmet={1: {"named": 1}})
+        owner.groups.publish(owner.groups.commit(staged))
+    assert judged(fed)["expectation_named"].metadata["drainmark/rows_unmet"] == 1
+    if by == "a retraction":
+        carry_out(fed.workplace, plan_retract(fed.workplace, fed.region, ["a"]), "")
+    else:
+        queue(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / "a"), again=True))
+        fed.drain()
+    assert fed.history().committed_id == 3
+    assert judged(fed)["expectation_named"].passed
 
 
 def test_rows_above_the_committed_id_name_the_repair(fed: HandFed) -> None:

@@ -501,6 +501,34 @@ def test_what_init_says_to_type_can_be_typed(tmp_path: Path, capsys: pytest.Capt
     assert [shlex.split(line) for line in told.splitlines() if line.startswith("  cd ")] == [["cd", str(project)]]
 
 
+@pytest.mark.parametrize("options", [["--left"], ["--left", "--examples"]])
+def test_regions_without_code_are_those_of_a_home(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a home nobody knows of any, so it is not said that all have their code."""
+    monkeypatch.delenv("DRAINMARK_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert invoke(["apps", *options]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def environment_of_dev(options: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Return the environment that `drainmark dev` gives to Dagster, which is not started."""
+    started: list[dict[str, str]] = []
+    kept = dict(os.environ)
+    monkeypatch.setattr(os, "execve", lambda program, command, environment: started.append(environment))
+    monkeypatch.setattr(project_verbs, "_serve_pages", lambda port, environment: "http://127.0.0.1:3001")
+    monkeypatch.setenv("DRAINMARK_SPARK", "in-process")
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert invoke(["dev", *options]) == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+        for name in set(os.environ) - set(kept):
+            del os.environ[name]
+    return started[0]
+
+
 @pytest.mark.parametrize(
     ("host", "address"),
     [
@@ -512,20 +540,25 @@ def test_what_init_says_to_type_can_be_typed(tmp_path: Path, capsys: pytest.Capt
 def test_dev_says_an_address_that_can_be_reached(
     host: str, address: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    started: list[dict[str, str]] = []
-    kept = dict(os.environ)
-    monkeypatch.setattr(os, "execve", lambda program, command, environment: started.append(environment))
-    monkeypatch.setattr(project_verbs, "_serve_pages", lambda port, environment: "http://127.0.0.1:3001")
-    monkeypatch.setenv("DRAINMARK_SPARK", "in-process")
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        assert invoke(["dev", "--host", host, "--home", str(home)]) == 0
-    finally:
-        signal.signal(signal.SIGINT, before)
-        for name in set(os.environ) - set(kept):
-            del os.environ[name]
-    assert started[0]["DRAINMARK_DAGSTER_URL"] == f"http://{address}"
+    environment = environment_of_dev(["--host", host, "--home", str(home)], monkeypatch)
+    assert environment["DRAINMARK_DAGSTER_URL"] == f"http://{address}"
     assert f"http://{address}  (" in capsys.readouterr().err
+
+
+def test_dev_gives_dagster_values_of_variables_that_had_files(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("DRAINMARK_HOME", str(home)), ("DRAINMARK_DAGSTER_URL", "https://shop.example")):
+        (tmp_path / name).write_text(value)
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(f"{name}_FILE", str(tmp_path / name))
+    environment = environment_of_dev([], monkeypatch)
+    for name in set(os.environ) - set(environment):
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    settings = settings_module.load_settings()
+    assert (settings.home, settings.dagster_url) == (home, "https://shop.example")
 
 
 @pytest.mark.parametrize("kind", Kind)

@@ -21,7 +21,11 @@ WAREHOUSE = "postgresql://me:s3cret@db.example/warehouse"
 @pytest.fixture
 def place(tmp_path: Path) -> Workplace:
     told: dict[str, Any] = {
-        "databases": {"warehouse": WAREHOUSE, "shop": "sqlite:///{home}/shop.db"},
+        "databases": {
+            "warehouse": WAREHOUSE,
+            "shop": "sqlite:///{home}/shop.db",
+            "near": "postgresql:///shop?host=/run/postgresql",
+        },
         "kafka": {"main": {"bootstrap_servers": "k1.example:9092,k2.example:9092"}},
     }
     return Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, **told))
@@ -81,5 +85,7 @@ def test_outputs(place: Workplace) -> None:
     assert output_of(place, warehouse) == Dataset("postgres://db.example:5432", "warehouse.public.orders")
     shop = table("database/shop/orders", "database", database="shop", table="orders")
     assert output_of(place, shop) == Dataset("file", f"{home}/shop.db/orders")
+    near = table("database/near/orders", "database", database="near", table="orders")
+    assert output_of(place, near) == Dataset("postgres://localhost:5432", "shop.public.orders")
     assert output_of(place, table("files/out", "file", path="out/orders")) == Dataset("file", f"{root}/out/orders")
     assert output_of(place, table("files/x", "file", path="s3://bucket/out")) == Dataset("s3://bucket", "out")

@@ -276,6 +276,7 @@ def test_the_backup_has_the_tables_and_what_is_at_home(s3_server: str, s3_creden
     (tmp_path / "home" / "buffers" / "rows").write_text("pushed")
     (tmp_path / "home" / "inbox").mkdir()
     given = {"HOME": tmp_path / "home", "TABLES_URL": "s3://kept/t", "S3_ENDPOINT_URL": s3_server}
+    given["STATE_STORE"] = "s3://elsewhere/states"
     variables = {f"DRAINMARK_{name}": str(value) for name, value in given.items()}
     command = [sys.executable, str(DEPLOY / "backup.py"), str(tmp_path / "backups")]
     said = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=True)
@@ -286,6 +287,7 @@ def test_the_backup_has_the_tables_and_what_is_at_home(s3_server: str, s3_creden
         "tables/checkpoints/app/2.json": "t/checkpoints/app/2.json",
     }
     assert list((tmp_path / "backups").iterdir()) == [kept]
+    assert "s3://elsewhere/states" in said.stderr, "it is copied by other means, and now"
     page = (ROOT / "docs" / "how-to" / "deploy.md").read_text()
     order = re.search(r"^ORDER = \((.*)\)$", (DEPLOY / "backup.py").read_text(), re.MULTILINE)
     assert order

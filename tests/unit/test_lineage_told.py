@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from by_hand import HandFed
 from event_receiver import EventReceiver, receiving
 
 from drainmark.jobs.errors import UsageError
-from drainmark.orchestration.observers import event_sender, lineage
+from drainmark.jobs.operators.sources.slices import Slice
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
+from drainmark.jobs.protocol.records.manifest import Manifest
+from drainmark.jobs.protocol.records.triggers import KIND, PERIOD, SLICES
+from drainmark.orchestration.observers import event_sender, lineage, row_events
 from drainmark.orchestration.observers.datasets import Dataset, place_of
 from drainmark.orchestration.observers.event_sender import EventSender, Refused
 from drainmark.orchestration.observers.known_lineage import KnownLineage, Origin, Output, read_lineage, write_lineage
@@ -57,6 +63,18 @@ def process(fed: HandFed, owner: Any, first: int, last: int) -> None:
 def ids(events: list[dict[str, Any]]) -> list[tuple[int, int]]:
     told = [event["run"]["facets"]["drainmark_group"] for event in events]
     return [(each["firstSequenceId"], each["lastSequenceId"]) for each in told]
+
+
+def test_expectations_are_told_with_an_input_that_the_group_read() -> None:
+    """A start of a period may have nothing new."""
+    known = KnownLineage(inputs={name: Dataset("file", f"/{name}") for name in "ab"}, starts=["a", "b"])
+    nothing = Slice(start={"at": 3}, end={"at": 3}, size_bytes=0)
+    new = Slice(start={"at": 1}, end={"at": 2}, size_bytes=10)
+    for taken, read in (((nothing, new), "/b"), ((new, nothing), "/a"), ((new, new), "/a")):
+        identity = {KIND: PERIOD, SLICES: dict(zip("ab", (each.to_json() for each in taken), strict=True))}
+        row = cast(CheckpointRow, SimpleNamespace(trigger_kind=PERIOD, trigger_identity=identity, rows_in=2))
+        found = list(row_events._reads(known, [row], Manifest(files={}), {"paid": ("amount > 0", 1)}))
+        assert [each.dataset.name for each in found if each.unmet] == [read]
 
 
 def test_a_group_begins_and_completes_under_one_id(fed: HandFed, receiver: EventReceiver) -> None:
@@ -164,6 +182,25 @@ def test_nobody_waits_for_a_receiver_that_hangs(
     assert ids(receiver.of("COMPLETE")) == [(1, 1), (2, 2), (3, 3)]
 
 
+def test_more_than_the_queue_takes_is_left_for_the_next_owner_and_the_log_says_so(
+    fed: HandFed, receiver: EventReceiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed.crash_after(3)
+    receiver.hangs.clear()
+    waits = threading.Timer(0.5, receiver.hangs.set)
+    with monkeypatch.context() as small:
+        small.setattr(event_sender, "MOST_WAITING", 1)
+        with fed.owning():
+            waits.start()
+    waits.join()
+    told = len(receiver.of("COMPLETE"))
+    assert told < 3
+    assert any(f"what is above id {told} is sent by the next run" in each for each in caplog.messages)
+    with fed.owning():
+        pass
+    assert ids(receiver.of("COMPLETE")) == [(1, 1), (2, 2), (3, 3)]
+
+
 def test_an_event_that_the_receiver_never_takes_holds_up_no_others(
     fed: HandFed, receiver: EventReceiver, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -266,14 +303,35 @@ def test_without_the_extra_the_remedy_is_told(fed: HandFed, monkeypatch: pytest.
     assert caught.value.remedy == "pip install 'drainmark[openlineage]'"
 
 
-def test_without_a_receiver_nothing_is_imported_and_no_report_is_wrapped() -> None:
+def test_without_a_receiver_a_run_imports_no_observer(tmp_path: Path) -> None:
     code = (
-        "import sys, types; from drainmark.orchestration.observers.lineage import traced;"
-        "from drainmark.orchestration.observers.telemetry import measured;"
-        "place = types.SimpleNamespace(settings=types.SimpleNamespace(openlineage_url='', otlp_url=''));"
-        "report = lambda step, numbers: None;"
-        "assert measured(place, None, traced(place, None, report, None)) is report;"
-        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'openlineage', 'opentelemetry', 'requests'}))"
+        "import sys; from pathlib import Path; from by_hand import HandFed;"
+        "from drainmark.orchestration.workplace.workplace import Workplace;"
+        "from drainmark.resources.settings import Settings;"
+        "root = Path(sys.argv[1]);"
+        "fed = HandFed(Workplace(Settings(home=root / 'home', project_root=root)), root / 'inbox');"
+        "fed.write('1.txt', ['a']); fed.add('1.txt'); fed.drain();"
+        "assert fed.history().committed_id == 1;"
+        "print([name for name in sys.modules if '.observers' in name"
+        " or name.partition('.')[0] in {'openlineage', 'opentelemetry'}])"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ended.stdout.strip() == "[]"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert ended.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("location", ["/login", ""])
+def test_a_redirect_is_no_delivery(
+    fed: HandFed, receiver: EventReceiver, caplog: pytest.LogCaptureFixture, location: str
+) -> None:
+    """Else a post goes on as a GET, as `requests` does it, and a login page would have taken the event."""
+    receiver.refuses, receiver.location = 302, location
+    with fed.owning() as owner:
+        process(fed, owner, 1, 1)
+    assert receiver.asked == 1
+    assert any(f"302: it redirects to {location!r}" in each for each in caplog.messages)
+    receiver.refuses = 200
+    with fed.owning():
+        pass
+    assert ids(receiver.of("COMPLETE")) == [(1, 1)]

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+import drainmark as dm
 from drainmark.jobs.errors import HomeNotFound, UsageError
 from drainmark.orchestration.cli.main import invoke
 from drainmark.resources.settings import Settings, find_settings_file, is_local, load_settings
+from drainmark.resources.spark.session import SparkEngine
 
 
 @pytest.fixture
@@ -205,6 +207,16 @@ def test_a_file_of_a_variable_is_refused_if_it_is_not_there_or_the_variable_is_s
     assert "HUNTER2" not in "".join(traceback.format_exception(caught.value) + traceback.format_exception(again.value))
 
 
+def test_a_variable_that_is_no_setting_or_names_no_file_is_not_read(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAINMARK_ENV_FILE", str(project / "of_others"))
+    monkeypatch.setenv("DRAINMARK_DATABASES__SALES_FILE", "")
+    assert load_settings().databases == {}
+    monkeypatch.setenv("DRAINMARK_DATABASES__SALES", "sqlite:///sales.db")
+    assert load_settings().databases == {"sales": "sqlite:///sales.db"}
+
+
 def test_a_list_in_the_environment_that_is_no_json_is_a_usage_error(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,4 +343,10 @@ def test_a_scan_makes_its_home_so(tmp_path: Path) -> None:
         'dm.sink(rows, dm.DeltaAppend("rows"))\n'
     )
     assert invoke(["scan", str(tmp_path / "app.py"), "--home", str(tmp_path / "home")]) == 0
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_session_for_a_notebook_makes_its_home_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkEngine, "session", property(lambda engine: engine.scratch))  # no JVM is started
+    assert dm.spark_session(home=str(tmp_path / "home")) == tmp_path / "home" / "spark"
     assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700

@@ -175,6 +175,15 @@ def test_a_receiver_that_is_away_fails_nothing(fed: HandFed, caplog: pytest.LogC
     assert "were not taken by the receiver of OTLP" in told
 
 
+def test_a_redirect_is_no_delivery(fed: HandFed, receiver: EventReceiver, caplog: pytest.LogCaptureFixture) -> None:
+    receiver.refuses = 302
+    with fed.owning() as owner:
+        process(fed, owner, 1, 1)
+    (told,) = caplog.messages
+    assert "2 traces and metrics were not taken" in told
+    assert receiver.asked == 1, "the metrics do not wait for it, too"
+
+
 def test_without_the_extra_the_remedy_is_told(fed: HandFed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "drainmark.orchestration.observers.otlp", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.metric_exporter", None)

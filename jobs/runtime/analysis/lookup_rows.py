@@ -76,6 +76,13 @@ def _declared(operator: Lookup) -> StructType:
         declared = StructType.fromDDL(operator.schema or "")
     except ParseException as error:
         raise _unfit(operator, f"cannot be parsed: {str(error).strip().splitlines()[0]}") from error
+    if not isinstance(declared, StructType):
+        raise _unfit(operator, "is the type of one value, not a list of columns")
+    names = [name.lower() for name in declared.names]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise _unfit(operator, f"has {', '.join(sorted(twice))} twice")
+    if any("char(" in kind for kind in _types(declared).values()):
+        raise _unfit(operator, "has char or varchar, which are string in the rows of a table")
     if own := {SEQUENCE_ID, POSITION} & set(declared.names):
         raise _unfit(operator, f"has {', '.join(sorted(own))}, which are tags of streams, not columns of a lookup")
     return declared

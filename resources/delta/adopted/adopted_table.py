@@ -98,19 +98,26 @@ class AdoptedTable:
         """Return the largest `_sequence_id`, 0 if there is none."""
         return int(selected(self._open(), f"max({SEQUENCE_ID}) as n").column("n")[0].as_py() or 0)
 
-    def read(self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None) -> pa.Table:
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        where: pa.compute.Expression | None = None,
+        opened: Any = None,
+    ) -> pa.Table:
         """Return the rows for which `where` holds, in no order; those of others included.
 
         Args:
             columns: all by default.
             where: a condition on these columns and `_sequence_id`.
+            opened: the table at a version, as `deltalake` opened it; the newest by default.
         """
         import pyarrow as pa
 
-        schema = arrow_schema(self._open())
+        opened = self._open() if opened is None else opened
+        schema = arrow_schema(opened)
         names = list(columns) if columns is not None else schema.names
         found = list(dict.fromkeys([*names, SEQUENCE_ID])) if where is not None else names
-        rows = selected(self._open(), ", ".join('"' + name.replace('"', '""') + '"' for name in found))
+        rows = selected(opened, ", ".join('"' + name.replace('"', '""') + '"' for name in found))
         rows = rows.cast(pa.schema([pa.field(name, schema.field(name).type) for name in found]))
         return (rows if where is None else rows.filter(where)).select(names)
 
