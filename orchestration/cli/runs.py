@@ -265,8 +265,13 @@ def _patience(engine: SparkEngine) -> Iterator[Callable[[], None]]:
     Yields:
         a function to call when a group, a batch or a failure has been shown.
     """
-    told = ["working on the first group …"]
-    engine.tell = told.append
+    told, tell = ["working on the first group …"], engine.tell
+
+    def remembered(what: str) -> None:
+        told.append(what)
+        tell(what)
+
+    engine.tell = remembered
     timer = threading.Timer(_PATIENCE_SECONDS, lambda: output.note(f"after {_PATIENCE_SECONDS:.0f} s: {told[-1]}"))
     timer.daemon = True
     timer.start()
