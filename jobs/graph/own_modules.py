@@ -11,8 +11,9 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import cache_from_source
 from pathlib import Path
 from types import ModuleType
 from weakref import WeakSet
@@ -112,8 +113,18 @@ def own_modules_importable(path: Path) -> Iterator[None]:
             del sys.modules[name]
         for name, place in own.items():
             _require_one_meaning(name, place, path)
+            _delete_older_bytecode(place)
         _put_first(folder)
         yield
+
+
+def _delete_older_bytecode(place: Path) -> None:
+    """Delete the bytecode of files that were edited since. Python compares seconds and sizes: it may miss an edit."""
+    for file in files_of(place):
+        compiled = Path(cache_from_source(str(file)))
+        with suppress(OSError):
+            if compiled.stat().st_mtime_ns <= file.stat().st_mtime_ns:
+                compiled.unlink()
 
 
 def _imported_by(file: Path) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import threading
 import time
@@ -72,6 +73,24 @@ def test_what_was_edited_is_loaded_anew(tmp_path: Path) -> None:
         ("before", "before later"),
         ("afterwards", "afterwards later"),
     )
+
+
+def test_an_edit_in_the_second_of_a_load_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python takes bytecode of the same second, for a file of the same size, as that of the file."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    second = int(time.time()) * 10**9
+
+    def loaded(word: str, nanosecond: int) -> tuple[str, str]:
+        application = write(tmp_path, word)
+        for file in tmp_path.glob("helping_*.py"):
+            os.utime(file, ns=(0, second + nanosecond))
+        found = words(application)
+        for file in tmp_path.glob("__pycache__/helping_*.pyc"):
+            os.utime(file, ns=(0, second + nanosecond + 1))
+        return found
+
+    assert loaded("one", 10) == ("one", "one later")
+    assert loaded("two", 20) == ("two", "two later")
 
 
 def test_own_modules_are_found_wherever_they_are_imported(tmp_path: Path) -> None:
