@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.orchestration.observers.event_sender import EventSender
+from drainmark.orchestration.observers.event_sender import END_SECONDS, SEND_SECONDS, EventSender, observed
 from drainmark.orchestration.observers.known_lineage import (
     KnownLineage,
     known_lineage,
@@ -34,12 +34,6 @@ if TYPE_CHECKING:
 
 CURSOR = "@openlineage"
 """Name of the registry's cursor that holds the newest id that the receiver has; no operator can have it."""
-
-SEND_SECONDS = 5.0
-"""How long one event waits for the receiver's answer."""
-
-END_SECONDS = 5.0
-"""How long the end of a run waits for events that are not sent yet."""
 
 _SAVE_SECONDS = 5.0
 
@@ -61,12 +55,7 @@ def traced(workplace: Workplace, outside: Outside, report: Report, blueprint: Bl
         msg = "openlineage_url is set, and openlineage-python is not installed"
         raise UsageError(msg, remedy="pip install 'drainmark[openlineage]'") from error
     lineage = Lineage(workplace=workplace, outside=outside, blueprint=blueprint)
-
-    def reported(step: str, numbers: Mapping[str, Any]) -> None:
-        report(step, numbers)
-        lineage.follow(step, numbers)
-
-    return reported
+    return observed(report, lineage.follow, "OpenLineage")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,19 +66,13 @@ class Lineage:
     outside: Outside
     blueprint: Blueprint | None
     _told: _Told | None = None
-    _is_broken: bool = False
 
     def follow(self, step: str, numbers: Mapping[str, Any]) -> None:
-        """Tell of a step of the protocol. Never raises: an error is logged once."""
-        try:
-            if step == "claim":
-                self._told = self._claimed(numbers["epoch"])
-            elif self._told is not None and (tell := _STEPS.get(step)) is not None:
-                tell(self._told, numbers)
-        except Exception as error:
-            if not self._is_broken:
-                logger.warning("OpenLineage was not told of %r: %s: %s", step, type(error).__name__, error)
-            self._is_broken = True
+        """Tell of a step of the protocol."""
+        if step == "claim":
+            self._told = self._claimed(numbers["epoch"])
+        elif self._told is not None and (tell := _STEPS.get(step)) is not None:
+            tell(self._told, numbers)
 
     def _claimed(self, epoch: int) -> _Told:
         from drainmark.orchestration.observers.openlineage_events import Events, http_sender

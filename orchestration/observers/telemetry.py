@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import UsageError
-from drainmark.orchestration.observers.event_sender import EventSender
+from drainmark.orchestration.observers.event_sender import END_SECONDS, SEND_SECONDS, EventSender, observed
 from drainmark.orchestration.observers.spans import Span, steps_of_group
 from drainmark.orchestration.views.metrics import EVERY_SECONDS, region_metrics
 
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from drainmark.jobs.runtime.outside import Outside, Report
     from drainmark.orchestration.observers.otlp import Otlp
     from drainmark.orchestration.workplace.workplace import Workplace
-
-SEND_SECONDS = 5.0
-"""How long one request may take, with the repetitions of the exporter."""
-
-END_SECONDS = 5.0
-"""How long the end of a run waits for what is not sent yet."""
 
 _OUTCOMES = frozenset({"release", "halt"})
 
@@ -46,12 +40,7 @@ def measured(workplace: Workplace, outside: Outside, report: Report) -> Report:
         raise UsageError(msg, remedy="pip install 'drainmark[otel]'") from error
     otlp = Otlp(workplace.settings.otlp_url, workplace.settings.otlp_headers, SEND_SECONDS)
     telemetry = Telemetry(workplace=workplace, outside=outside, otlp=otlp)
-
-    def reported(step: str, numbers: Mapping[str, Any]) -> None:
-        report(step, numbers)
-        telemetry.follow(step, numbers)
-
-    return reported
+    return observed(report, telemetry.follow, "OpenTelemetry")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,13 +55,12 @@ class Telemetry:
     _epoch: int = 0
     _since: int = field(default_factory=time.time_ns)
     _measured: float = field(default_factory=time.monotonic)
-    _is_broken: bool = False
 
     def __post_init__(self) -> None:
         self.sender = EventSender(send=lambda send: send(), taken=0)
 
     def follow(self, step: str, numbers: Mapping[str, Any]) -> None:
-        """Send what there is to send after a step of the protocol. Never raises: an error is logged once."""
+        """Send what there is to send after a step of the protocol."""
         try:
             if (handle := _HANDLERS.get(step)) is not None:
                 handle(self, numbers)
@@ -80,11 +68,8 @@ class Telemetry:
                 self._measure()
             if step == "release":
                 self._end()
-        except Exception as error:
-            if not self._is_broken:
-                logger.warning("OpenTelemetry was not told of %r: %s: %s", step, type(error).__name__, error)
-            self._is_broken = True
-        self._since = time.time_ns()
+        finally:
+            self._since = time.time_ns()
 
     # --- traces -----------------------------------------------------------------------------------------------------
 
