@@ -49,8 +49,8 @@ _MASTERS = (
     *("k8s://https://api.example.com:6443", "or sc://host:15002, a Connect server"),
 )
 _MASTER = re.compile(
-    r"local(\[(\*|[0-9]+)(\s*,\s*[0-9]+)?\])?|local-cluster\[\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9]+\s*\]"
-    r"|yarn|(spark|sc)://[^\s/]+\S*|k8s://(https?://)?[^\s/:]+\S*"
+    r"local(\[(\*|0*[1-9][0-9]*)(\s*,\s*[0-9]+)?\])?|local-cluster\[\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9]+\s*\]"
+    r"|yarn|spark://[^\s/,]+:[0-9]+(,[^\s/,]+:[0-9]+)*|sc://[^\s/]+\S*|k8s://(https?://)?[^\s/:]+\S*"
 )
 """The addresses that Spark knows, and how they are told to users."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from drainmark.jobs.errors import SparkLost
+from drainmark.jobs.errors import SparkLost, UsageError
 from drainmark.orchestration.views.status import iso
 from drainmark.resources.spark.resident.files import ServerFiles, all_servers
 
@@ -34,16 +34,31 @@ def stop(found: Sequence[dict[str, Any]]) -> None:
     """End resident Sparks with their keepers, and wait until they are gone.
 
     Raises:
+        UsageError: one belongs to another user; the others are ended.
         SparkLost: one is still there after half a minute.
     """
     keepers = [process for entry in found if (process := _process(entry["keeper"])) is not None]
-    for keeper in keepers:
-        with suppress(psutil.NoSuchProcess):
-            keeper.terminate()
+    of_others = [keeper for keeper in keepers if not _is_told_to_end(keeper)]
+    keepers = [keeper for keeper in keepers if keeper not in of_others]
     _, left = psutil.wait_procs(keepers, timeout=_END_SECONDS)
     if left:
         pids = ", ".join(str(process.pid) for process in left)
         raise SparkLost(f"the keeper of the resident Spark did not end: pid {pids}", remedy=f"kill -9 {left[0].pid}")
+    if of_others:
+        keeper = of_others[0]
+        raise UsageError(
+            f"the keeper of a resident Spark, pid {keeper.pid}, belongs to {keeper.username()}",
+            remedy=f"repeat the command as {keeper.username()}",
+        )
+
+
+def _is_told_to_end(keeper: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        try:
+            keeper.terminate()
+        except psutil.AccessDenied:
+            return False
+    return True
 
 
 def _kept(files: ServerFiles) -> Access | None:

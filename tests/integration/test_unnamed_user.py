@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -64,6 +65,22 @@ def test_a_path_from_a_home_that_it_does_not_have_is_refused(project: Path) -> N
     assert error["id"] == "USAGE"
     assert "HOME" in error["remedy"]
     assert as_nobody([*DRAINMARK, "status"], project, DRAINMARK_HOME="~/home", HOME=str(project)).returncode == 0
+
+
+def test_a_spark_of_another_user_is_left_and_named(project: Path) -> None:
+    code = (
+        "import sys\n"
+        "from drainmark.jobs.errors import UsageError\n"
+        "from drainmark.orchestration.verbs.residents import stop\n"
+        "try: stop([{'keeper': int(pid)} for pid in sys.argv[1:]])\n"
+        "except UsageError as error: print(error, error.remedy)"
+    )
+    with subprocess.Popen(["sleep", "100"]) as keeper:
+        ended = as_nobody([sys.executable, "-c", code, str(keeper.pid)], project)
+        assert keeper.poll() is None
+        keeper.kill()
+    assert str(keeper.pid) in ended.stdout, ended.stderr
+    assert "as root" in ended.stdout
 
 
 @pytest.mark.slow

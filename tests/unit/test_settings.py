@@ -68,7 +68,14 @@ def test_which_spark_is_meant(
     "master",
     [
         *("local", "local[4]", "local[*]", "local[2, 3]", "local-cluster[2,1,1024]"),
-        *("spark://host:7077", "spark://one:7077,two:7077", "yarn", "sc://host:15002", "sc://host:443/;use_ssl=true"),
+        *(
+            "spark://host:7077",
+            "spark://[::1]:7077",
+            "spark://one:7077,two:7077",
+            "yarn",
+            "sc://host:15002",
+            "sc://host:443/;use_ssl=true",
+        ),
         *("k8s://https://api.example.com:6443", "k8s://host:6443", "k8s://https://kubernetes.default.svc"),
     ],
 )
@@ -84,6 +91,7 @@ def test_an_address_of_spark_is_the_same_in_both_settings(tmp_path: Path, master
     "value",
     [
         *("", "yarn-client", "yarn cluster", "mesos://host:5050", "local[]", "local[four]", "locally", "host:7077"),
+        *("local[0]", "local[00, 3]", "spark://host", "spark://one,two:7077", "spark://one:7077,two"),
         *("spark://", "k8s://", "k8s:/host", "http://api.example.com:6443", "sc://", "AUTO"),
     ],
 )
