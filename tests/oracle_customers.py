@@ -1,13 +1,33 @@
-"""The tables of `customers` in plain Python, from the messages alone."""
+"""Messages for `customers`, and its tables in plain Python, from the messages alone."""
 
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
 Row = dict[str, Any]
+
+
+def drawn(seed: int, count: int) -> list[bytes]:
+    """Return changes of few customers; some come late, some twice, and each delete has a tombstone behind it."""
+    chosen = random.Random(seed)
+    messages: list[bytes] = []
+    for place in range(count):
+        number, op = chosen.randrange(6), chosen.choice("ccuud")
+        row = {"id": number, "name": chosen.choice("ab"), "country": chosen.choice(["DE", "FR"]),
+               "credit": f"{chosen.randrange(100)}.50"}  # fmt: skip
+        sides = {"before": {"id": number}, "after": None} if op == "d" else {"before": None, "after": row}
+        told = {**sides, "op": op, "source": {"lsn": place, "ts_ms": 1767261600000 + place}}
+        messages.append(json.dumps(told).encode())
+        messages += [b"null"] if op == "d" else []
+    late = [chosen.randrange(len(messages)) for _ in range(count // 8)]
+    for place in late:
+        messages.insert(chosen.randrange(len(messages)), messages[place])
+        messages.append(messages.pop(chosen.randrange(len(messages))))
+    return messages
 
 
 def customers(messages: Iterable[bytes]) -> Mapping[str, list[Row]]:

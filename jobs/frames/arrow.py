@@ -1,7 +1,7 @@
 """Rows between this process's memory, as Arrow tables, and Spark's, as frames.
 
 Spark says that a member of a struct cannot be null, and gives it nulls where the whole struct is null, as it is for the
-missing side of an outer join, or for a row that leaves a state. Arrow refuses to convert such rows.
+missing side of an outer join, or for a row that leaves a state. Arrow refuses to convert such rows, and to write them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,7 @@ def frame_of(session: SparkSession, rows: pa.Table, schema: StructType | None = 
     Args:
         schema: the rows' types, if Arrow's do not tell them (times without a zone).
     """
-    import pyarrow as pa
-
-    relaxed = pa.schema([field.with_type(_nullable_inside(field.type)) for field in rows.schema])
-    is_cast = rows.num_rows and not rows.schema.equals(relaxed)  # a table that is cast without rows has no chunk
-    whole = (rows.cast(relaxed) if is_cast else rows).combine_chunks()
+    whole = relaxed(rows).combine_chunks()
     if schema is None and not whole.num_rows:  # Spark Connect needs types if there is no row
         from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -44,12 +40,21 @@ def arrow_of(frame: DataFrame) -> pa.Table:
     try:
         return frame.toArrow()
     except pa.ArrowInvalid:
-        relaxed = _relaxed(frame.schema)
-        if relaxed == frame.schema:
+        schema = _relaxed(frame.schema)
+        if schema == frame.schema:
             raise
         return frame.select(
-            *(frame[quoted_name(each.name)].cast(each.dataType).alias(each.name) for each in relaxed)
+            *(frame[quoted_name(each.name)].cast(each.dataType).alias(each.name) for each in schema)
         ).toArrow()
+
+
+def relaxed(rows: pa.Table) -> pa.Table:
+    """Return rows with types in which all that is nested in a column may be null."""
+    import pyarrow as pa
+
+    schema = pa.schema([field.with_type(_nullable_inside(field.type)) for field in rows.schema])
+    # a table that is cast without rows has no chunk
+    return rows.cast(schema) if rows.num_rows and not rows.schema.equals(schema) else rows
 
 
 def _nullable_inside(kind: pa.DataType) -> pa.DataType:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import TooManyPartitions
 from drainmark.jobs.errors.environment import SHARE_FOLDERS, FilesLost
+from drainmark.jobs.frames.arrow import relaxed
 from drainmark.jobs.frames.tags import SEQUENCE_ID, arrow_schema
 from drainmark.jobs.tasks.column_statistics import ColumnStatistics, floating_leaves
 from drainmark.jobs.tasks.executor import Facts, OnSpark
@@ -186,6 +187,7 @@ def write_groups(
         partition: values of the partition that all rows are in, in the form of the log.
         notes: key-value metadata for the footer.
     """
+    groups = map(relaxed, groups)
     first = next(groups, None)
     if first is None:
         return None
@@ -196,7 +198,7 @@ def write_groups(
 
 def write_file(rows: pa.Table, place: Place, folder: str = "") -> WrittenFile:
     """Write rows to a folder of a place, under a name that no other file has."""
-    size = rows_per_group(rows)
+    rows, size = relaxed(rows), rows_per_group(rows)
     return _write((rows.slice(start, size) for start in range(0, rows.num_rows, size)), rows.schema, place, folder)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import oracle_customers
 import oracle_lois
 import oracle_vwap
 import oracles
@@ -69,6 +70,13 @@ def bank(folder: Path) -> None:
             path.write_text(text)
 
 
+def customer_changes(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    messages = oracle_customers.drawn(seed=3, count=90)
+    for number in range(3):
+        (folder / f"{number}.jsonl").write_bytes(b"".join(each + b"\n" for each in messages[number::3]))
+
+
 # --- plain Python -------------------------------------------------------------------------------------------------
 
 
@@ -83,6 +91,10 @@ def booked(files: Sequence[Path]) -> Tables:
     posts = "".join(text for path, text in contents.items() if path.parent.name == "warnings")
     payments = [text for path, text in contents.items() if path.parent.name == "transactions"]
     return oracles.bank_alerts([(text, "" if turn else posts) for turn, text in enumerate(payments)])
+
+
+def customers(files: Sequence[Path]) -> Tables:
+    return dict(oracle_customers.customers(line for path in files for line in path.read_bytes().splitlines()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +127,11 @@ APPLICATIONS = {
         write=lambda folder: write_syslog(folder, hosts=HOSTS[:2], files_per_host=2, lines_per_file=150),
         oracle=oracles.log_watch,
     ),
+    "host_watch": Shipped(
+        write=lambda folder: write_syslog(folder, seed=26, hosts=HOSTS[:1], files_per_host=3, lines_per_file=100),
+        oracle=oracles.host_watch,
+    ),
+    "customers": Shipped(write=customer_changes, oracle=customers, has_ids=False),
     "vwap": Shipped(
         write=lambda folder: write_market(folder, files=3, records_per_file=200, symbols=5), oracle=oracle_vwap.vwap
     ),
