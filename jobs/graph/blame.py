@@ -79,16 +79,17 @@ def _names_in(code: CodeType) -> set[str]:
     return {*code.co_names, *(const.co_name for const in inner)}
 
 
+_RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)*(.*)")
+"""The line below a traceback, which names the class of the error, whatever it is called."""
+
+
 def summary_of(error: BaseException) -> str:
-    """Return the telling line of an error: the last line of a Python traceback inside it, else its first line."""
+    """Return the telling line of an error: the one below the last Python traceback inside it, else its first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
-    for line in reversed(lines):
-        head, separator, _ = line.partition(": ")
-        names_an_error = head.replace(".", "").isidentifier() and head.endswith(("Error", "Exception"))
-        if separator and names_an_error and not head.startswith(("org.", "java.")):
-            return line[:500]
+    if (raised := _RAISED.findall(str(error))) and raised[-1].strip():
+        return str(raised[-1].strip()[:500])
     if lines[0].startswith("An error occurred while calling "):  # py4j's line names the call, not the error
         lines = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")][-1:] or lines[1:]
         return (lines or [type(error).__name__])[0].removeprefix(": ")[:500]

@@ -36,12 +36,20 @@ def test_compressed_files_count_for_more_than_their_size(uri: str, estimate: int
     assert group(uri).bytes_to_read == estimate
 
 
+FROM_A_WORKER = (
+    'An exception: Traceback (most recent call last):\n  File "./x.zip/work.py", line 1, in f\n    raise\n    ^^^^\n'
+)
+BEFORE = f"{FROM_A_WORKER}KeyError: 'k'\n\nDuring handling of the above exception, another exception occurred:\n\n"
+
+
 @pytest.mark.parametrize(
     ("text", "summary"),
     [
         ("", "ValueError"),
         ("plain", "ValueError: plain"),
-        ("An exception\nTraceback\n  File x\nKeyError: 'k'\n\nat java.lang.Thread", "KeyError: 'k'"),
+        (f"{FROM_A_WORKER}KeyError: 'k'\n\n\tat java.lang.Thread\nOtherError: later", "KeyError: 'k'"),
+        (f"{FROM_A_WORKER}lib.ArrowInvalid: null\n SQLSTATE: 38000\n", "lib.ArrowInvalid: null"),
+        (f"{BEFORE}{FROM_A_WORKER}my.Halt\n", "my.Halt"),
         ("Job aborted\norg.apache.spark.SparkException: no", "ValueError: Job aborted"),
     ],
 )
