@@ -344,7 +344,7 @@ def push(region: str, rows: Iterable[Mapping[str, Any]], *, start: str | None = 
         number = dm.push("shop/reviews", [{"item": "tea", "stars": 5}])
         print(number)
     """
-    from drainmark.orchestration.verbs.push import push as push_rows
+    from drainmark.orchestration.verbs.inputs.push import push as push_rows
     from drainmark.orchestration.workplace.workplace import Workplace
     from drainmark.resources.settings import load_settings
 

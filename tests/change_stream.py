@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.frames.tags import GONE
-from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, location_of, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, declaring, named_stream, port_to
 from drainmark.jobs.graph.operator import Operator, Positions
 
 if TYPE_CHECKING:
@@ -22,14 +22,11 @@ class Marked(Operator):
 
     kind: ClassVar[str] = "marked"
     keeps_tags: ClassVar[bool] = True
+    gives_changes: ClassVar[bool] = True
     positions: ClassVar[Positions] = Positions.KEPT
 
     gone: str
     hidden: tuple[str, ...] = ()
-
-    @property
-    def gives_changes(self) -> bool:
-        return True
 
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "gone": self.gone}
@@ -47,5 +44,6 @@ def marked(stream: StreamLike, gone: str, *, name: str, hidden: tuple[str, ...] 
         hidden: columns that the change stream lacks.
     """
     frame = sys._getframe(1)  # the application, whose module this one is not
-    operator = Marked(name=name, inputs=(port_to(stream),), location=location_of(frame), gone=gone, hidden=hidden)
-    return declare(operator, frame)
+    known = named_stream(stream, frame) if isinstance(stream, str) else stream
+    with declaring(known.declarations):
+        return declare(Marked(name=name, inputs=(port_to(stream),), gone=gone, hidden=hidden))

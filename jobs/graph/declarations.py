@@ -38,7 +38,7 @@ from drainmark.jobs.graph.annotations import (
     marker_in,
 )
 from drainmark.jobs.graph.code_digests import UserFunction
-from drainmark.jobs.graph.operator import Operator, names_of
+from drainmark.jobs.graph.operator import NOWHERE, Operator, names_of
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.graph.ports import Input
 
@@ -213,12 +213,15 @@ def named_stream(name: str, frame: FrameType) -> Stream:
     return Stream(stands_for, _declarations_at(frame), None, port.output, port.buffered)
 
 
-def declare(operator: Operator, frame: FrameType, function: Callable[..., Any] | None = None) -> Stream:
+def declare(operator: Operator, function: Callable[..., Any] | None = None) -> Stream:
     """Enter an operator into the active declarations, else into those of the declaring module.
 
-    Inside of a composite its name begins with that of the instance.
+    It gets the place of its declaration. Inside of a composite its name begins with that of the instance.
     """
-    declarations, inside = _declarations_at(frame), scope()
+    frame, inside = caller(), scope()
+    declarations = _declarations_at(frame)
+    if operator.location == NOWHERE:
+        operator = dataclasses.replace(operator, location=location_of(frame, function))
     if inside is not None:
         operator = dataclasses.replace(operator, name=f"{inside.prefix}{operator.name}", composite=inside.path)
     declarations.add(operator)

@@ -10,7 +10,7 @@ from abc import ABC
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Location, Violation
 from drainmark.jobs.graph.annotations import Consistent
@@ -156,6 +156,10 @@ class StepResult:
         return self.outputs[output] if self.outputs else self.output
 
 
+NOWHERE = Location("", 0)
+"""The place of an operator that is not declared yet."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Operator(ABC):
     """A node of the graph. Subclasses are one file each in `jobs/operators`.
@@ -163,7 +167,7 @@ class Operator(ABC):
     Attributes:
         name: identity of the operator: state follows it across code changes.
         inputs: its ports in order.
-        location: the place of its declaration.
+        location: the place of its declaration; `declare` sets it.
         consistent: set on the start of a region.
         autonomous: `@autonomous` was put on it.
         composite: names of the composites that it is in, the outermost first.
@@ -175,7 +179,8 @@ class Operator(ABC):
     tells the rows of its control ports within a group apart by id, so it vectorises unless a loop is closed on it.
     `configurations`: the ways to declare it that compute different results; each has an oracle in the tests.
     `single_because`: why its groups hold one trigger, if they do. `instead_over_changes`: of a kind that may not read a
-    change stream, what to declare there. `because`: why a sink can give its guarantee.
+    change stream, what to declare there. `because`: why a sink can give its guarantee. `gives_changes`: it makes a
+    change stream of plain rows, so its results have the tag `GONE`.
     """
 
     kind: ClassVar[str]
@@ -198,10 +203,11 @@ class Operator(ABC):
     single_because: ClassVar[str] = "sees one trigger at a time"
     instead_over_changes: ClassVar[str] = ""
     positions: ClassVar[Positions] = Positions.SHARED
+    gives_changes: ClassVar[bool] = False
 
     name: str
     inputs: tuple[Input, ...] = ()
-    location: Location
+    location: Location = NOWHERE
     consistent: Consistent | None = None
     autonomous: bool = False
     composite: tuple[str, ...] = ()
@@ -222,17 +228,16 @@ class Operator(ABC):
         return () if self.is_sink else ("",)
 
     @property
-    def gives_changes(self) -> bool:
-        """Say whether it makes a change stream of plain rows: its results have the tag `GONE`."""
-        return False
-
-    @property
     def takes_changes(self) -> bool:
         """Say whether it may read a change stream; its own result is then a change stream, too.
 
         A row-wise operator may: the old and the new row of a change go through the same expressions.
         """
         return False
+
+    def over_changes(self, origin: str) -> Operator:
+        """Return the operator that stands in the plan if this one reads the changes of another: by default this one."""
+        return self
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -315,18 +320,6 @@ class Operator(ABC):
         Rows that come on a control port at an id are seen from the next id on, with or without a loop.
         """
         return {control_part(port): frames.on_control(self, port) for port in self.inputs if port.control}
-
-
-@runtime_checkable
-class HasFormOverChanges(Protocol):
-    """An operator for which another one stands in the plan if it reads a change stream."""
-
-    def over_changes(self, origin: str) -> Operator:
-        """Return the other operator, which does the same over changes.
-
-        Args:
-            origin: the operator that the changes come from.
-        """
 
 
 def names_of(given: str | Sequence[str] | None) -> tuple[str, ...]:

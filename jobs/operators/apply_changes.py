@@ -15,7 +15,7 @@ from drainmark.jobs.formats.file_columns import literal
 from drainmark.jobs.frames.names import quoted, quoted_name
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID, SOURCE_FILE
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Retention, StepResult, names_of
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.change_shape import (
@@ -61,6 +61,7 @@ class ApplyChanges(Operator):
     kind: ClassVar[str] = "apply-changes"
     summary: ClassVar[str] = "the rows of a table, or their history, out of its inserts, updates and deletes"
     keeps_tags: ClassVar[bool] = True
+    gives_changes: ClassVar[bool] = True
     configurations: ClassVar[tuple[str, ...]] = (
         "scd 1",
         "scd 1 truncates",
@@ -81,10 +82,6 @@ class ApplyChanges(Operator):
     tracked: tuple[str, ...] | None = None
     untracked: tuple[str, ...] | None = None
     within: int | dt.timedelta | None = None
-
-    @property
-    def gives_changes(self) -> bool:
-        return True
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
@@ -342,12 +339,10 @@ def apply_changes(
         )
         dm.sink(customers, dm.DeltaUpsert("customers_now", keys=["customer"]))
     """
-    frame = caller()
     is_listed = not isinstance(sequence_by, str)
     operator = ApplyChanges(
         name=name or f"{default_name(stream)}_applied",
         inputs=(port_to(stream),),
-        location=location_of(frame),
         keys=names_of(keys),
         sequence_by=names_of(sequence_by),
         is_listed=is_listed,
@@ -360,4 +355,4 @@ def apply_changes(
         untracked=None if track_history_except_columns is None else names_of(track_history_except_columns),
         within=within,
     )
-    return declare(operator, frame)
+    return declare(operator)

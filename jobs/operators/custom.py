@@ -17,7 +17,7 @@ from drainmark.jobs.frames.row_order import place_ranks, untagged
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.code_digests import UserFunction
 from drainmark.jobs.graph.context import Fit
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, user_function
 from drainmark.jobs.graph.operator import KeptState, Operator, StepResult, names_of
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state.dataclass_state import check_state, keeper_of, reader_of, struct_of
@@ -368,20 +368,18 @@ def custom(
             n = (state.n if state else 0) + len(orders)
             return Visits(n=n), pd.DataFrame({"customer": orders["customer"][:1], "visits": [n]})
     """
-    frame = caller()
 
     def wrap(wrapped: Callable[..., Any]) -> Stream:
         called, ports = user_function(wrapped, inputs, first_free=1)
         operator = Custom(
             name=name or wrapped.__name__,
             inputs=ports,
-            location=location_of(frame, wrapped),
             keys=names_of(keys),
             output=output,
             state_class=state,
             function=called,
             batch=batch,
         )
-        return declare(operator, frame, wrapped)
+        return declare(operator, wrapped)
 
     return wrap if function is None else wrap(function)

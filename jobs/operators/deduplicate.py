@@ -12,7 +12,7 @@ from drainmark.jobs.frames.names import quoted, quoted_name
 from drainmark.jobs.frames.row_order import payload_of, same, tags_in
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.context import Due
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import KeptState, Measured, Operator, Positions, Retention, StepResult, names_of
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state import clock
@@ -219,13 +219,11 @@ def deduplicate(
     Example:
         once = dm.deduplicate(orders, keys=["id"], within=dt.timedelta(days=7), event_time="at")
     """
-    frame = caller()
     operator = Deduplicate(
         name=name or f"{default_name(stream)}_deduplicated",
         inputs=(port_to(stream),),
-        location=location_of(frame),
         keys=names_of(keys),
         within=within,
         event_time=event_time,
     )
-    return declare(operator, frame)
+    return declare(operator)

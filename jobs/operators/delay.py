@@ -12,7 +12,7 @@ from drainmark.jobs.frames.names import quoted
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.context import Due
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import KeptState, Measured, Operator, Positions, Retention, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state import clock
@@ -134,13 +134,11 @@ def delay(
     Example:
         an_hour_later = dm.delay(orders, duration=dt.timedelta(hours=1), event_time="at")
     """
-    frame = caller()
     operator = Delay(
         name=name or f"{default_name(stream)}_delayed",
         inputs=(port_to(stream),),
-        location=location_of(frame),
         ids=ids,
         duration=duration,
         event_time=event_time,
     )
-    return declare(operator, frame)
+    return declare(operator)

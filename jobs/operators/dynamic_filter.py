@@ -12,7 +12,7 @@ from drainmark.jobs.frames.names import quoted
 from drainmark.jobs.frames.row_order import same
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import Control
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Positions, StepResult, names_of
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state.placed_rows import are_of_one_type, require_columns
@@ -137,7 +137,6 @@ def dynamic_filter(
     Example:
         watched = dm.dynamic_filter(orders, payments, on=["id"])  # orders that were paid by an earlier file
     """
-    frame = caller()
     keyed = Control(keys=names_of(on))
     controls = [port_to(control, _ADD, control=keyed)]
     if remove is not None:
@@ -145,7 +144,6 @@ def dynamic_filter(
     operator = DynamicFilter(
         name=name or f"{default_name(stream)}_on_{default_name(control)}",
         inputs=(port_to(stream), *controls),
-        location=location_of(frame),
         keys=names_of(on),
     )
-    return declare(operator, frame)
+    return declare(operator)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Positions, StepResult
 from drainmark.jobs.state.handlers.checkpoint import Checkpoint
 from drainmark.jobs.state.handlers.freezing import Copied, CowDict, SerialisedCopy
@@ -116,18 +116,16 @@ def operator(
                 first, self.n = self.n, self.n + orders.num_rows
                 return pa.table({"customer": orders["customer"], "number": range(first, self.n)})
     """
-    frame = caller()
 
     def wrap(kind: type[StateHandler]) -> Stream:
         ports = tuple(port_to(stream) for stream in (inputs if inputs is not None else _upstream(kind)))
         made = Handled(
             name=name or _snake(kind.__name__),
             inputs=ports,
-            location=location_of(frame),
             handler_class=kind,
             output=output,
         )
-        stream = declare(made, frame)
+        stream = declare(made)
         stream.function = kind  # a call of the stream makes a handler, as a call of the class does
         return stream
 

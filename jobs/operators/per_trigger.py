@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.graph.code_digests import UserFunction
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, user_function
 from drainmark.jobs.graph.operator import Operator, Positions, Vectorises
 
 if TYPE_CHECKING:
@@ -50,13 +50,10 @@ def per_trigger(
         def dearest(orders):  # the dearest order of each file
             return orders.orderBy(F.desc("amount")).limit(1)
     """
-    frame = caller()
 
     def wrap(wrapped: Callable[..., Any]) -> Stream:
         called, ports = user_function(wrapped, inputs)
-        operator = PerTrigger(
-            name=name or wrapped.__name__, inputs=ports, location=location_of(frame, wrapped), function=called
-        )
-        return declare(operator, frame, wrapped)
+        operator = PerTrigger(name=name or wrapped.__name__, inputs=ports, function=called)
+        return declare(operator, wrapped)
 
     return wrap if function is None else wrap(function)

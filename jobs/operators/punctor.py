@@ -10,7 +10,7 @@ from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.frames.names import quoted
 from drainmark.jobs.frames.row_order import payload_of, tags_in
 from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Positions, Retention, StepResult, names_of
 from drainmark.jobs.state.placed_rows import IS_NEW, PLACE, placed
 
@@ -114,13 +114,11 @@ def punctor(
     Example:
         marked = dm.punctor(orders, "amount > 90", keys=["customer"])
     """
-    frame = caller()
     operator = Punctor(
         name=name or f"{default_name(stream)}_punctuated",
         inputs=(port_to(stream),),
-        location=location_of(frame),
         condition_sql=when,
         keys=names_of(keys),
         at=at,
     )
-    return declare(operator, frame)
+    return declare(operator)

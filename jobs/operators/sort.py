@@ -11,7 +11,7 @@ from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.names import quoted, quoted_name
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import Operator, Positions, names_of
 from drainmark.jobs.state.placed_rows import order_of, require_columns
 
@@ -73,12 +73,10 @@ def sort(stream: StreamLike, *, by: Sequence[str], window: str = "id", name: str
     Example:
         by_time = dm.sort(orders, by=["at", "amount desc"])
     """
-    frame = caller()
     operator = Sort(
         name=name or f"{default_name(stream)}_sorted",
         inputs=(port_to(stream),),
-        location=location_of(frame),
         by=names_of(by),
         window=window,
     )
-    return declare(operator, frame)
+    return declare(operator)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, port_to, stream_name
 from drainmark.jobs.graph.operator import Operator, Positions, Vectorises
 
 if TYPE_CHECKING:
@@ -63,13 +63,11 @@ def sql(
         # sql/shop/large.sql: select * from {orders} where amount > {least}
         large = dm.sql("large", inputs=[orders], arguments={"least": 100}, name="large_orders")
     """
-    frame = caller()
     operator = SqlOperator(
         name=name or statement,
         inputs=tuple(port_to(stream, stream_name(stream)) for stream in inputs),
-        location=location_of(frame),
         statement=statement,
         arguments=arguments or {},
         vectorised=vectorised,
     )
-    return declare(operator, frame)
+    return declare(operator)

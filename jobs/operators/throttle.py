@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import Operator, Positions
 
 if TYPE_CHECKING:
@@ -58,11 +58,9 @@ def throttle(stream: StreamLike, rows_per_second: float, *, name: str | None = N
     Example:
         steady = dm.throttle(orders, 10_000)
     """
-    frame = caller()
     operator = Throttle(
         name=name or f"{default_name(stream)}_throttled",
         inputs=(port_to(stream),),
-        location=location_of(frame),
         rows_per_second=rows_per_second,
     )
-    return declare(operator, frame)
+    return declare(operator)

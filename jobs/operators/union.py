@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.frames.row_order import in_port_order, positioned
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import Operator
 
 if TYPE_CHECKING:
@@ -79,10 +79,8 @@ def union(*streams: StreamLike, name: str | None = None) -> Stream:
         sizes = dm.split(orders, outputs={"large": "amount > 100", "small": "amount <= 100"}, name="by_size")
         both = dm.union(sizes["large"], sizes["small"], name="both")
     """
-    frame = caller()
     operator = Union(
         name=name or "_".join(["union_of", *map(default_name, streams)]),
         inputs=tuple(port_to(stream) for stream in streams),
-        location=location_of(frame),
     )
-    return declare(operator, frame)
+    return declare(operator)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, port_to
 from drainmark.jobs.graph.operator import Operator
 
 __all__ = ["gate", "switch", "tcp_sink", "tcp_source", "udp_sink", "udp_source"]
@@ -139,6 +139,4 @@ def udp_sink(*streams: StreamLike, name: str | None = None, **configuration: Any
 
 def _declared(cls: type[_Unsupported], default: str, streams: tuple[StreamLike, ...], name: str | None) -> Stream:
     """Declare the operator without its configuration, since it is refused in any case."""
-    frame = caller()
-    operator = cls(name=name or default, inputs=tuple(map(port_to, streams)), location=location_of(frame))
-    return declare(operator, frame)
+    return declare(cls(name=name or default, inputs=tuple(map(port_to, streams))))

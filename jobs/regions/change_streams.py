@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from drainmark.jobs.graph.operator import HasFormOverChanges, Operator
+from drainmark.jobs.graph.operator import Operator
 
 
 def change_streams(operators: Iterable[Operator]) -> Mapping[str, str]:
@@ -30,9 +30,7 @@ def _walked(operators: Iterable[Operator]) -> tuple[dict[str, str], dict[str, Op
     found: dict[str, Operator] = {}
     for given in operators:
         changed = [port.upstream for port in given.inputs if port.upstream in origins and not port.control]
-        operator = given
-        if changed and isinstance(given, HasFormOverChanges):
-            operator = given.over_changes(origins[changed[0]])
+        operator = given.over_changes(origins[changed[0]]) if changed else given
         found[operator.name] = operator
         if operator.gives_changes:
             origins[operator.name] = operator.name

@@ -77,11 +77,6 @@ class RegionPlan:
         return tuple(operator for operator in self.operators if operator.keeps_state)
 
     @property
-    def sinks(self) -> tuple[Operator, ...]:
-        """Return the operators that write tables."""
-        return tuple(operator for operator in self.operators if operator.is_sink)
-
-    @property
     def forced_single(self) -> tuple[str, ...]:
         """Return the names of the operators that force groups of one trigger; feeds have no triggers."""
         names = (operator.name for operator in self.operators)
@@ -122,18 +117,6 @@ class RegionPlan:
         raise UnknownName(
             f"region {self.name!r} has no stage {name!r}", remedy=nearest(name, [stage.name for stage in self.stages])
         )
-
-    def channel(self, name: str) -> ChannelPlan:
-        """Return a channel.
-
-        Raises:
-            UnknownName: there is no such channel; the remedy names the nearest.
-        """
-        for channel in self.channels:
-            if channel.name == name:
-                return channel
-        msg = f"region {self.name!r} has no channel {name!r}"
-        raise UnknownName(msg, remedy=nearest(name, [channel.name for channel in self.channels]))
 
     def consumers(self, name: str, output: str = "") -> int:
         """Return the number of connections of the region, its feeds and its followers that read an output."""

@@ -9,10 +9,11 @@ import typer
 
 from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.terminal import completion, output
-from drainmark.orchestration.cli.terminal.options import AsJson, Home, Yes, open_workplace
+from drainmark.orchestration.cli.terminal.options import Asked
 
 
 def erase(
+    asked: Asked,
     *,
     region: Annotated[
         str | None,
@@ -36,9 +37,6 @@ def erase(
     certificate: Annotated[
         Path | None, typer.Option("--certificate", help="Write the certificate to this new file.", metavar="PATH")
     ] = None,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Erase the rows of a person: from tables, histories, states, quarantine, sinks, logs, and files on disk.
 
@@ -46,16 +44,16 @@ def erase(
     listed, and no run reads them again while they are as they are. Without --yes only the plan is shown.
     """
     from drainmark.jobs.protocol.erasure import Person
-    from drainmark.orchestration.verbs import erase as verb
+    from drainmark.orchestration.verbs.removals import erase as verb
 
-    person, workplace = Person.parse(where, also or ()), open_workplace(home)
+    person, workplace = Person.parse(where, also or ()), asked.workplace
     regions = verb.regions_of(workplace, region)
     left_out = verb.passed_tables(workplace, regions, passed or ())
     if certificate is not None and certificate.exists():
         raise UsageError(f"{certificate} exists", remedy="name a file that does not")
-    if not yes:
+    if not asked.yes:
         found = verb.plan(workplace, person, regions, passed=left_out)
-        if as_json:
+        if asked.as_json:
             output.emit(found)
         else:
             _show(found)
@@ -63,7 +61,7 @@ def erase(
     done = verb.erase(workplace, person, regions, passed=left_out, is_whole=region is None)
     if certificate is not None:
         verb.write_certificate(certificate, done)
-    if as_json:
+    if asked.as_json:
         output.emit(done)
     else:
         _show(done)

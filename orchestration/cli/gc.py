@@ -8,10 +8,11 @@ import typer
 
 from drainmark.jobs.errors import DrainmarkError
 from drainmark.orchestration.cli.terminal import completion, output
-from drainmark.orchestration.cli.terminal.options import AsJson, Home, Yes, open_workplace
+from drainmark.orchestration.cli.terminal.options import Asked
 
 
 def gc(
+    asked: Asked,
     *,
     region: Annotated[
         str | None,
@@ -23,9 +24,6 @@ def gc(
     left_out: Annotated[
         bool, typer.Option("--left-out", help="Also the checkpoints that removed operators left in state_store.")
     ] = False,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Delete files that nothing needs any more.
 
@@ -33,11 +31,10 @@ def gc(
     than a day ago; in state_store, checkpoints of dropped states that no rewind reaches; and, without REGION,
     files that autonomous operators wrote more than a day ago and that no table shows.
     """
-    from drainmark.orchestration.verbs.garbage import collect_outside_regions, collect_region
-    from drainmark.orchestration.workplace.declaration import find_region
+    from drainmark.orchestration.verbs.removals.garbage import collect_outside_regions, collect_region
 
-    workplace = open_workplace(home)
-    regions = [find_region(workplace, region)] if region is not None else workplace.known_regions()
+    workplace = asked.workplace
+    regions = [asked.region(region)] if region is not None else workplace.known_regions()
     done: list[dict[str, Any]] = []
     failed: list[DrainmarkError] = []
     for name in regions:
@@ -48,7 +45,7 @@ def gc(
     outside = collect_outside_regions(workplace, dry_run=dry_run) if region is None else None
     if outside is not None and outside["files"]:
         done.append(outside)
-    if as_json:
+    if asked.as_json:
         output.emit(done)
     elif done or not failed:
         _show(done)

@@ -11,7 +11,7 @@ import typer
 from drainmark.jobs.errors import DrainmarkError, HomeNotFound, UnknownName, UsageError
 from drainmark.jobs.printable import shell_word
 from drainmark.orchestration.cli.terminal import completion, output
-from drainmark.orchestration.cli.terminal.options import AppName, AsJson, Home, RegionName, Yes, open_workplace
+from drainmark.orchestration.cli.terminal.options import AppName, Asked, RegionName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,14 +28,12 @@ _STATUS_COLUMNS = ("region", "state", "committed", "published", "epoch", "pendin
 
 
 def apps(
+    asked: Asked,
     *,
     examples: Annotated[bool, typer.Option("--examples", help="List those that come with Drainmark.")] = False,
     left: Annotated[
         bool, typer.Option("--left", help="List the regions of this home that no application has now.")
     ] = False,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """List the applications of drainmark.toml, and those that ran in this home."""
     from drainmark.jobs.graph.application import shipped_applications
@@ -44,13 +42,13 @@ def apps(
     if left and examples:
         raise UsageError("--left and --examples ask for different lists", remedy="give one of them")
     if left:
-        _show_left(open_workplace(home), as_json=as_json)
+        _show_left(asked.workplace, as_json=asked.as_json)
         return
-    workplace = _workplace_of(home)
+    workplace = _workplace_of(asked)
     own = own_applications(workplace) if workplace is not None else ()
     settings = workplace.settings if workplace is not None else None
     found = [_application(settings, name) for name in (shipped_applications() if examples else own)]
-    if as_json:
+    if asked.as_json:
         output.emit(found)
         return
     if not found:
@@ -80,10 +78,10 @@ def _show_left(workplace: Workplace, *, as_json: bool) -> None:
             output.say(f"its tables stay until: drainmark tables drop --region {shell_word(entry['region'])}")
 
 
-def _workplace_of(home: Path | None) -> Workplace | None:
+def _workplace_of(asked: Asked) -> Workplace | None:
     """Return the project, None if there is none: the inspection of an application needs no home."""
     with suppress(HomeNotFound):
-        return open_workplace(home)
+        return asked.workplace
     return None
 
 
@@ -103,6 +101,7 @@ def _application(settings: ProjectSettings | None, reference: str) -> dict[str, 
 
 
 def graph(
+    asked: Asked,
     *,
     app: AppName = None,
     form: Annotated[
@@ -112,9 +111,6 @@ def graph(
         bool,
         typer.Option("--analyse", help="Also call its functions on empty frames, to find wrong columns. Starts Spark."),
     ] = False,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Show an application: regions, stages, channels, ports, tables, vectorisation, and the promise of each sink."""
     from drainmark.jobs.regions import explain
@@ -123,7 +119,7 @@ def graph(
 
     if form not in _FORMS:
         raise UsageError(f"--format {form!r} is not known", remedy="text, json or mermaid")
-    workplace = _workplace_of(home)
+    workplace = _workplace_of(asked)
     if workplace is not None:
         reference = named_application(workplace, app)[0]
     elif app is not None:
@@ -138,9 +134,9 @@ def graph(
         return ""
 
     if analyse:
-        with output.result_only(as_json):
-            _analyse(open_workplace(home), reference)
-    if as_json or form == "json":
+        with output.result_only(asked.as_json):
+            _analyse(asked.workplace, reference)
+    if asked.as_json or form == "json":
         output.emit(explain.as_json(plan, statement))
     else:
         output.say(explain.as_mermaid(plan) if form == "mermaid" else explain.as_text(plan, statement))
@@ -157,7 +153,7 @@ def _analyse(workplace: Workplace, reference: str) -> None:
         region_run(workplace, opened, region)
 
 
-def operators(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
+def operators(asked: Asked) -> None:
     """List the operators of the library: place, state, vectorisation; and the operators that are not supported.
 
     `start`: may start a region; `region`: in a region, never its start; `feed`: beside regions, read through an
@@ -168,7 +164,7 @@ def operators(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -
     from drainmark.jobs.operators.catalogue import entries, unsupported
 
     found = entries()
-    if as_json:
+    if asked.as_json:
         lacking = [{"name": name, "why": why, "instead": instead} for name, (why, instead) in unsupported().items()]
         output.emit({"operators": [asdict(entry) for entry in found], "unsupported": lacking})
         return
@@ -190,6 +186,7 @@ def operators(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -
 
 
 def status(
+    asked: Asked,
     *,
     app: Annotated[
         str | None,
@@ -202,21 +199,18 @@ def status(
     check: Annotated[
         bool, typer.Option("--check", help="Exit code 3 if a region is HALTED or cannot be checked.")
     ] = False,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Show the state of every region."""
-    workplace = open_workplace(home)
-    found, failures = _looked(workplace, app, is_thorough=check or not as_json)
-    if as_json:
+    workplace = asked.workplace
+    found, failures = _looked(workplace, app, is_thorough=check or not asked.as_json)
+    if asked.as_json:
         output.emit(found)
     else:
         _show_status(found, workplace.home)
     for error in failures:
-        output.complain(error, as_json=as_json)
+        output.complain(error, as_json=asked.as_json)
     broken = [error for error in failures if app is not None or error.id != "ANALYSIS_TIMEOUT"]  # slow is not broken
-    if check and (broken or any(map(_is_alarming, found)) or _is_nowhere(workplace, found, as_json=as_json)):
+    if check and (broken or any(map(_is_alarming, found)) or _is_nowhere(workplace, found, as_json=asked.as_json)):
         raise typer.Exit(3)
     if app is not None and failures:
         raise typer.Exit(failures[0].exit_code)
@@ -354,22 +348,20 @@ def _causes(entry: dict[str, Any]) -> Iterator[str]:
 
 
 def history(
+    asked: Asked,
     *,
     region: RegionName,
     last: Annotated[int | None, typer.Option("--last", min=1, help="Only the newest so many.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also rewound ids, halts, skips, rewinds.")] = False,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """List the consistent states of a region, oldest first."""
     from drainmark.orchestration.views.status import history_entries
-    from drainmark.orchestration.workplace.declaration import find_region, noted_folder
+    from drainmark.orchestration.workplace.declaration import noted_folder
 
-    workplace = open_workplace(home)
-    name = find_region(workplace, region)
+    workplace = asked.workplace
+    name = asked.region(region)
     entries = history_entries(workplace, name, last=last, everything=everything)
-    if as_json:
+    if asked.as_json:
         output.emit(entries)
         return
     folder = noted_folder(workplace, name)
@@ -400,32 +392,31 @@ def _history_row(entry: dict[str, Any], folder: str | None, *, everything: bool)
 
 
 def show(
+    asked: Asked,
     *,
     table: Annotated[
         str, typer.Argument(metavar="TABLE", help="Name of a sink's table.", autocompletion=completion.tables)
     ],
     at: Annotated[int | None, typer.Option("--at", min=0, help="As it was at this sequence id.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows; 50 on a terminal.")] = None,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Print the rows of a sink, as they are or as they were at a state, also of one that left the code."""
     from drainmark.resources.checkpoints.as_of import outside_at
 
-    workplace = open_workplace(home)
+    workplace = asked.workplace
     try:
         reader = _reader(workplace, table)
     except UnknownName:
         outside = outside_at(workplace.settings, table, at)
         if outside is None:
             raise
-        _print_rows(outside, limit, as_json=as_json)
+        _print_rows(outside, limit, as_json=asked.as_json)
         return
-    _print_rows(reader.now(table) if at is None else reader.as_of(table, at), limit, as_json=as_json)
+    _print_rows(reader.now(table) if at is None else reader.as_of(table, at), limit, as_json=asked.as_json)
 
 
 def changes(
+    asked: Asked,
     *,
     table: Annotated[
         str, typer.Argument(metavar="TABLE", help="Name of a sink's table.", autocompletion=completion.tables)
@@ -435,16 +426,12 @@ def changes(
         int | None, typer.Option("--through", min=0, help="Changes up to this sequence id; by default the newest.")
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows; 50 on a terminal.")] = None,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Print what changed in a sink between two consistent states: the rows that came, left, or changed."""
     from drainmark.resources.checkpoints.table_changes import changes_of
 
-    workplace = open_workplace(home)
-    found = changes_of(_reader(workplace, table), table, after=after, through=through)
-    _print_rows(found, limit, as_json=as_json)
+    found = changes_of(_reader(asked.workplace, table), table, after=after, through=through)
+    _print_rows(found, limit, as_json=asked.as_json)
 
 
 def _reader(workplace: Workplace, table: str) -> RegionReader:

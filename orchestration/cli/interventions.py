@@ -8,7 +8,7 @@ import typer
 
 from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.options import AsJson, Home, Reason, RegionName, Yes, open_workplace
+from drainmark.orchestration.cli.terminal.options import Asked, Reason, RegionName
 from drainmark.orchestration.dagster_assets.runless_events import has_instance, instance_at
 from drainmark.orchestration.verbs.orders import moment
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 def reset(
+    asked: Asked,
     *,
     region: RegionName,
     to: Annotated[int | None, typer.Option("--to", min=0, help="Go back to this sequence id.")] = None,
@@ -36,16 +37,11 @@ def reset(
     cascade: Annotated[
         bool, typer.Option("--cascade", help="Also take back the regions that read rows which leave.")
     ] = False,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Return to the last committed state, or rewind to an earlier one. Without --yes only the plan is shown."""
     from drainmark.orchestration.verbs import orders
-    from drainmark.orchestration.verbs.reset_plan import RewindTarget
-    from drainmark.orchestration.workplace.declaration import find_region
+    from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget
 
-    workplace = open_workplace(home)
     target = RewindTarget(
         to=to,
         to_file=to_file,
@@ -54,94 +50,79 @@ def reset(
         to_code=to_code,
         to_initial=to_initial,
     )
-    order = orders.reset(workplace, find_region(workplace, region), target, accept_loss=accept_loss, cascade=cascade)
-    if not yes:
-        show(order, as_json=as_json)
+    order = orders.reset(asked.workplace, asked.region(region), target, accept_loss=accept_loss, cascade=cascade)
+    if not asked.yes:
+        show(order, as_json=asked.as_json)
         plans = (order.facts, *order.facts["chain"])
         flags = "--yes --accept-loss" if any(plan["gone"] or plan["changed"] for plan in plans) else "--yes"
         flags += " --cascade" if order.facts["chain"] else ""
         raise UsageError("nothing was changed: this is the plan", remedy=f"repeat it with {flags} to carry it out")
-    carry_out(workplace, order, as_json=as_json)
+    carry_out(asked, order)
 
 
-def halt(*, region: RegionName, reason: Reason, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
+def halt(asked: Asked, *, region: RegionName, reason: Reason) -> None:
     """Halt a region until it is resumed. A run that works on it ends after its group."""
     from drainmark.orchestration.verbs import orders
-    from drainmark.orchestration.workplace.declaration import find_region
 
-    workplace = open_workplace(home)
-    carry_out(workplace, orders.halt(workplace, find_region(workplace, region), reason), as_json=as_json)
+    carry_out(asked, orders.halt(asked.workplace, asked.region(region), reason))
 
 
 def resume(
+    asked: Asked,
     *,
     region: RegionName,
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "resumed by hand",
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Go on although the source has lost input; the history keeps that.")
     ] = False,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Let a halted region go on; its attempts are counted from zero again."""
     from drainmark.orchestration.verbs import orders
-    from drainmark.orchestration.workplace.declaration import find_region
 
-    workplace = open_workplace(home)
-    order = orders.resume(workplace, find_region(workplace, region), reason, accept_loss=accept_loss)
-    carry_out(workplace, order, as_json=as_json)
+    order = orders.resume(asked.workplace, asked.region(region), reason, accept_loss=accept_loss)
+    carry_out(asked, order)
 
 
-def publish(*, region: RegionName, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
+def publish(asked: Asked, *, region: RegionName) -> None:
     """Bring large tables that lag up to the committed state now."""
     from drainmark.orchestration.verbs import orders
-    from drainmark.orchestration.workplace.declaration import find_region
 
-    workplace = open_workplace(home)
-    carry_out(workplace, orders.publish(workplace, find_region(workplace, region)), as_json=as_json)
+    carry_out(asked, orders.publish(asked.workplace, asked.region(region)))
 
 
 def skip(
+    asked: Asked,
     *,
     region: RegionName,
     file: Annotated[str, typer.Option("--file", help="A pending file: its path or the end of it.")],
     reason: Reason,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Skip a pending file that cannot be fixed: an empty state records it."""
     from drainmark.orchestration.verbs import orders
-    from drainmark.orchestration.workplace.declaration import find_region
 
-    workplace = open_workplace(home)
-    carry_out(workplace, orders.skip(workplace, find_region(workplace, region), file, reason), as_json=as_json)
+    carry_out(asked, orders.skip(asked.workplace, asked.region(region), file, reason))
 
 
 def retract(
+    asked: Asked,
     *,
     region: RegionName,
     files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Committed files: paths or the ends of them.")],
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "",
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Take committed files back out of the tables, without reading later files again. Without --yes only the plan is
     shown."""
     from drainmark.orchestration.verbs import orders
-    from drainmark.orchestration.workplace.declaration import find_region
 
-    workplace = open_workplace(home)
-    order = orders.retract(workplace, find_region(workplace, region), files, reason)
-    if not yes:
-        show(order, as_json=as_json)
+    order = orders.retract(asked.workplace, asked.region(region), files, reason)
+    if not asked.yes:
+        show(order, as_json=asked.as_json)
         raise UsageError("nothing was changed: this is the plan", remedy="repeat it with --yes to carry it out")
-    carry_out(workplace, order, as_json=as_json)
+    carry_out(asked, order)
 
 
 def backfill(
+    asked: Asked,
     *,
     region: RegionName,
     pattern: Annotated[str, typer.Option("--input", metavar="GLOB", help="Files to queue; a folder means all below.")],
@@ -154,16 +135,11 @@ def backfill(
         bool, typer.Option("--again", help="Also committed files: their new rows replace the present ones.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count and list only.")] = False,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Queue files that the scan would not take. Committed files stay as they are; --again replaces them."""
     from drainmark.orchestration.verbs import orders
-    from drainmark.orchestration.verbs.backfill import Wanted
-    from drainmark.orchestration.workplace.declaration import find_region
+    from drainmark.orchestration.verbs.inputs.backfill import Wanted
 
-    workplace = open_workplace(home)
     wanted = Wanted(
         pattern=pattern,
         since=moment(since, "--since"),
@@ -171,11 +147,11 @@ def backfill(
         output=output_name,
         again=again,
     )
-    order = orders.backfill(workplace, find_region(workplace, region), wanted)
+    order = orders.backfill(asked.workplace, asked.region(region), wanted)
     if dry_run:
-        show(order, as_json=as_json)
+        show(order, as_json=asked.as_json)
     else:
-        carry_out(workplace, order, as_json=as_json)
+        carry_out(asked, order)
 
 
 def show(order: Order, *, as_json: bool) -> None:
@@ -183,13 +159,13 @@ def show(order: Order, *, as_json: bool) -> None:
     _say(order.facts, order.plan, order.remarks, as_json=as_json)
 
 
-def carry_out(workplace: Workplace, order: Order, *, as_json: bool) -> None:
+def carry_out(asked: Asked, order: Order) -> None:
     """Carry an order out, print the outcome, and report it to the Dagster instance of this home, if there is one."""
     done = order.act()
-    _say(done.facts, done.lines, done.remarks, as_json=as_json)
-    if has_instance(workplace.settings.dagster_home):
+    _say(done.facts, done.lines, done.remarks, as_json=asked.as_json)
+    if has_instance(asked.workplace.settings.dagster_home):
         try:
-            _leave(workplace, order, done)
+            _leave(asked.workplace, order, done)
         except Exception as error:  # the order is done, and an error of the display must not fail the verb
             output.note(f"Dagster was not told: {type(error).__name__}: {error}")
 

@@ -22,7 +22,7 @@ import typer
 from drainmark.jobs.errors import DrainmarkError, Interrupted, UsageError
 from drainmark.jobs.failpoints import ENVIRONMENT, arm_from_environment
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.options import epilog
+from drainmark.orchestration.cli.terminal.options import epilog, verb
 from drainmark.resources.spark.session_settings import have_utc
 
 VERBS: Mapping[str, str] = {
@@ -75,7 +75,7 @@ def _show_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
-def command_line(verb: str | None = None) -> typer.Typer:
+def command_line(only: str | None = None) -> typer.Typer:
     """Return the command line, with all verbs or only one: a verb starts sooner without the modules of the others."""
     app = typer.Typer(
         name="drainmark",
@@ -85,7 +85,7 @@ def command_line(verb: str | None = None) -> typer.Typer:
     )
     app.callback()(_options)
     known = {**VERBS, **{other: VERBS[name] for other, name in _OTHER_NAMES.items()}}
-    for name in [verb] if verb in known else known:
+    for name in [only] if only in known else known:
         module = f"drainmark.orchestration.cli.{known[name]}"
         if importlib.util.find_spec(module) is None:  # not every installation has the demo
             continue
@@ -94,7 +94,8 @@ def command_line(verb: str | None = None) -> typer.Typer:
             app.add_typer(several, name=name)
         else:
             shown = epilog(_OTHER_NAMES.get(name, name))
-            app.command(name, hidden=name in _OTHER_NAMES, epilog=shown)(getattr(found, _OTHER_NAMES.get(name, name)))
+            function = verb(getattr(found, _OTHER_NAMES.get(name, name)))
+            app.command(name, hidden=name in _OTHER_NAMES, epilog=shown)(function)
     return app
 
 
@@ -172,8 +173,7 @@ def invoke(arguments: Sequence[str]) -> int:
     arguments = _verb_first(arguments)
     as_json = "--json" in arguments
     try:
-        verb = arguments[0] if arguments else None
-        code = command_line(verb)(args=list(arguments), standalone_mode=False)
+        code = command_line(arguments[0] if arguments else None)(args=list(arguments), standalone_mode=False)
     except DrainmarkError as error:
         output.complain(error, as_json=as_json)
         return error.exit_code
@@ -217,8 +217,8 @@ def _verb_first(arguments: Sequence[str]) -> list[str]:
             moved += [rest.pop(0), rest.pop(0)]
         else:
             break
-    verb = 2 if rest[:1] == ["quarantine"] or rest[:2] == ["tables", "drop"] else 1
-    return [*rest[:verb], *moved, *rest[verb:]] if moved else rest
+    words = 2 if rest[:1] == ["quarantine"] or rest[:2] == ["tables", "drop"] else 1
+    return [*rest[:words], *moved, *rest[words:]] if moved else rest
 
 
 def _asked_verb(environment: MutableMapping[str, str]) -> str | None:

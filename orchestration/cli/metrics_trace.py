@@ -8,10 +8,11 @@ import typer
 
 from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.terminal import completion, output
-from drainmark.orchestration.cli.terminal.options import AsJson, Home, RegionName, Yes, open_workplace
+from drainmark.orchestration.cli.terminal.options import Asked, RegionName
 
 
 def metrics(
+    asked: Asked,
     *,
     region: Annotated[
         str | None,
@@ -21,22 +22,18 @@ def metrics(
             autocompletion=completion.applications_and_regions,
         ),
     ] = None,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Print the metrics of every region in the text format of Prometheus."""
     from drainmark.orchestration.views.metrics import as_json as to_json
     from drainmark.orchestration.views.metrics import as_text, region_metrics
-    from drainmark.orchestration.workplace.declaration import find_region
 
-    workplace = open_workplace(home)
+    workplace = asked.workplace
     names = workplace.known_regions()
     if region is not None:
         below = tuple(name for name in names if name.partition("/")[0] == region)
-        names = below or (find_region(workplace, region),)
+        names = below or (asked.region(region),)
     found = {name: region_metrics(workplace, name) for name in names}
-    if as_json:
+    if asked.as_json:
         output.emit([to_json(name, entries) for name, entries in found.items()])
     elif not found:
         output.note("no region has run here yet: drainmark run APP")
@@ -45,6 +42,7 @@ def metrics(
 
 
 def trace(
+    asked: Asked,
     *,
     region: RegionName,
     file: Annotated[str | None, typer.Option("--file", help="A file: its path or the end of it.")] = None,
@@ -63,26 +61,23 @@ def trace(
     limit: Annotated[
         int, typer.Option("--limit", min=0, help="At most so many rows of a table; counts are exact.")
     ] = 10,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Follow a file to its ids and rows, or a row back to its file."""
     from drainmark.orchestration.tracing.trace import Tracer
-    from drainmark.orchestration.workplace.declaration import find_region, noted_folder
+    from drainmark.orchestration.workplace.declaration import noted_folder
 
     if sum(asked is not None for asked in (file, sequence, table)) != 1:
         raise UsageError("nothing to trace", remedy="--file F, --sequence N, or --table T --where COLUMN=VALUE")
     if (where or everything) and table is None:
         raise UsageError("--where and --all choose rows of a table", remedy="--table T --where COLUMN=VALUE")
-    workplace = open_workplace(home)
-    name = find_region(workplace, region)
+    workplace = asked.workplace
+    name = asked.region(region)
     tracer = Tracer.of(workplace, name, limit=limit)
     if table is not None:
         found = tracer.row(table, _conditions(where), everything=everything)
     else:
         found = tracer.file(file) if file is not None else tracer.sequence(sequence or 0)
-    if as_json:
+    if asked.as_json:
         output.emit(found)
     elif table is not None:
         _show_rows(found, noted_folder(workplace, name))

@@ -8,15 +8,7 @@ import typer
 
 from drainmark.jobs.printable import shell_word
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.options import (
-    AppName,
-    AsJson,
-    Home,
-    Settings,
-    Yes,
-    open_workplace,
-    parameters,
-)
+from drainmark.orchestration.cli.terminal.options import AppName, Asked, Settings, parameters
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan_diff import RegionDifference, TableDifference
@@ -34,13 +26,11 @@ DropStates = Annotated[
 
 
 def plan(
+    asked: Asked,
     *,
     app: AppName = None,
     drop: DropStates = None,
     settings: Settings = None,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Compare an application with its last run: operators, states, tables. Exit code 1 if no run could go on.
 
@@ -50,16 +40,16 @@ def plan(
     from drainmark.orchestration.workplace.declaration import name_of, named_application
     from drainmark.orchestration.workplace.workplace import open_in_time
 
-    workplace = open_workplace(home)
+    workplace = asked.workplace
     reference, start = named_application(workplace, app)
     opened = open_in_time(workplace.settings, reference, params=parameters(settings))
     regions, names = opened.regions(start), drop or ()
-    with output.result_only(as_json):
+    with output.result_only(asked.as_json):
         found = plan_upgrade(workplace, opened, regions, drop=names, tell=output.waiting)
-        is_done = bool(names) and yes and found.is_compatible
+        is_done = bool(names) and asked.yes and found.is_compatible
         if is_done:
             carry_out(found.drops)
-    if as_json:
+    if asked.as_json:
         output.emit({**found.to_json(), "dropped": list(names) if is_done else []})
     else:
         _show(found, app or name_of(reference))

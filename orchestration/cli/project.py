@@ -18,7 +18,7 @@ from drainmark.jobs.errors import UsageError
 from drainmark.jobs.printable import shell_word
 from drainmark.orchestration.cli.templates import TEMPLATES, Kind
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.options import AsJson, Home, Inputs, Yes, open_workplace
+from drainmark.orchestration.cli.terminal.options import Asked, Inputs
 
 if TYPE_CHECKING:
     from drainmark.orchestration.verbs.table_repair import RegionRepair
@@ -28,6 +28,7 @@ _SHIPPED = Path(__file__).parents[1] / "shipped"
 
 
 def init(
+    asked: Asked,
     *,
     path: Annotated[
         Path,
@@ -46,9 +47,6 @@ def init(
             " cdc: the changes of a database's table, from Debezium.",
         ),
     ] = Kind.WORDS,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Write a new project: a small application, input to try it on, tests that run it, and drainmark.toml."""
     project = TEMPLATES[template]
@@ -68,7 +66,7 @@ def init(
     except OSError as error:
         msg = f"{error.filename or path} cannot be written: {error.strerror}"
         raise UsageError(msg, remedy="give another folder") from error
-    if as_json:
+    if asked.as_json:
         output.emit({"path": str(path.absolute()), "files": list(project.files)})
         return
     output.say(f"wrote {', '.join(project.files)} below {path.absolute() if path == Path() else path}. Try:")
@@ -82,12 +80,10 @@ def init(
 
 
 def dev(
+    asked: Asked,
     *,
     port: Annotated[int, typer.Option("--port", help="Port of the web page.")] = 3000,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Start Dagster's web page and daemon on this project; files are processed as they arrive.
 
@@ -97,7 +93,7 @@ def dev(
     from drainmark.orchestration.workplace.spark_choice import OWNER_VARIABLE, make_engine
     from drainmark.resources.variables import with_values
 
-    workplace = open_workplace(home)
+    workplace = asked.workplace
     if not served_applications(workplace.settings, workplace):
         output.note('no application is named or has run: add applications = ["app.py"] to drainmark.toml')
     dagster_home = workplace.settings.dagster_home
@@ -142,6 +138,7 @@ def _serve_pages(port: int, environment: Mapping[str, str]) -> str:
 
 
 def doctor(
+    asked: Asked,
     *,
     repair: Annotated[
         bool,
@@ -158,18 +155,15 @@ def doctor(
             "--app", metavar="APP", help="An application, if neither drainmark.toml nor an earlier run names it."
         ),
     ] = None,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Check that everything is in its place, and try Spark and its executors. Exit code 1 if something is wrong."""
     from drainmark.orchestration import doctor as surgery
     from drainmark.orchestration.verbs import table_repair
 
-    workplace = open_workplace(home)
+    workplace = asked.workplace
     wanted = table_repair.plan(workplace) if repair else []
-    if wanted and not yes:
-        _show_repairs(wanted, as_json=as_json)
+    if wanted and not asked.yes:
+        _show_repairs(wanted, as_json=asked.as_json)
         raise UsageError("nothing was changed: this is the plan", remedy="repeat it with --yes to carry it out")
     repaired: dict[str, Any] = {}
 
@@ -180,12 +174,12 @@ def doctor(
     if repair:
         rebuild(None if inputs else surgery.lost_regions(workplace))
     mended = [table_repair.mend(workplace, each.region, rebuild=partial(rebuild, [each.region])) for each in wanted]
-    if not as_json:
+    if not asked.as_json:
         _show_repairs(mended, as_json=False)
-    with output.result_only(as_json):
+    with output.result_only(asked.as_json):
         examined = surgery.examine(workplace, with_engine=not quick, tell=output.waiting)
     found = {**examined, "repaired": [*repaired.values()], "repairs": [each.to_json() for each in mended]}
-    if as_json:
+    if asked.as_json:
         output.emit(found)
     else:
         _show(found)

@@ -12,25 +12,23 @@ import typer
 
 from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.options import AsJson, Home, RegionName, Yes, open_workplace
+from drainmark.orchestration.cli.terminal.options import Asked, RegionName
 
 
 def push(
+    asked: Asked,
     *,
     region: RegionName,
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="JSON lines; standard input by default.", show_default=False)
     ] = None,
     start: Annotated[str | None, typer.Option("--start", help="Which start, where several take rows.")] = None,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Push rows into the buffer of a ReplayableStart, one JSON object on each line. They are durable when this ends."""
     from drainmark.jobs.regions.formatting import counted
-    from drainmark.orchestration.verbs.push import push_to, region_of, taker_of
+    from drainmark.orchestration.verbs.inputs.push import push_to, region_of, taker_of
 
-    workplace = open_workplace(home)
+    workplace = asked.workplace
     plan = region_of(workplace, region)
     taker, _ = taker_of(plan, start)
     if file is None:
@@ -42,7 +40,7 @@ def push(
         except OSError as error:
             raise UsageError(f"{file} cannot be read: {error.strerror}") from error
     segment = push_to(workplace, plan, rows, start=taker) if rows else None
-    if as_json:
+    if asked.as_json:
         output.emit({"region": plan.name, "rows": len(rows), "segment": segment})
     else:
         output.say(f"{counted(len(rows), 'row')} pushed" + (f", in segment {segment}" if segment is not None else ""))

@@ -8,7 +8,7 @@ import typer
 
 from drainmark.orchestration.cli.interventions import carry_out
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.options import AsJson, Home, RegionName, Yes, epilog, open_workplace
+from drainmark.orchestration.cli.terminal.options import Asked, RegionName, epilog, verb
 
 app = typer.Typer(help="List and show what could not be read; read a fixed file again.", no_args_is_help=True)
 
@@ -16,15 +16,16 @@ _File = typer.Option("--file", help="Its path or the end of it.")
 
 
 @app.command("list", epilog=epilog("quarantine list"))
-def list_files(*, region: RegionName, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
+@verb
+def list_files(asked: Asked, *, region: RegionName) -> None:
     """List the files with quarantined rows, with numbers and reasons."""
-    from drainmark.orchestration.verbs.quarantine import quarantined_files
-    from drainmark.orchestration.workplace.declaration import find_region, noted_folder
+    from drainmark.orchestration.verbs.inputs.quarantine import quarantined_files
+    from drainmark.orchestration.workplace.declaration import noted_folder
 
-    workplace = open_workplace(home)
-    name = find_region(workplace, region)
+    workplace = asked.workplace
+    name = asked.region(region)
     found = quarantined_files(workplace, name)
-    if as_json:
+    if asked.as_json:
         output.emit(found)
         return
     if not found:
@@ -47,23 +48,20 @@ def list_files(*, region: RegionName, home: Home = None, as_json: AsJson = False
 
 
 @app.command(epilog=epilog("quarantine show"))
+@verb
 def show(
+    asked: Asked,
     *,
     region: RegionName,
     file: Annotated[str | None, _File] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows; 50 on a terminal.")] = None,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Print the quarantined rows, of one file or of all."""
-    from drainmark.orchestration.verbs.quarantine import quarantined_rows
-    from drainmark.orchestration.workplace.declaration import find_region
+    from drainmark.orchestration.verbs.inputs.quarantine import quarantined_rows
 
-    workplace = open_workplace(home)
-    found = quarantined_rows(workplace, find_region(workplace, region), file)
-    shown = found[: limit or (len(found) if as_json else 50)]
-    if as_json:
+    found = quarantined_rows(asked.workplace, asked.region(region), file)
+    shown = found[: limit or (len(found) if asked.as_json else 50)]
+    if asked.as_json:
         output.emit(shown)
         return
     columns = ("_sequence_id", "source_file", "position", "raw", "reason")
@@ -73,17 +71,14 @@ def show(
 
 
 @app.command(epilog=epilog("quarantine redrive"))
+@verb
 def redrive(
+    asked: Asked,
     *,
     region: RegionName,
     file: Annotated[str, _File],
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Queue a fixed file that was quarantined whole. The good rows of other files are in the tables already."""
     from drainmark.orchestration.verbs import orders
-    from drainmark.orchestration.workplace.declaration import find_region
 
-    workplace = open_workplace(home)
-    carry_out(workplace, orders.redrive(workplace, find_region(workplace, region), file), as_json=as_json)
+    carry_out(asked, orders.redrive(asked.workplace, asked.region(region), file))

@@ -11,7 +11,7 @@ import typer
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.printable import shell_word
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.options import AsJson, Home, RegionName, Yes, open_workplace
+from drainmark.orchestration.cli.terminal.options import Asked, RegionName
 from drainmark.orchestration.views import SHOWN_STATES
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def report(
+    asked: Asked,
     *,
     region: RegionName,
     last: Annotated[int, typer.Option("--last", min=1, max=2000, help="The newest so many states.")] = SHOWN_STATES,
@@ -27,20 +28,16 @@ def report(
         typer.Option("--output", metavar="FILE", help="Here, not in home's pages.", show_default=False),
     ] = None,
     is_opened: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Write the page of a region: newest states, seconds by step, failures, rewinds, tables, graph."""
     from drainmark.orchestration.pages.page import page
     from drainmark.orchestration.pages.page_file import page_path, report_of
-    from drainmark.orchestration.workplace.declaration import find_region
     from drainmark.resources.storage.folder import write_whole
 
-    workplace = open_workplace(home)
-    name = find_region(workplace, region)
+    workplace = asked.workplace
+    name = asked.region(region)
     found = report_of(workplace, name, workplace.store(name).checkpoint, _graph(workplace, name), last=last)
-    if as_json and file is None:
+    if asked.as_json and file is None:
         output.emit(found)
         return
     target = (file or page_path(workplace.home, name)).absolute()
@@ -52,7 +49,7 @@ def report(
         raise UsageError(f"{target} cannot be written: {error.strerror}", remedy="--output FILE") from error
     if is_opened:
         webbrowser.open(target.as_uri())
-    if as_json:
+    if asked.as_json:
         output.emit(found)
     else:
         output.say(str(target))

@@ -16,17 +16,7 @@ import typer
 from drainmark.jobs.printable import printable
 from drainmark.orchestration.cli.plan import DropStates
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.options import (
-    AppName,
-    AsJson,
-    Home,
-    Inputs,
-    OneRegion,
-    Settings,
-    Yes,
-    open_workplace,
-    parameters,
-)
+from drainmark.orchestration.cli.terminal.options import AppName, Asked, Inputs, OneRegion, Settings, parameters
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
@@ -41,6 +31,7 @@ _KEYS = ("groups", "triggers", "rows_in", "bytes_in")
 
 
 def run(
+    asked: Asked,
     *,
     app: AppName = None,
     inputs: Inputs = None,
@@ -55,9 +46,6 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show plan, pending files, vectorisation.")] = False,
     region: OneRegion = None,
     drop: DropStates = None,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Scan, then process until nothing is pending."""
     from drainmark.jobs.regions.formatting import trigger_noun
@@ -68,13 +56,13 @@ def run(
     from drainmark.orchestration.verbs.plan import drop_states
     from drainmark.orchestration.workplace.declaration import named_application
 
-    workplace = open_workplace(home)
+    workplace = asked.workplace
     reference, start = named_application(workplace, app)
     opened = _opened(workplace, reference, parameters(settings), inputs or (), is_counted=not dry_run)
     has_parts = region is None and start is None and bool(running_parts(opened.plan))
     regions = _regions(opened, region, start) if opened.plan.regions or not has_parts else ()
     nouns = {plan.name: trigger_noun(plan) for plan in regions}
-    with output.result_only(as_json):
+    with output.result_only(asked.as_json):
         if dry_run:
             result: Any = _rehearse(workplace, opened, regions)
         else:
@@ -83,7 +71,7 @@ def run(
             with (
                 Interruption() as interruption,
                 output.while_heard(interruption.event.set),
-                _watched(workplace.engine, nouns, as_json=as_json) as watch,
+                _watched(workplace.engine, nouns, as_json=asked.as_json) as watch,
             ):
                 run_id = uuid.uuid4().hex
                 loops = run_application(
@@ -104,7 +92,7 @@ def run(
                 )
             _report_assets(workplace, opened, [report for loop in loops for report in loop.reports], run_id)
             result = {**_summary(opened, regions, loops), "autonomous": [part.summary() for part in parts]}
-    if as_json:
+    if asked.as_json:
         output.emit(result)
     elif dry_run:
         _say_rehearsal(result)
@@ -372,13 +360,11 @@ def _report_assets(workplace: Workplace, opened: Opened, reports: Sequence[Group
 
 
 def scan(
+    asked: Asked,
     *,
     app: AppName = None,
     inputs: Inputs = None,
     region: OneRegion = None,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Scan once and note new input. Processes nothing."""
     from drainmark.jobs.regions.formatting import counted
@@ -386,12 +372,12 @@ def scan(
     from drainmark.orchestration.workplace.schema_files import keep_schemas
     from drainmark.orchestration.workplace.workplace import open_in_time
 
-    workplace = open_workplace(home)
+    workplace = asked.workplace
     reference, start = named_application(workplace, app)
     opened = open_in_time(workplace.settings, reference, inputs=inputs or ())
     keep_schemas(opened.schemas, workplace.has_states)
     found = [_scan(workplace, opened, plan) for plan in _regions(opened, region, start)]
-    if as_json:
+    if asked.as_json:
         output.emit(found)
         return
     for entry in found:

@@ -8,26 +8,24 @@ import typer
 
 from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.options import AsJson, Home, Yes, open_workplace
+from drainmark.orchestration.cli.terminal.options import Asked
 
 _COLUMNS = ("pid", "state", "since (UTC)", "memory", "master", "used by", "kept for", "")
 
 
 def sparks(
+    asked: Asked,
     *,
     stop: Annotated[bool, typer.Option("--stop", help="Stop those that no run uses; with --yes all.")] = False,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """List the resident Sparks of this home on this machine, or stop them; the next run that needs one starts it."""
     from drainmark.orchestration.verbs import residents
 
-    found = residents.resident_sparks(open_workplace(home).home)
-    used = [entry for entry in found if entry["users"] and not yes] if stop else []
+    found = residents.resident_sparks(asked.workplace.home)
+    used = [entry for entry in found if entry["users"] and not asked.yes] if stop else []
     ended = [entry for entry in found if entry not in used] if stop else []
     residents.stop(ended)
-    if as_json:
+    if asked.as_json:
         output.emit([{**entry, "stopped": entry in ended} for entry in found])
     elif not found:
         output.say("no resident Spark is here; a run that needs one starts it")

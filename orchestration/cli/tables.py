@@ -10,7 +10,7 @@ from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.interventions import carry_out
 from drainmark.orchestration.cli.interventions import show as show_plan
 from drainmark.orchestration.cli.terminal import completion, output
-from drainmark.orchestration.cli.terminal.options import AsJson, Home, OneRegion, Yes, epilog, open_workplace
+from drainmark.orchestration.cli.terminal.options import Asked, OneRegion, epilog, verb
 
 app = typer.Typer(help="List the tables of this home; drop one that left the code.", epilog=epilog("tables"))
 
@@ -18,22 +18,21 @@ _COLUMNS = ("table", "region", "kind", "rows", "bytes", "files", "last id", "")
 
 
 @app.callback(invoke_without_command=True)
+@verb
 def list_tables(
+    asked: Asked,
     ctx: typer.Context,
     *,
     left: Annotated[bool, typer.Option("--left", help="Only what left the code.")] = False,
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """List all tables: those of the code, those that left it, and those that autonomous operators write."""
     if ctx.invoked_subcommand is not None:
         return
     from drainmark.orchestration.views.tables import tables_of_home
 
-    found = tables_of_home(open_workplace(home))
+    found = tables_of_home(asked.workplace)
     found = [entry for entry in found if not left or not entry["is_of_code"]]
-    if as_json:
+    if asked.as_json:
         output.emit(found)
         return
     if not found:
@@ -54,7 +53,9 @@ def _row(entry: dict[str, Any]) -> tuple[Any, ...]:
 
 
 @app.command(epilog=epilog("tables drop"))
+@verb
 def drop(
+    asked: Asked,
     *,
     table: Annotated[
         str | None,
@@ -62,24 +63,21 @@ def drop(
     ] = None,
     region: OneRegion = None,
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "dropped by hand",
-    home: Home = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
 ) -> None:
     """Drop a table that left the code, with its history; or, with --region alone, a whole region that left it.
 
     Without --yes only the plan is shown. Adopted tables and sinks outside Delta keep their rows, and are released.
     """
-    from drainmark.orchestration.verbs.table_drops import drop_region, drop_table
+    from drainmark.orchestration.verbs.removals.table_drops import drop_region, drop_table
 
-    workplace = open_workplace(home)
+    workplace = asked.workplace
     if table is not None:
         order = drop_table(workplace, table, reason, region=region)
     elif region is not None:
         order = drop_region(workplace, region, reason)
     else:
         raise UsageError("nothing is named", remedy="drainmark tables --left lists what can be dropped")
-    if not yes:
-        show_plan(order, as_json=as_json)
+    if not asked.yes:
+        show_plan(order, as_json=asked.as_json)
         raise UsageError("nothing was changed: this is the plan", remedy="repeat it with --yes to carry it out")
-    carry_out(workplace, order, as_json=as_json)
+    carry_out(asked, order)

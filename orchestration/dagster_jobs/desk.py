@@ -33,10 +33,10 @@ from drainmark.orchestration.dagster_jobs.run_config import require_short
 from drainmark.orchestration.dagster_jobs.run_endings import failure_of, note
 from drainmark.orchestration.doctor.registry_repair import repair_order
 from drainmark.orchestration.verbs import orders
-from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.orchestration.verbs.inputs.backfill import Wanted
 from drainmark.orchestration.verbs.orders import Done, Order, moment
-from drainmark.orchestration.verbs.reset_plan import RewindTarget
-from drainmark.orchestration.verbs.table_drops import drop_table
+from drainmark.orchestration.verbs.removals.table_drops import drop_table
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget
 from drainmark.orchestration.views.desk import DESK_JOB, ORDER, PLAN_JOB, desk_job, launchpad
 from drainmark.orchestration.workplace.declaration import load_region
 from drainmark.orchestration.workplace.workplace import Workplace

@@ -57,7 +57,7 @@ from drainmark.orchestration.runs.interruption import ending_gracefully, watch_p
 from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
 from drainmark.orchestration.runs.region_runs import end_predecessor
 from drainmark.orchestration.verbs import orders
-from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.orchestration.verbs.inputs.backfill import Wanted
 from drainmark.orchestration.views.desk import dagster_name
 from drainmark.orchestration.views.metrics import present_of
 from drainmark.orchestration.workplace.application_identity import code_digest

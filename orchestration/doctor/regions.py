@@ -84,15 +84,16 @@ def _halted(workplace: Workplace, region: str, history: RegionHistory) -> Findin
 
 
 def _owner(workplace: Workplace, region: str, history: RegionHistory, registry: Registry | None) -> Finding:
-    """Check for a single writer: a live lease with an old epoch means a second registry, or a stopped process."""
+    """Check for a single writer: a live lease below the newest claim means a second registry, or a stopped process."""
     from drainmark.resources.registry.lease import describe
 
     owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds) if registry else None
-    if owner is None or not owner.is_alive:
+    if registry is None or owner is None or not owner.is_alive:
         return ok("one_writer", f"{region}: no process owns it")
     who = f"pid {owner.pid} on {owner.host} (run {owner.run_id})"
-    if owner.epoch is not None and owner.epoch < history.epoch:
-        message = f"{region}: {who} has epoch {owner.epoch}, another owner has claimed {history.epoch}"
+    epoch = registry.region_info(region).epoch  # of the last claim that this registry was told of
+    if epoch < history.epoch:
+        message = f"{region}: {who} has epoch {epoch}, another owner has claimed {history.epoch}"
         return fail("one_writer", message, "end the older one; two registries on one home are a mistake")
     return ok("one_writer", f"{region}: owned by {who}")
 
@@ -108,7 +109,7 @@ def _clock(workplace: Workplace, region: str, registry: Registry | None) -> Find
 
 
 def _garbage(workplace: Workplace, region: str) -> Finding:
-    from drainmark.orchestration.verbs.garbage import collect_region
+    from drainmark.orchestration.verbs.removals.garbage import collect_region
 
     found = collect_region(workplace, region, dry_run=True)
     message = f"{region}: {counted(found['files'], 'file')}, {counted(found['bytes'], 'byte')} can be collected"

@@ -10,12 +10,9 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from drainmark.jobs.runtime.outside import Report
+from typing import Any
 
 MOST_WAITING = 1000
 """Events that wait in the memory of this process; further ones are not taken."""
@@ -35,27 +32,6 @@ END_SECONDS = 5.0
 logger = logging.getLogger(__name__)
 
 Make = Callable[[], Any]
-
-
-def observed(report: Report, follow: Report, system: str) -> Report:
-    """Return a report that also calls an observer. An error of the observer is logged once, and fails no run.
-
-    Args:
-        system: to which the observer tells of steps, for the log.
-    """
-    is_broken = False
-
-    def reported(step: str, numbers: Mapping[str, Any]) -> None:
-        nonlocal is_broken
-        report(step, numbers)
-        try:
-            follow(step, numbers)
-        except Exception as error:
-            if not is_broken:
-                logger.warning("%s was not told of %r: %s: %s", system, step, type(error).__name__, error)
-            is_broken = True
-
-    return reported
 
 
 class Refused(Exception):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.orchestration.observers.event_sender import END_SECONDS, SEND_SECONDS, EventSender, observed
+from drainmark.orchestration.observers.event_sender import END_SECONDS, SEND_SECONDS, EventSender
 from drainmark.orchestration.observers.known_lineage import (
     KnownLineage,
     known_lineage,
@@ -28,7 +28,7 @@ from drainmark.orchestration.observers.known_lineage import (
 
 if TYPE_CHECKING:
     from drainmark.jobs.runtime.analysis.blueprint import Blueprint
-    from drainmark.jobs.runtime.outside import Outside, Report
+    from drainmark.jobs.runtime.outside import Outside
     from drainmark.orchestration.observers.openlineage_events import Events
     from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -40,8 +40,8 @@ _SAVE_SECONDS = 5.0
 logger = logging.getLogger(__name__)
 
 
-def traced(workplace: Workplace, outside: Outside, report: Report, blueprint: Blueprint | None) -> Report:
-    """Return a report that also tells the receiver that the settings name.
+def lineage_of(workplace: Workplace, outside: Outside, blueprint: Blueprint | None) -> Lineage:
+    """Return what tells the receiver that the settings name of a run.
 
     Args:
         blueprint: of the code; None if the caller has no code.
@@ -54,8 +54,7 @@ def traced(workplace: Workplace, outside: Outside, report: Report, blueprint: Bl
     except ImportError as error:
         msg = "openlineage_url is set, and openlineage-python is not installed"
         raise UsageError(msg, remedy="pip install 'drainmark[openlineage]'") from error
-    lineage = Lineage(workplace=workplace, outside=outside, blueprint=blueprint)
-    return observed(report, lineage.follow, "OpenLineage")
+    return Lineage(workplace=workplace, outside=outside, blueprint=blueprint)
 
 
 @dataclass(slots=True, kw_only=True)

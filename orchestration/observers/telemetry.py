@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import UsageError
-from drainmark.orchestration.observers.event_sender import END_SECONDS, SEND_SECONDS, EventSender, observed
+from drainmark.orchestration.observers.event_sender import END_SECONDS, SEND_SECONDS, EventSender
 from drainmark.orchestration.observers.spans import Span, steps_of_group
 from drainmark.orchestration.views.metrics import EVERY_SECONDS, region_metrics
 
 if TYPE_CHECKING:
-    from drainmark.jobs.runtime.outside import Outside, Report
+    from drainmark.jobs.runtime.outside import Outside
     from drainmark.orchestration.observers.otlp import Otlp
     from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -27,8 +27,8 @@ _OUTCOMES = frozenset({"release", "halt"})
 logger = logging.getLogger(__name__)
 
 
-def measured(workplace: Workplace, outside: Outside, report: Report) -> Report:
-    """Return a report that also sends traces and metrics to the receiver that the settings name.
+def telemetry_of(workplace: Workplace, outside: Outside) -> Telemetry:
+    """Return what sends traces and metrics of a run to the receiver that the settings name.
 
     Raises:
         UsageError: the extra `otel` is not installed.
@@ -39,8 +39,7 @@ def measured(workplace: Workplace, outside: Outside, report: Report) -> Report:
         msg = "otlp_url is set, and OpenTelemetry's exporter is not installed"
         raise UsageError(msg, remedy="pip install 'drainmark[otel]'") from error
     otlp = Otlp(workplace.settings.otlp_url, workplace.settings.otlp_headers, SEND_SECONDS)
-    telemetry = Telemetry(workplace=workplace, outside=outside, otlp=otlp)
-    return observed(report, telemetry.follow, "OpenTelemetry")
+    return Telemetry(workplace=workplace, outside=outside, otlp=otlp)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -28,7 +28,6 @@ from drainmark.resources.storage.folder import write_whole
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
-    from drainmark.jobs.runtime.outside import Outside, Report
     from drainmark.orchestration.workplace.workplace import Workplace
     from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
     from drainmark.resources.settings import Settings
@@ -95,25 +94,6 @@ def _graph_path(home: Path, region: str) -> Path:
 # --- kept by runs ------------------------------------------------------------------------------------------------
 
 
-def paged(workplace: Workplace, outside: Outside, report: Report, region: RegionPlan | None = None) -> Report:
-    """Return a report that also writes the region's page. If that fails, it reports a step "page", and the run goes on.
-
-    Args:
-        region: its code; None if the caller has no code.
-    """
-    file = PageFile(workplace=workplace, region=outside.store.region, checkpoint=outside.store.checkpoint, plan=region)
-
-    def reported(step: str, numbers: Mapping[str, Any]) -> None:
-        report(step, numbers)
-        if file.is_due(step):
-            try:
-                file.write()
-            except Exception as error:
-                report("page", {"failed": f"{type(error).__name__}: {error}"})
-
-    return reported
-
-
 @dataclass(slots=True, kw_only=True)
 class PageFile:
     """The page of a region, written while one process works on the region.
@@ -132,6 +112,11 @@ class PageFile:
     def is_due(self, step: str) -> bool:
         """Say whether to write the page after a step of the protocol."""
         return step in _OUTCOMES or (step == "group" and time.monotonic() >= self._due)
+
+    def follow(self, step: str, _: object) -> None:
+        """Write the page if it is due after a step of the protocol."""
+        if self.is_due(step):
+            self.write()
 
     def write(self) -> None:
         """Write the page, and the graph if it changed."""

@@ -5,9 +5,10 @@ The command line and Dagster both start runs with this code.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import logging
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
 from drainmark.jobs.protocol.history import Outcome
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from drainmark.jobs.runtime.outside import Outside, Report
     from drainmark.jobs.runtime.region_run import RegionRun
     from drainmark.resources.storage.folder import Folder
+
+logger = logging.getLogger(__name__)
 
 
 def region_run(
@@ -147,20 +150,46 @@ def _shown(workplace: Workplace, outside: Outside, report: Report | None, bluepr
     Raises:
         UsageError: settings name a receiver, and what it needs is not installed.
     """
-    from drainmark.orchestration.pages.page_file import paged
-    from drainmark.orchestration.views.metrics import metered
+    from drainmark.orchestration.pages.page_file import PageFile
+    from drainmark.orchestration.views.metrics import MetricsFile
 
-    region = blueprint.region if blueprint is not None else None
-    shown = paged(workplace, outside, metered(workplace, outside, report), region)
+    region, checkpoint = outside.store.region, outside.store.checkpoint
+    plan = blueprint.region if blueprint is not None else None
+    metrics = MetricsFile(workplace=workplace, region=region, checkpoint=checkpoint)
+    shown = observed(report or (lambda step, numbers: None), metrics.follow, "metrics")
+    page = PageFile(workplace=workplace, region=region, checkpoint=checkpoint, plan=plan)
+    shown = observed(shown, page.follow, "page")
     if workplace.settings.openlineage_url:  # a verb without a receiver does not pay for these imports
-        from drainmark.orchestration.observers.lineage import traced
+        from drainmark.orchestration.observers.lineage import lineage_of
 
-        shown = traced(workplace, outside, shown, blueprint)
+        shown = observed(shown, lineage_of(workplace, outside, blueprint).follow, "OpenLineage")
     if workplace.settings.otlp_url:
-        from drainmark.orchestration.observers.telemetry import measured
+        from drainmark.orchestration.observers.telemetry import telemetry_of
 
-        shown = measured(workplace, outside, shown)
+        shown = observed(shown, telemetry_of(workplace, outside).follow, "OpenTelemetry")
     return shown
+
+
+def observed(report: Report, follow: Report, observer: str) -> Report:
+    """Return a report that also calls an observer.
+
+    An error of the observer fails no run: it is reported as a step with the observer's name, and the first is logged.
+    """
+    is_broken = False
+
+    def reported(step: str, numbers: Mapping[str, Any]) -> None:
+        nonlocal is_broken
+        report(step, numbers)
+        try:
+            follow(step, numbers)
+        except Exception as error:
+            failed = f"{type(error).__name__}: {error}"
+            report(observer, {"failed": failed})
+            if not is_broken:
+                logger.warning("%s: a step %r could not be told: %s", observer, step, failed)
+            is_broken = True
+
+    return reported
 
 
 def region_outside(workplace: Workplace, region: str, application: Application) -> Outside:

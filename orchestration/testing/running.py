@@ -101,7 +101,7 @@ class Result:
             RewindRefused: no state of that id or file is in force, or it is beyond the horizon.
         """
         from drainmark.orchestration.verbs.interventions import reset
-        from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+        from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 
         target = RewindTarget(to=to) if isinstance(to, int) else RewindTarget(to_file=to)
         reset(self.workplace, plan_reset(self.workplace, self.region.name, target))

@@ -22,8 +22,8 @@ from drainmark.jobs.runtime.messages import scanned_identity
 from drainmark.orchestration.discovery.state_inputs import files_behind
 from drainmark.orchestration.tracing.trace_entries import NUMBERED, TraceEntries, waiting_entry
 from drainmark.orchestration.tracing.traced_tables import TracedTables
-from drainmark.orchestration.verbs.chains import readers_of
-from drainmark.orchestration.verbs.reset_plan import names_file
+from drainmark.orchestration.verbs.rewinds.readers import readers_of
+from drainmark.orchestration.verbs.rewinds.reset_plan import names_file
 from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
 
 _SEQUENCE_ID = "_sequence_id"

@@ -21,8 +21,8 @@ from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
 from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.regions.formatting import counted
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs.chains import followers_of
-from drainmark.orchestration.verbs.reset_plan import ResetPlan, lost_inputs, names_file
+from drainmark.orchestration.verbs.rewinds.readers import followers_of
+from drainmark.orchestration.verbs.rewinds.reset_plan import ResetPlan, lost_inputs, names_file
 from drainmark.orchestration.verbs.table_repair import claim_to_rewind
 from drainmark.orchestration.workplace.declaration import declared
 from drainmark.orchestration.workplace.hand_off import owning

@@ -15,11 +15,12 @@ from drainmark.jobs.errors import RewindRefused, UsageError
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.regions.formatting import counted, said_of
 from drainmark.jobs.runtime.messages import halt_text
-from drainmark.orchestration.verbs import accept_loss as losses
-from drainmark.orchestration.verbs import interventions, quarantine
-from drainmark.orchestration.verbs import retract as retractions
-from drainmark.orchestration.verbs.backfill import Wanted, plan_queue
-from drainmark.orchestration.verbs.reset_plan import ResetPlan, RewindTarget, plan_reset
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.verbs.inputs import accept_loss as losses
+from drainmark.orchestration.verbs.inputs import quarantine
+from drainmark.orchestration.verbs.inputs.backfill import Wanted, plan_queue
+from drainmark.orchestration.verbs.rewinds import retract as retractions
+from drainmark.orchestration.verbs.rewinds.reset_plan import ResetPlan, RewindTarget, plan_reset
 from drainmark.orchestration.workplace.declaration import declared
 from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
 

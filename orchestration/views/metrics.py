@@ -23,7 +23,6 @@ from drainmark.orchestration.views.region_view import RegionView, channels_of, m
 from drainmark.resources.storage.folder import write_whole
 
 if TYPE_CHECKING:
-    from drainmark.jobs.runtime.outside import Outside, Report
     from drainmark.orchestration.workplace.workplace import Workplace
     from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
 
@@ -90,22 +89,6 @@ def as_json(region: str, metrics: Sequence[Metric]) -> dict[str, Any]:
 # --- the file -----------------------------------------------------------------------------------------------------
 
 
-def metered(workplace: Workplace, outside: Outside, report: Report | None) -> Report:
-    """Return a report that also updates the region's file; an error there is reported as the step `metrics` only."""
-    file = MetricsFile(workplace=workplace, region=outside.store.region, checkpoint=outside.store.checkpoint)
-    told = report or (lambda step, numbers: None)
-
-    def reported(step: str, numbers: Mapping[str, Any]) -> None:
-        told(step, numbers)
-        if file.is_due(step):
-            try:
-                file.write()
-            except Exception as error:
-                told("metrics", {"failed": f"{type(error).__name__}: {error}"})
-
-    return reported
-
-
 def metrics_path(workplace: Workplace, region: str) -> Path:
     """Return the path of a region's file."""
     return workplace.home / "metrics" / f"{region.replace('/', '__')}.prom"
@@ -124,9 +107,10 @@ class MetricsFile:
     checkpoint: CheckpointTable
     _written: float = field(default_factory=time.monotonic)
 
-    def is_due(self, step: str) -> bool:
-        """Say whether the file is to be written at a step of the protocol."""
-        return step in _OUTCOMES or (step == "group" and time.monotonic() - self._written >= EVERY_SECONDS)
+    def follow(self, step: str, _: object) -> None:
+        """Write the file if it is due after a step of the protocol."""
+        if step in _OUTCOMES or (step == "group" and time.monotonic() - self._written >= EVERY_SECONDS):
+            self.write()
 
     def write(self) -> None:
         """Write the file atomically, so that a collector never reads half of it."""

@@ -78,10 +78,6 @@ class ManagedTable:
         """Say whether there is a table that this region made."""
         return self.exists() and commits.is_own(self._open(), self.region)
 
-    def schema_json(self) -> str:
-        """Return the schema as Spark and Delta write it."""
-        return str(self._open().schema().to_json())
-
     def txn_version(self) -> int | None:
         """Return the newest version published, None before the first."""
         return commits.txn_version(self._open(), self.region)
@@ -286,11 +282,6 @@ def examine_table(
 def _compare(*, evolves: bool) -> Callable[[str, str, str], object] | None:
     """Return the check of an existing table's columns: a table that evolves may lack some of them."""
     return (lambda found, wanted, where: added_columns(found, wanted, where=where)) if evolves else None
-
-
-def read_at(table: ManagedTable, to: int, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return the rows of a table of rows as they were at the consistent state `to`."""
-    return table.read(columns, up_to(to))
 
 
 class KeyedTable(ManagedTable):

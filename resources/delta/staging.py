@@ -311,19 +311,17 @@ def _require_ids(nulls: int, rows: int, path: str) -> None:
         raise AccountingError(msg, remedy="keep _sequence_id in every output (dm.select does)", rows=nulls)
 
 
-def verify(table: Path | Folder, files: Iterable[StagedFile], *, schema_json: str | None = None) -> None:
-    """Check, before a commit names them, that staged files are unchanged since they were written, and fit the table.
+def verify(table: Path | Folder, files: Iterable[StagedFile]) -> None:
+    """Check, before a commit names them, that staged files are unchanged since they were written.
 
     A file of this process is compared by its size and its mark, a file that a checkpoint row names by its size only.
 
     Args:
         table: folder of the table; the files' paths are relative to it.
         files: files that an attempt staged.
-        schema_json: the table's schema; without it columns are not checked.
 
     Raises:
         FilesLost: a file is missing, has another size, or is another file.
-        SchemaMismatch: a file's columns differ in names, types or order (Delta would not notice).
         StoreUnavailable: the object store does not answer.
     """
     folder = folder_at(table)
@@ -339,8 +337,6 @@ def verify(table: Path | Folder, files: Iterable[StagedFile], *, schema_json: st
         if mark != file.mark:
             msg = f"the unpublished file {file.path} of {folder} is not the file that was written"
             raise FilesLost(msg, remedy=_HANDS_OFF, path=file.path)
-        if schema_json is not None:
-            compare_schemas(_schema_in(folder, file.path), schema_json, where=f"{file.path} of {folder}")
 
 
 # --- schemas, as Spark and Delta write them -----------------------------------------------------------------------
@@ -356,18 +352,6 @@ def all_nullable(schema_json: str) -> str:
     for column in schema["fields"]:
         _refuse(column["name"], column["type"], column.get("metadata") or {})
     return json.dumps(_nullable(schema))
-
-
-def _schema_in(folder: Folder, path: str) -> str:
-    return world.across(Seam.STORE_READ, lambda: schema_of_file(folder.source(path)), folder / path)
-
-
-def schema_of_file(source: Any) -> str:
-    """Return the schema in the footer of a Parquet file, in Delta's JSON; pyarrow must be able to open `source`."""
-    import pyarrow.parquet as pq
-    from deltalake import Schema
-
-    return str(Schema.from_arrow(pq.read_schema(source)).to_json())
 
 
 def compare_schemas(found_json: str, expected_json: str, *, where: str) -> None:

@@ -36,13 +36,11 @@ class Owner:
     """The process that holds a lease.
 
     Attributes:
-        epoch: None until the owner has claimed.
         heartbeat_age_seconds: by the database's clock.
         is_alive: False if another process may take the lease: this process is dead, or its heartbeat is too old.
     """
 
     region: str
-    epoch: int | None
     host: str
     pid: int
     run_id: str
@@ -59,7 +57,6 @@ def describe(registry: Looks, region: str, *, lease_seconds: float = LEASE_SECON
         return None
     return Owner(
         region=region,
-        epoch=row["epoch"],
         host=row["host"],
         pid=row["pid"],
         run_id=row["run_id"],
@@ -148,11 +145,6 @@ class Lease:
     def is_lost(self) -> bool:
         """Say whether another process took the lease: nothing more will be committed, so the work may be dropped."""
         return self._lost.is_set()
-
-    def set_epoch(self, epoch: int) -> None:
-        """Record the epoch that the owner has claimed, for display."""
-        with self._registry.database.writing() as connection:
-            connection.execute(statement("leases/set_epoch"), {**self._key, "epoch": epoch})
 
     def release(self, *, clean: bool) -> None:
         """End the heartbeat, and free the lease with a note whether the run ended clean; a lost lease stays unchanged.

@@ -92,7 +92,7 @@ CASES: dict[str, dict[str, str]] = {
         "reset --to-initial": "test_states_that_cannot_go_on_begin_anew_by_what_the_plan_says",
         "tables drop --region": "test_a_region_that_left_is_told_until_it_is_dropped",
     },
-    "orchestration/verbs/retract.py": {
+    "orchestration/verbs/rewinds/retract.py": {
         "skip --file --reason": "test_what_is_said_of_a_retracted_file",
     },
     "orchestration/dagster_assets/checks.py": {
@@ -117,10 +117,10 @@ CASES: dict[str, dict[str, str]] = {
         "resume": "test_doctor_shows_the_plan_acts_with_yes_and_is_clean_afterwards",
         "gc": "test_garbage_is_collected",
     },
-    "orchestration/verbs/accept_loss.py": {
+    "orchestration/verbs/inputs/accept_loss.py": {
         "resume": "test_a_halt_without_a_loss_is_ended_without_accepting_one",
     },
-    "orchestration/verbs/backfill.py": {
+    "orchestration/verbs/inputs/backfill.py": {
         "doctor --repair": "test_a_lost_registry_is_rebuilt",
     },
     "orchestration/verbs/interventions.py": {
@@ -132,11 +132,11 @@ CASES: dict[str, dict[str, str]] = {
         "doctor --repair": "test_what_a_halted_run_and_the_plan_of_a_rewind_tell_puts_the_tables_right",
         "resume": "test_a_halt_that_was_asked_for_is_ended_by_what_the_verbs_say",
     },
-    "orchestration/verbs/quarantine.py": {
+    "orchestration/verbs/inputs/quarantine.py": {
         "backfill --input --again": "test_a_mended_file_is_taken_in_again_under_an_id_of_its_own",
         "reset --to": "test_the_verbs_print_what_they_found",
     },
-    "orchestration/verbs/table_drops.py": {
+    "orchestration/verbs/removals/table_drops.py": {
         "tables drop": "test_what_is_still_needed_is_not_dropped",
         "tables drop --region --yes": "test_a_drop_of_a_region_that_died_goes_on",
     },

@@ -11,12 +11,13 @@ from pathlib import Path
 import pyarrow as pa
 from bench_input import ROWS_A_FILE
 from bench_results import Figures
+from deltalake import Schema
 from rich.console import Console
 
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
 from drainmark.resources.delta.managed_table import ManagedTable
-from drainmark.resources.delta.staging import Staging, schema_of_file
+from drainmark.resources.delta.staging import Staging
 from drainmark.resources.spark.session import SparkEngine
 
 REGION = "bench/commits"
@@ -38,8 +39,7 @@ def measure(console: Console, *, quick: bool, root: Path, commits: int, master: 
 def commit_seconds(engine: SparkEngine, root: Path, commits: int) -> Mapping[str, float]:
     """Return the median seconds of an append, by publisher, after a few appends that are not counted."""
     rows = pa.table({"_sequence_id": pa.array([1] * ROWS_A_FILE, pa.int64()), "value": pa.array(range(ROWS_A_FILE))})
-    sample = Staging(root / "sample", 1, "a").write(rows, "rows")[0].path
-    schema = schema_of_file(str(root / "sample" / sample))
+    schema = Schema.from_arrow(rows.schema).to_json()
     managed = ManagedTable(root / "managed", REGION)
     managed.create(schema)
     adopted = AdoptedTable(root / "adopted", REGION, lambda: engine)

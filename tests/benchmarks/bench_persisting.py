@@ -87,7 +87,9 @@ class Filling:
 
     def begin(self, stages: ConnectedStages) -> None:
         if stages.board is not None:
-            self.found = stages.board.exchange.inflight_batches, stages.board.exchange.inflight_bytes
+            exchange = stages.board.exchange
+            batches = sum(channel.batches for channel in exchange.channels.values())
+            self.found = batches, exchange.budget.used
         self.asked = time.monotonic()
         self.flows.set()
 

@@ -37,7 +37,7 @@ from drainmark.jobs.runtime.maintenance.compaction import EVERY_GROUPS, maintain
 from drainmark.jobs.scan.folder import identity_key, identity_of
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

@@ -16,8 +16,9 @@ from drainmark.jobs.errors import Owned, RewindRefused, SourceRewound
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure
 from drainmark.orchestration.dagster_assets.verb_events import told_of
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs import chains, orders
-from drainmark.orchestration.verbs.reset_plan import RewindTarget
+from drainmark.orchestration.verbs import orders
+from drainmark.orchestration.verbs.rewinds import readers
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget
 from drainmark.orchestration.workplace.declaration import Declared
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
@@ -163,7 +164,7 @@ def test_a_last_right_state_beyond_the_horizon_is_said_and_the_region_begins_ane
         take(one, name)
         two.run()
     assert not orders.reset(place, "one/files", RewindTarget(to=1)).facts["chain"][0]["is_anew"]
-    monkeypatch.setattr(chains, "declared", lambda *_: Declared(rewind_horizon=2))
+    monkeypatch.setattr(readers, "declared", lambda *_: Declared(rewind_horizon=2))
     order = orders.reset(place, "one/files", RewindTarget(to=1), cascade=True)
     assert [(plan["to"], plan["is_anew"]) for plan in order.facts["chain"]] == [(0, True)]
     assert "beyond its rewind horizon: it begins anew" in " ".join(order.plan)

@@ -37,7 +37,7 @@ from drainmark.orchestration.doctor.registry_repair import repair_order
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions, table_repair
 from drainmark.orchestration.verbs.interventions import reset
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset, resolve_target
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset, resolve_target
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY
 from drainmark.resources.settings import Settings

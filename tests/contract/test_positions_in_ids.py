@@ -23,7 +23,7 @@ from drainmark.jobs.protocol.records.triggers import slices_of
 from drainmark.orchestration.pages.page_file import page_path
 from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.verbs import orders
-from drainmark.orchestration.verbs.reset_plan import RewindTarget
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget
 from drainmark.orchestration.views.reads import told_of, told_of_reader
 from drainmark.orchestration.views.status import status_of, statuses
 from drainmark.orchestration.workplace.workplace import Workplace

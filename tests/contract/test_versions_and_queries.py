@@ -25,7 +25,7 @@ import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing, StoreUnavailable, UsageError
 from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.frames.origins import ORIGIN
-from drainmark.jobs.operators.sources import table_log, table_source
+from drainmark.jobs.operators.sources import table_log, table_rows
 from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 from drainmark.jobs.tasks.parquet_shares import constant_of
@@ -225,7 +225,7 @@ def test_versions_without_rows_are_remembered_before_the_log_forgets_them(
         monkeypatch.setattr(table_log, "_REMEMBERED_VERSIONS", 3)
     else:
         later = time.time() + 3601
-        monkeypatch.setattr(table_source.time, "time", lambda: later)
+        monkeypatch.setattr(table_rows.time, "time", lambda: later)
     (empty,) = slices(source, access, first.end, cut)
     assert (empty.end["version"], empty.size_bytes, values(source, access, empty, "n")) == (3, 0, [])
     DeltaTable(str(path)).create_checkpoint()

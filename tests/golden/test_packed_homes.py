@@ -28,7 +28,7 @@ from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.orchestration import doctor
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.settings import load_settings
 from drainmark.resources.spark.session import SparkEngine

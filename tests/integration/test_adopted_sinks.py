@@ -19,7 +19,7 @@ from drainmark.jobs.regions.explain import as_json, as_mermaid, as_text
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.interventions import reset
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader, read_at

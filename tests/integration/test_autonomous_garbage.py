@@ -17,7 +17,7 @@ from harness import At
 from drainmark.jobs.failpoints import InjectedFailure, arm
 from drainmark.jobs.world import entered
 from drainmark.orchestration.cli.main import invoke
-from drainmark.orchestration.verbs.garbage import OUTSIDE, collect_outside_regions
+from drainmark.orchestration.verbs.removals.garbage import OUTSIDE, collect_outside_regions
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.settings import Settings

@@ -16,7 +16,7 @@ from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.dagster_assets.checks import AT_COMMITTED_ID, NOT_HALTED, QUARANTINE_RATIO, REWIND_HORIZON
 from drainmark.orchestration.dagster_assets.metadata import MAX_RETRIES_TAG
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
-from drainmark.orchestration.verbs.retract import carry_out, plan_retract
+from drainmark.orchestration.verbs.rewinds.retract import carry_out, plan_retract
 from drainmark.orchestration.workplace.workplace import Workplace
 
 __all__ = ["instance"]

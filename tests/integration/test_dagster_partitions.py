@@ -23,7 +23,7 @@ from drainmark.orchestration.dagster_jobs.factory import build_definitions
 from drainmark.orchestration.dagster_jobs.ops import _retries_what_is_queued
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
-from drainmark.orchestration.verbs.backfill import Wanted, queue
+from drainmark.orchestration.verbs.inputs.backfill import Wanted, queue
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

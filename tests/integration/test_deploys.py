@@ -16,7 +16,7 @@ from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.protocol.claimed_code import deploy_of, deployed
 from drainmark.jobs.protocol.digest import digest_of, history_from
 from drainmark.orchestration.cli.main import invoke
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, resolve_target
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, resolve_target
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

@@ -17,7 +17,7 @@ from drainmark.jobs.runtime.maintenance import input_disposal
 from drainmark.jobs.scan.folder import identity_of
 from drainmark.orchestration.testing.processing import rewind
 from drainmark.orchestration.verbs.interventions import reset
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.inputs.disposal import dispose
 

@@ -24,7 +24,6 @@ from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.verbs import interventions, table_repair
 from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.registry.lease import Lease
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage.folder import LocalFolder
@@ -152,16 +151,11 @@ def test_properties_and_features_that_we_did_not_set_are_told(place: Workplace) 
 
 
 @pytest.mark.seed("R4")
-def test_a_registry_that_is_ahead_and_an_owner_that_was_passed_are_told(place: Workplace) -> None:
+def test_a_registry_that_is_ahead_is_told(place: Workplace) -> None:
     place.registry.progress.set_epoch(REGION, 9)
     assert "registry_agrees:fail" not in found(place), "a claim without a state is no loss"
     place.registry.triggers.settle(REGION, 9, [(1, 9)])
     assert "registry_agrees:fail" in found(place)
-    with Lease.acquire(place.registry, REGION, "run") as lease:
-        lease.set_epoch(0)
-        assert "one_writer:fail" in found(place)
-        lease.set_epoch(10)
-        assert "one_writer:fail" not in found(place)
 
 
 @pytest.mark.seed("FM-T1")

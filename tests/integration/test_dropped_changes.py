@@ -22,7 +22,7 @@ from drainmark.jobs.runtime.maintenance.compaction import drop_changes, maintain
 from drainmark.jobs.runtime.maintenance.garbage_collection import clear
 from drainmark.jobs.state import keyed_state
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader, read_at

@@ -10,7 +10,7 @@ from chained_by_hand import Reader, one, place, rewound, source_of
 from integration.test_erase import found_in
 
 from drainmark.jobs.protocol.erasure import Person
-from drainmark.orchestration.verbs.erase import erase
+from drainmark.orchestration.verbs.removals.erase import erase
 from drainmark.orchestration.workplace.workplace import Workplace
 
 __all__ = ["one", "place"]

@@ -17,7 +17,7 @@ from drainmark.jobs.failpoints import InjectedFailure, arm
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.verbs.interventions import reset
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader, read_at
 

@@ -36,9 +36,11 @@ from drainmark.jobs.state import keyed_parts
 from drainmark.orchestration import doctor
 from drainmark.orchestration.doctor.registry_repair import repair as rebuild
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs import backfill, garbage, interventions, orders, table_repair
-from drainmark.orchestration.verbs.backfill import Wanted
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs import interventions, orders, table_repair
+from drainmark.orchestration.verbs.inputs import backfill
+from drainmark.orchestration.verbs.inputs.backfill import Wanted
+from drainmark.orchestration.verbs.removals import garbage
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.delta import commits, keyed_merge
 from drainmark.resources.delta.commit_log import SoleWriter

@@ -11,8 +11,8 @@ import pytest
 
 import drainmark as dm
 from drainmark.orchestration.testing.running import Result
-from drainmark.orchestration.verbs.garbage import collect_region
 from drainmark.orchestration.verbs.plan import drop_states
+from drainmark.orchestration.verbs.removals.garbage import collect_region
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("V159", "V163")]
 

@@ -21,7 +21,7 @@ from drainmark.jobs.runtime.commit.publish import visible_tables
 from drainmark.jobs.runtime.maintenance.compaction import maintain_region
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.interventions import reset
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader, owner_of
 from drainmark.resources.settings import Settings

@@ -19,7 +19,7 @@ from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.verbs.interventions import reset
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader, read_at
 from drainmark.resources.settings import Settings

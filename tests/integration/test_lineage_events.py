@@ -19,7 +19,7 @@ from drainmark import F
 from drainmark.jobs.errors import OperatorFailed
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine

@@ -27,7 +27,7 @@ from drainmark.orchestration.discovery.source_watch import FolderWatch
 from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.views.status import history_entries, statuses
 from drainmark.orchestration.workplace.hand_off import ASKED, Requests
 from drainmark.orchestration.workplace.workplace import Workplace, open_application

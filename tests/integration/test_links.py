@@ -26,8 +26,8 @@ from drainmark.jobs.scan.scanner import scan_once
 from drainmark.jobs.tasks.file_ranges import InputFile
 from drainmark.orchestration.discovery.scan_recording import record_scan
 from drainmark.orchestration.testing.running import Result
-from drainmark.orchestration.verbs import backfill
-from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.orchestration.verbs.inputs import backfill
+from drainmark.orchestration.verbs.inputs.backfill import Wanted
 from drainmark.resources.inputs.inputs import Inputs
 from drainmark.resources.registry.registry import Registry
 from drainmark.resources.storage.object_store import ObjectStore

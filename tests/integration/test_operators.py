@@ -25,7 +25,7 @@ from drainmark.jobs.graph.params import bind_params
 from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.verbs.interventions import reset
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine

@@ -26,7 +26,7 @@ from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.testing.processing import compact
 from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.verbs.interventions import reset, skip
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader, owner_of, read_at

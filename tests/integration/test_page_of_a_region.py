@@ -11,7 +11,7 @@ from harness import run_once
 from drainmark.orchestration.pages.page import page
 from drainmark.orchestration.pages.page_file import known_graph, page_path, report_of
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 
 pytestmark = pytest.mark.spark

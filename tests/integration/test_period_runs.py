@@ -14,7 +14,7 @@ from integration.test_lingering import FOR_EVER, Running, committed, eventually
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.dagster_jobs.sensors import LONG_SECONDS
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 
 pytestmark = pytest.mark.spark

@@ -27,7 +27,7 @@ from drainmark.orchestration.runs.run_loop import RunOptions, Watch, run_applica
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.verbs.interventions import reset
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.views.metrics import as_json, region_metrics
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.registry.triggers import Triggers

@@ -18,9 +18,9 @@ from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import drive, scan
 from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.verbs.inputs.push import push_to
 from drainmark.orchestration.verbs.interventions import reset
-from drainmark.orchestration.verbs.push import push_to
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine

@@ -22,7 +22,7 @@ from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.checks import QUARANTINE_RATIO, judgements
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import orders
-from drainmark.orchestration.verbs.quarantine import quarantined_files, quarantined_rows, redrive
+from drainmark.orchestration.verbs.inputs.quarantine import quarantined_files, quarantined_rows, redrive
 from drainmark.orchestration.views.status import history_entries
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings

@@ -18,7 +18,7 @@ from drainmark.jobs.graph.params import bind_params
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.testing.processing import rewind
-from drainmark.orchestration.verbs.quarantine import quarantined_files
+from drainmark.orchestration.verbs.inputs.quarantine import quarantined_files
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine

@@ -17,10 +17,10 @@ from drainmark.jobs.runtime.commit import commit_point
 from drainmark.jobs.runtime.commit.replacement import stage_replaced
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.maintenance.compaction import drop_changes
-from drainmark.orchestration.verbs import backfill
-from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.orchestration.verbs.inputs import backfill
+from drainmark.orchestration.verbs.inputs.backfill import Wanted
 from drainmark.orchestration.verbs.interventions import reset
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader
 from drainmark.resources.settings import Settings

@@ -16,7 +16,7 @@ from drainmark.jobs.errors import Halted, SliceLost
 from drainmark.jobs.protocol.records.triggers import DIGESTS
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.testing.running import Result
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.resources.spark.session import SparkEngine
 

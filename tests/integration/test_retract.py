@@ -14,7 +14,7 @@ from harness import opened, run_once, settle
 
 from drainmark.jobs.errors import RetractRefused
 from drainmark.orchestration.verbs import interventions, orders
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader

@@ -34,7 +34,7 @@ from drainmark.jobs.tasks.bucket_clients import Patience
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.verbs.interventions import reset
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.inputs.inputs import Inputs
 from drainmark.resources.settings import Settings

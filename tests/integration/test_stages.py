@@ -27,11 +27,11 @@ from drainmark.orchestration.testing.comparing import Tables
 from drainmark.orchestration.testing.crash.invariants import unfinished
 from drainmark.orchestration.testing.processing import drive, scan
 from drainmark.orchestration.testing.running import Result
-from drainmark.orchestration.verbs import backfill
-from drainmark.orchestration.verbs.backfill import Wanted
-from drainmark.orchestration.verbs.garbage import collect_region
+from drainmark.orchestration.verbs.inputs import backfill
+from drainmark.orchestration.verbs.inputs.backfill import Wanted
+from drainmark.orchestration.verbs.inputs.quarantine import quarantined_files
 from drainmark.orchestration.verbs.interventions import skip
-from drainmark.orchestration.verbs.quarantine import quarantined_files
+from drainmark.orchestration.verbs.removals.garbage import collect_region
 
 pytestmark = pytest.mark.spark
 slow = pytest.mark.slow

@@ -22,8 +22,8 @@ from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.testing.comparing import NOW, Tables, multiset
 from drainmark.orchestration.testing.processing import scan
 from drainmark.orchestration.testing.running import Result
-from drainmark.orchestration.verbs.garbage import collect_region
 from drainmark.orchestration.verbs.interventions import resume
+from drainmark.orchestration.verbs.removals.garbage import collect_region
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.resources.checkpoints.as_of import RegionReader
 

@@ -17,7 +17,7 @@ from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.runtime.commit.claim_checks import states_with_holes
 from drainmark.jobs.runtime.maintenance.compaction import maintain_region
 from drainmark.orchestration.verbs.interventions import reset
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader
 from drainmark.resources.settings import Settings

@@ -17,7 +17,7 @@ from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.runtime.maintenance.compaction import drop_changes, maintain_region
 from drainmark.orchestration.doctor.examination import examine
 from drainmark.orchestration.verbs.interventions import reset
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader
 from drainmark.resources.settings import Settings

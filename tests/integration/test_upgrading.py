@@ -27,7 +27,7 @@ from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import drive
 from drainmark.orchestration.verbs.interventions import reset
 from drainmark.orchestration.verbs.plan import UpgradePlan, carry_out, drop_states, plan_upgrade
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.declaration import find_region
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.checkpoints.as_of import read_at

@@ -27,7 +27,7 @@ from drainmark.jobs.failpoints import FailPoint, InjectedFailure
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.testing.running import run_app as kit
 from drainmark.orchestration.verbs import interventions, orders
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.views.status import status_of
 
 __all__ = ["engine", "without_spark"]

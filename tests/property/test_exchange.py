@@ -116,7 +116,7 @@ class Regions(RuleBasedStateMachine):
         ends = self.ends[name]
         if not ends.room(AT_ONCE):
             return
-        waiting = [group for group in self.groups if group[0] > ends.through]
+        waiting = [group for group in self.groups if group[0] > self.exchange.through[ends.plan.name]]
         if not waiting:
             waiting = [(self.next_id, self.next_id + length - 1)]
             self.next_id += length + 1  # ids may be skipped, too
@@ -211,14 +211,14 @@ class Regions(RuleBasedStateMachine):
         for stage in self.stages:
             assert all(through[channel.stage_from] >= through[stage.name] for channel in stage.inputs)
         sizes = [channel.bytes for channel in self.exchange.channels.values()]
-        assert self.exchange.inflight_bytes == sum(sizes)
+        assert self.exchange.budget.used == sum(sizes)
 
     def teardown(self) -> None:
         if not hasattr(self, "exchange"):
             return
         while True in [self.go_on(stage.name) for stage in self.stages]:
             pass
-        assert self.exchange.inflight_batches == 0
+        assert not any(channel.batches for channel in self.exchange.channels.values())
         self.checkpoint(True, True, False)
         self.compare()
         self.exchange.close()
@@ -228,7 +228,7 @@ class Regions(RuleBasedStateMachine):
         """Let a stage take its next step; say whether it did anything."""
         if self.plans[name].inputs:
             return self.work(name)
-        waiting = [group for group in self.groups if group[0] > self.ends[name].through]
+        waiting = [group for group in self.groups if group[0] > self.exchange.through[name]]
         return bool(waiting) and self.hand_over(self.ends[name], waiting[0], None)
 
     def compare(self) -> None:

@@ -19,9 +19,10 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.orchestration import doctor
-from drainmark.orchestration.verbs import backfill, interventions
-from drainmark.orchestration.verbs.backfill import Wanted
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.verbs.inputs import backfill
+from drainmark.orchestration.verbs.inputs.backfill import Wanted
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.views.status import history_entries
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader

@@ -18,9 +18,11 @@ from drainmark.jobs.protocol.history import retracted_by
 from drainmark.jobs.runtime.maintenance.compaction import drop_changes
 from drainmark.orchestration import doctor
 from drainmark.orchestration.tracing.trace import Tracer
-from drainmark.orchestration.verbs import backfill, interventions, orders, retract
-from drainmark.orchestration.verbs.backfill import Wanted
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs import interventions, orders
+from drainmark.orchestration.verbs.inputs import backfill
+from drainmark.orchestration.verbs.inputs.backfill import Wanted
+from drainmark.orchestration.verbs.rewinds import retract
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.views.status import history_entries
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings

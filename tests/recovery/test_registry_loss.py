@@ -10,7 +10,7 @@ from scene import Scene
 
 from drainmark.orchestration import doctor
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.views.status import history_entries, statuses
 
 Midway = Callable[..., Scene]

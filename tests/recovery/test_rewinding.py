@@ -12,7 +12,7 @@ from scene import Scene, write_file
 from drainmark.jobs import failpoints
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure
 from drainmark.orchestration.verbs.interventions import reset
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

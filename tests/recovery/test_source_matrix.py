@@ -17,7 +17,7 @@ from drainmark.jobs.failpoints import OF_AUTONOMOUS, OF_STAGES, FailPoint
 from drainmark.orchestration.testing.crash import matrix
 from drainmark.orchestration.testing.crash.trial import Proof
 from drainmark.orchestration.testing.running import Result
-from drainmark.orchestration.verbs.push import push_to
+from drainmark.orchestration.verbs.inputs.push import push_to
 
 APP = Path(__file__).parent / "apps" / "every_source.py"
 ROWS = [{"k": "abc"[number % 3], "n": number} for number in range(12)]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import RewindRefused
 from drainmark.orchestration.verbs import orders
-from drainmark.orchestration.verbs.garbage import collect_region
-from drainmark.orchestration.verbs.reset_plan import RewindTarget
+from drainmark.orchestration.verbs.removals.garbage import collect_region
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget
 from drainmark.resources.checkpoints.as_of import RegionReader
 from simulation.looks import Looks, value_column
 from simulation.model import Model, Pairs, Row

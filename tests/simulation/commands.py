@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from followed import chains, parse
 
 from drainmark.orchestration import doctor
-from drainmark.orchestration.verbs import garbage, orders, table_repair
-from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.orchestration.verbs import orders, table_repair
+from drainmark.orchestration.verbs.inputs.backfill import Wanted
 from drainmark.orchestration.verbs.orders import moment
-from drainmark.orchestration.verbs.reset_plan import RewindTarget
-from drainmark.orchestration.verbs.table_drops import drop_table
+from drainmark.orchestration.verbs.removals import garbage
+from drainmark.orchestration.verbs.removals.table_drops import drop_table
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget
 from drainmark.orchestration.workplace.declaration import find_region
 from drainmark.orchestration.workplace.workplace import Workplace
 

@@ -22,8 +22,8 @@ from drainmark.orchestration.dagster_assets.checks import (
     Judgement,
     judgements,
 )
-from drainmark.orchestration.verbs.backfill import Wanted, queue
-from drainmark.orchestration.verbs.retract import carry_out, plan_retract
+from drainmark.orchestration.verbs.inputs.backfill import Wanted, queue
+from drainmark.orchestration.verbs.rewinds.retract import carry_out, plan_retract
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

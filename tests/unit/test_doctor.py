@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -14,11 +15,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from by_hand import HandFed
 
-from drainmark.orchestration.doctor import machine
+from drainmark.orchestration.doctor import examine, machine
 from drainmark.orchestration.doctor.findings import Finding, Severity
 from drainmark.orchestration.doctor.machine import daemons
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.delta.health.store_check import shortcomings
+from drainmark.resources.registry.lease import Lease
+from drainmark.resources.settings import Settings
 from drainmark.resources.storage.folder import LocalFolder
 
 MOUNTS = """\
@@ -220,3 +225,25 @@ def two_daemons(dagster_home: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
 def test_two_daemons_are_seen_while_they_live(dagster_home: Path, two_daemons: list[subprocess.Popen[bytes]]) -> None:
     assert verdicts(daemons(dagster_home)) == {"one_daemon": Severity.FAIL}
     assert all(str(process.pid) in daemons(dagster_home)[0].message for process in two_daemons)
+
+
+@pytest.mark.seed("R4")
+def test_an_owner_that_was_passed_in_another_registry_is_told(tmp_path: Path) -> None:
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    fed = HandFed(place, tmp_path / "inbox")
+    fed.write("a", ["1"])
+    fed.add("a")
+    fed.drain()
+
+    def verdicts() -> set[tuple[str, str]]:
+        checks = examine(place, with_engine=False)["checks"]
+        return {(each["verdict"], each["message"]) for each in checks if each["check"] == "one_writer"}
+
+    with Lease.acquire(place.registry, fed.region, "run"):
+        ((verdict, _),) = verdicts()
+        assert verdict == "ok"
+        with sqlite3.connect(place.home / "registry.db") as registry:  # the newest claim was told to another one
+            registry.execute("update drainmark_region set epoch = epoch - 1")
+        ((verdict, message),) = verdicts()
+        assert (verdict, str(os.getpid()) in message) == ("fail", True)
+    place.registry.close()

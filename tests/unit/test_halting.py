@@ -24,7 +24,7 @@ from drainmark.jobs.world import entered
 from drainmark.orchestration.runs import halt_hook
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions, orders
-from drainmark.orchestration.verbs.reset_plan import RewindTarget
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget
 from drainmark.orchestration.views.status import status_of
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace

@@ -25,7 +25,7 @@ from drainmark.orchestration.observers.datasets import Dataset, place_of
 from drainmark.orchestration.observers.event_sender import EventSender, Refused
 from drainmark.orchestration.observers.known_lineage import KnownLineage, Origin, Output, read_lineage, write_lineage
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

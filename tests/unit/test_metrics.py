@@ -19,7 +19,7 @@ from drainmark.jobs.protocol.transitions import State
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.views import metrics
 from drainmark.orchestration.views.metrics import as_json, as_text, metrics_path, region_metrics
 from drainmark.orchestration.views.status import remedies as remedies_of

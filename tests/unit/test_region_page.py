@@ -26,7 +26,7 @@ from drainmark.orchestration.pages.page_file import PageFile, page_link, page_pa
 from drainmark.orchestration.pages.page_server import Pages, PageServer, listening
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings, load_settings
 

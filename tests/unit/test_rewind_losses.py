@@ -11,9 +11,10 @@ from by_hand import HandFed
 
 from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
-from drainmark.orchestration.verbs import interventions, quarantine
-from drainmark.orchestration.verbs.backfill import Wanted, queue
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.verbs.inputs import quarantine
+from drainmark.orchestration.verbs.inputs.backfill import Wanted, queue
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

@@ -17,7 +17,7 @@ from drainmark.jobs.errors import UsageError
 from drainmark.jobs.protocol.transitions import State
 from drainmark.orchestration.observers import telemetry
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.views.metrics import as_json, region_metrics
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings

@@ -282,7 +282,7 @@ def progress_on(stream: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_verb_tells_who_waits_that_spark_starts(project: Path) -> None:
-    engine = options.open_workplace(None).engine
+    engine = options.Asked(home=None, as_json=False, yes=False).workplace.engine
     assert engine.tell is output.waiting
 
 

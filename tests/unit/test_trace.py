@@ -17,9 +17,10 @@ from drainmark.jobs.runtime.messages import full_identity
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.tracing.trace import Tracer
-from drainmark.orchestration.verbs import backfill, interventions
-from drainmark.orchestration.verbs.backfill import Wanted
-from drainmark.orchestration.verbs.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.verbs.inputs import backfill
+from drainmark.orchestration.verbs.inputs.backfill import Wanted
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

@@ -19,7 +19,7 @@ from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import duration_of
 from drainmark.jobs.graph.context import UPTO, Due
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import KeptState, Measured, Operator, Positions, Retention, StepResult, names_of
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.window import LONGEST, micros
@@ -289,11 +289,9 @@ def join_as_of(
         rated = dm.join_as_of(orders, ratings, keys=["customer"], as_of="at", valid_to="valid_to", late=3600)
         dm.sink(rated, dm.DeltaAppend("rated_orders"))
     """
-    frame = caller()
     operator = AsOfJoin(
         name=name or f"{default_name(stream)}_as_of",
         inputs=(port_to(stream, "stream"), port_to(table, "table")),
-        location=location_of(frame),
         keys=names_of(keys),
         as_of=as_of,
         valid_from=valid_from,
@@ -304,4 +302,4 @@ def join_as_of(
         suffix=suffix,
         has_table=isinstance(table, Stream) and table.operator.is_reference,
     )
-    return declare(operator, frame)
+    return declare(operator)

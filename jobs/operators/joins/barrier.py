@@ -16,10 +16,8 @@ from drainmark.jobs.graph.context import Fit
 from drainmark.jobs.graph.declarations import (
     Stream,
     StreamLike,
-    caller,
     declare,
     default_name,
-    location_of,
     port_to,
     stream_name,
 )
@@ -172,11 +170,9 @@ def pair(left: StreamLike, right: StreamLike, *, key: str | Sequence[str] = (), 
 
 
 def _declared(streams: Sequence[StreamLike], keys: Sequence[str], name: str) -> Stream:
-    frame = caller()
     operator = Barrier(
         name=name,
         inputs=tuple(port_to(stream, stream_name(stream)) for stream in streams),
-        location=location_of(frame),
         keys=names_of(keys),
     )
-    return declare(operator, frame)
+    return declare(operator)

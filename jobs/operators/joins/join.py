@@ -401,11 +401,9 @@ def join(
 
         newest = dm.join(orders, payments, on=["id"], kind="latest", suffixes=("", "_of_payment"), name="newest")
     """
-    frame = caller()
     common: dict[str, Any] = {
         "name": name or f"{default_name(left)}_with_{default_name(right)}",
         "inputs": (port_to(left, LEFT), port_to(right, RIGHT)),
-        "location": location_of(frame),
         "keys": names_of(on),
         "left_time": left_time,
         "right_time": right_time,
@@ -414,7 +412,7 @@ def join(
     of_interval = within is not None or lateness is not None or max_ahead is not None or how != "inner"
     if of_windows and of_interval:
         said = "within=, lateness=, max_ahead= and how= join by event time; kind= and windows by the order of arrival"
-        raise UsageError(said, location=location_of(frame), remedy="give those of one form")
+        raise UsageError(said, location=location_of(caller()), remedy="give those of one form")
     if of_interval:
         interval: Any = tuple(within) if isinstance(within, list) else within
         made = IntervalJoin(
@@ -425,8 +423,8 @@ def join(
             suffixes=suffixes,
             max_ahead=duration_of(max_ahead),
         )
-        return declare(made, frame)
+        return declare(made)
     if kind == "latest":
         right_window = 1 if right_window is None else right_window
     how = "left" if kind == "latest" else kind
-    return declare(Join(**common, how=how, left_window=left_window, right_window=right_window), frame)
+    return declare(Join(**common, how=how, left_window=left_window, right_window=right_window))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.declarations import Stream, caller, declare, location_of
+from drainmark.jobs.graph.declarations import Stream, declare
 from drainmark.jobs.graph.operator import Operator
 
 if TYPE_CHECKING:
@@ -70,7 +70,5 @@ def lookup(table: str, *, schema: str | None = None, name: str | None = None) ->
             joined = orders.join(customer_names, "customer", "left")
             return dm.select(joined, "id", "name")
     """
-    frame = caller()
     own_name = table.rstrip("/").rpartition("/")[2].replace("-", "_")
-    operator = Lookup(name=name or own_name, location=location_of(frame), table=table, schema=schema)
-    return declare(operator, frame)
+    return declare(Lookup(name=name or own_name, table=table, schema=schema))

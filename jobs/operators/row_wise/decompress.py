@@ -10,7 +10,7 @@ from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import SEQUENCE_ID, TAGS
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import Operator, Positions, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state.placed_rows import PLACE, placed, require_columns
@@ -118,14 +118,12 @@ def decompress(
     Example:
         opened = dm.decompress(orders, "attachment", max_bytes=1024 * 1024)
     """
-    frame = caller()
     operator = Decompress(
         name=name or f"{default_name(stream)}_decompressed",
         inputs=(port_to(stream),),
-        location=location_of(frame),
         column=column,
         codec=codec,
         max_bytes=max_bytes,
         on_bad=on_bad,
     )
-    return declare(operator, frame)
+    return declare(operator)

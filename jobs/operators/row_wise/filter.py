@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.graph.code_digests import UserFunction
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, user_function
 from drainmark.jobs.graph.operator import Operator, Positions
 
 if TYPE_CHECKING:
@@ -54,13 +54,10 @@ def filter(  # noqa: A001 - the field's word; users write dm.filter
         def large(orders):
             return F.col("amount") > 100
     """
-    frame = caller()
 
     def wrap(wrapped: Callable[..., Any]) -> Stream:
         called, ports = user_function(wrapped, inputs)
-        operator = Filter(
-            name=name or wrapped.__name__, inputs=ports, location=location_of(frame, wrapped), function=called
-        )
-        return declare(operator, frame, wrapped)
+        operator = Filter(name=name or wrapped.__name__, inputs=ports, function=called)
+        return declare(operator, wrapped)
 
     return wrap if function is None else wrap(function)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from drainmark.jobs.frames.tags import TAGS
 from drainmark.jobs.graph.code_digests import UserFunction
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, user_function
 from drainmark.jobs.graph.operator import Operator, Positions, Vectorises
 
 if TYPE_CHECKING:
@@ -80,18 +80,16 @@ def functor(
         def in_cents(orders):
             return dm.select(orders, "id", F.round(F.col("amount") * 100).cast("bigint").alias("cents"))
     """
-    frame = caller()
 
     def wrap(wrapped: Callable[..., Any]) -> Stream:
         called, ports = user_function(wrapped, inputs)
         operator = Functor(
             name=name or wrapped.__name__,
             inputs=ports,
-            location=location_of(frame, wrapped),
             function=called,
             vectorised=vectorised,
         )
-        return declare(operator, frame, wrapped)
+        return declare(operator, wrapped)
 
     return wrap if function is None else wrap(function)
 

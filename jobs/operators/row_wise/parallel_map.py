@@ -19,7 +19,7 @@ from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import Buffered
 from drainmark.jobs.graph.code_digests import UserFunction
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, user_function
 from drainmark.jobs.graph.operator import Operator, Positions
 from drainmark.jobs.state.columns import column_of, plain
 from drainmark.jobs.state.placed_rows import ranked
@@ -166,7 +166,6 @@ def parallel_map(
         def located(orders):  # a dict: column -> value
             return {"customer": orders["customer"], "country": orders["customer"][-2:]}  # ask a slow service here
     """
-    frame = caller()
 
     def wrap(wrapped: Callable[..., Any]) -> Stream:
         called, ports = user_function(wrapped, inputs)
@@ -175,11 +174,10 @@ def parallel_map(
         operator = ParallelMap(
             name=name or wrapped.__name__,
             inputs=ports,
-            location=location_of(frame, wrapped),
             function=called,
             output=output,
             threads=threads,
         )
-        return declare(operator, frame, wrapped)
+        return declare(operator, wrapped)
 
     return wrap if function is None else wrap(function)

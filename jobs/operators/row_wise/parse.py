@@ -13,7 +13,7 @@ from drainmark.jobs.formats.values.grammar import unreadable
 from drainmark.jobs.frames.names import quoted
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, TAGS
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import Operator, Positions, StepResult
 from drainmark.jobs.state.placed_rows import PLACE, placed, require_columns
 
@@ -209,11 +209,9 @@ def parse(
     Example:
         notes = dm.parse(orders, "note", format="key_value", schema="gift string, wrap string", on_bad="null")
     """
-    frame = caller()
     operator = Parse(
         name=name or f"{default_name(stream)}_parsed",
         inputs=(port_to(stream),),
-        location=location_of(frame),
         column=column,
         form=format,
         schema=schema,
@@ -221,7 +219,7 @@ def parse(
         separator=separator,
         options=dict(options or {}),
     )
-    return declare(operator, frame)
+    return declare(operator)
 
 
 def format(  # noqa: A001 - the field's word; users write dm.format
@@ -243,13 +241,11 @@ def format(  # noqa: A001 - the field's word; users write dm.format
     Example:
         texts = dm.format(orders, "json", column="order_as_json")
     """
-    frame = caller()
     operator = FormatOperator(
         name=name or f"{default_name(stream)}_formatted",
         inputs=(port_to(stream),),
-        location=location_of(frame),
         form=form,
         column=column,
         separator=separator,
     )
-    return declare(operator, frame)
+    return declare(operator)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import Operator, Positions, StepResult
 
 if TYPE_CHECKING:
@@ -90,13 +90,11 @@ def split(
         sizes = dm.split(orders, outputs={"large": "amount > 100", "small": "amount <= 100"}, otherwise="unknown")
         dm.sink(sizes["large"], dm.DeltaAppend("large_orders"))
     """
-    frame = caller()
     operator = Split(
         name=name or f"{default_name(stream)}_split",
         inputs=(port_to(stream),),
-        location=location_of(frame),
         conditions=dict(outputs) if isinstance(outputs, Mapping) else {},
         otherwise=otherwise,
         to=to,
     )
-    return declare(operator, frame)
+    return declare(operator)

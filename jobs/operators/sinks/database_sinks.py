@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from drainmark.jobs.errors import Location
 from drainmark.jobs.graph.operator import names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.printable import markdown_code
-from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.records.manifest import TableRole
 
 __all__ = ["DatabaseAppend", "DatabaseUpsert"]
 
@@ -69,8 +68,8 @@ class DatabaseAppend:
     def label(self) -> str:
         return _label(self.database, self.table)
 
-    def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DatabaseAppendSink:
-        return DatabaseAppendSink(name=name, inputs=inputs, location=location, database=self.database, table=self.table)
+    def operator(self, *, name: str, inputs: tuple[Input, ...]) -> DatabaseAppendSink:
+        return DatabaseAppendSink(name=name, inputs=inputs, database=self.database, table=self.table)
 
 
 @dataclass(frozen=True)
@@ -103,11 +102,10 @@ class DatabaseUpsert:
     def label(self) -> str:
         return _label(self.database, self.table)
 
-    def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DatabaseUpsertSink:
+    def operator(self, *, name: str, inputs: tuple[Input, ...]) -> DatabaseUpsertSink:
         return DatabaseUpsertSink(
             name=name,
             inputs=inputs,
-            location=location,
             database=self.database,
             table=self.table,
             keys=names_of(self.keys),
@@ -119,7 +117,7 @@ class DatabaseSink(Sink):
     """The base of the sinks in databases."""
 
     because: ClassVar[str] = "rows and the version of the checkpoint row that has them are one transaction"
-    role: ClassVar[TableRole]
+    external: ClassVar[str] = "database"
 
     database: str
     table: str
@@ -136,21 +134,12 @@ class DatabaseSink(Sink):
     def condition(self) -> str | None:
         return _CONDITION
 
-    def visible(self, schema_json: str, *, history: str | None = None, columns: tuple[str, ...] = ()) -> RegionTable:
-        return RegionTable(
-            name=self.tables[0],
-            role=self.role,
-            operator=self.name,
-            schema_json=schema_json,
-            keys=self.keys,
-            history=history,
-            columns=columns,
-            external="database",
-            options={"database": self.database, "table": self.table},
-        )
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return {"database": self.database, "table": self.table}
 
     def fingerprint(self) -> Any:
-        return {**super().fingerprint(), "database": self.database, "table": self.table}
+        return {**super().fingerprint(), **self.options}
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         if "://" in self.database or not _SETTING.fullmatch(self.database):

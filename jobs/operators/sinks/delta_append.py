@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from drainmark.jobs.errors import Location, Violation
+from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.graph.operator import names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.sink import Sink, is_table_name
-from drainmark.jobs.protocol.records.manifest import REGISTERED, RegionTable, TableRole
+from drainmark.jobs.protocol.records.manifest import REGISTERED, TableRole
 
 __all__ = ["DeltaAppend"]
 
@@ -62,11 +62,10 @@ class DeltaAppend:
     def label(self) -> str:
         return self.table
 
-    def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DeltaAppendSink:
+    def operator(self, *, name: str, inputs: tuple[Input, ...]) -> DeltaAppendSink:
         return DeltaAppendSink(
             name=name,
             inputs=inputs,
-            location=location,
             table=self.table,
             adopt=self.adopt,
             on_schema_change=self.on_schema_change,
@@ -79,8 +78,6 @@ class DeltaAppend:
 @dataclass(frozen=True, kw_only=True)
 class DeltaSink(Sink):
     """The base of the Delta sinks."""
-
-    role: ClassVar[TableRole]
 
     table: str
     adopt: bool = False
@@ -133,19 +130,13 @@ class DeltaSink(Sink):
     def condition(self) -> str | None:
         return _ADOPTED if self.adopt else None
 
-    def visible(self, schema_json: str, *, history: str | None = None, columns: tuple[str, ...] = ()) -> RegionTable:
-        return RegionTable(
-            name=self.published[0],
-            role=self.role,
-            operator=self.name,
-            schema_json=schema_json,
-            keys=self.keys,
-            history=history,
-            columns=columns,
-            adopted=self.adopt,
-            evolves=self.evolves,
-            options={**self._layout(), **({REGISTERED: self.registered} if self.registered else {})},
-        )
+    @property
+    def is_adopted(self) -> bool:
+        return self.adopt
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return {**self._layout(), **({REGISTERED: self.registered} if self.registered else {})}
 
     def fingerprint(self) -> Any:
         adopted = {"adopt": True} if self.adopt else {}

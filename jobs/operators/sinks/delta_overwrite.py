@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from drainmark.jobs.errors import Location
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.delta_append import DeltaSink
@@ -50,11 +49,10 @@ class DeltaOverwrite:
     def label(self) -> str:
         return self.table
 
-    def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DeltaOverwriteSink:
+    def operator(self, *, name: str, inputs: tuple[Input, ...]) -> DeltaOverwriteSink:
         return DeltaOverwriteSink(
             name=name,
             inputs=inputs,
-            location=location,
             table=self.table,
             register=self.register,
             empty=self.empty,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from drainmark.jobs.errors import Location
 from drainmark.jobs.graph.operator import names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.delta_append import DeltaSink, OnSchemaChange
 from drainmark.jobs.printable import markdown_code
-from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.records.manifest import TableRole
 
 __all__ = ["DeltaUpsert"]
 
@@ -56,11 +55,10 @@ class DeltaUpsert:
     def label(self) -> str:
         return self.table
 
-    def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DeltaUpsertSink:
+    def operator(self, *, name: str, inputs: tuple[Input, ...]) -> DeltaUpsertSink:
         return DeltaUpsertSink(
             name=name,
             inputs=inputs,
-            location=location,
             keys=names_of(self.keys),
             table=self.table,
             adopt=self.adopt,
@@ -87,10 +85,9 @@ class DeltaUpsertSink(DeltaSink):
     max_lag: float | None = None
     """Seconds."""
 
-    def visible(self, schema_json: str, *, history: str | None = None, columns: tuple[str, ...] = ()) -> RegionTable:
-        table = super().visible(schema_json, history=history, columns=columns)
-        lag = {} if self.max_lag is None else {"max_lag": float(self.max_lag)}
-        return replace(table, options={**table.options, **lag})
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return {**super().options, **({} if self.max_lag is None else {"max_lag": float(self.max_lag)})}
 
     @property
     def condition(self) -> str | None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from drainmark.jobs.errors import Location, UsageError
+from drainmark.jobs.errors import UsageError
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.protocol.records.addresses import address_of, is_object
 from drainmark.jobs.protocol.records.ids import name_problem
-from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.records.manifest import TableRole
 
 __all__ = ["FileSink"]
 
@@ -74,11 +74,10 @@ class FileSink:
     def label(self) -> str:
         return self.path.strip("./").replace("{home}/", "").replace("://", "/")
 
-    def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> FileSinkOperator:
+    def operator(self, *, name: str, inputs: tuple[Input, ...]) -> FileSinkOperator:
         return FileSinkOperator(
             name=name,
             inputs=inputs,
-            location=location,
             path=self.path,
             file_format=self.format,
             layout=self.layout,
@@ -93,6 +92,8 @@ class FileSinkOperator(Sink):
 
     kind: ClassVar[str] = "file-sink"
     summary: ClassVar[str] = "a file for each sequence id"
+    role: ClassVar[TableRole] = TableRole.COPY
+    external: ClassVar[str] = "file"
     because: ClassVar[str] = (
         "each id has files of its own, put in place whole after its checkpoint row, and late writers are kept out"
     )
@@ -115,32 +116,19 @@ class FileSinkOperator(Sink):
     def condition(self) -> str | None:
         return _ON_S3 if is_object(self.path) else _CONDITION
 
-    def visible(self, schema_json: str, *, history: str | None = None, columns: tuple[str, ...] = ()) -> RegionTable:
-        options: dict[str, Any] = {
-            "path": self.path,
-            "format": self.file_format,
-            "layout": self.layout,
-            "name": self.file_name,
-        }
-        if self.empty:
-            options["every_id"] = True
-        return RegionTable(
-            name=self.tables[0],
-            role=TableRole.COPY,
-            operator=self.name,
-            schema_json=schema_json,
-            history=history,
-            columns=columns,
-            external="file",
-            options=options,
-        )
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return {**self._asked, **({"every_id": True} if self.empty else {})}
+
+    @property
+    def _asked(self) -> dict[str, Any]:
+        return {"path": self.path, "format": self.file_format, "layout": self.layout, "name": self.file_name}
 
     def described(self) -> str:
         return f"A {self.layout} of {self.file_format} for each sequence id."
 
     def fingerprint(self) -> Any:
-        own = {"path": self.path, "format": self.file_format, "layout": self.layout, "name": self.file_name}
-        return {**super().fingerprint(), **own, "empty": self.empty}
+        return {**super().fingerprint(), **self._asked, "empty": self.empty}
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         if self.file_format not in _FORMATS:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, SOURCE_FILE, TAGS
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import Guarantee, Operator
 from drainmark.jobs.lazy import F
 
@@ -106,11 +106,9 @@ def quarantine(stream: StreamLike, *, reason: str | None = None, name: str | Non
         dm.quarantine(unpriced, reason="the order has no amount")
         dm.sink(priced, dm.DeltaAppend("priced_orders"))
     """
-    frame = caller()
     operator = QuarantineSink(
         name=name or f"{default_name(stream)}_quarantine",
         inputs=(port_to(stream),),
-        location=location_of(frame),
         reason=reason,
     )
-    return declare(operator, frame)
+    return declare(operator)

@@ -10,11 +10,11 @@ A new sink is a file beside this one, such as `file_sink.py`. Outside Delta it a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from drainmark.jobs.errors import Location, UsageError, Violation
+from drainmark.jobs.errors import UsageError, Violation
 from drainmark.jobs.frames.names import quoted, quoted_name
 from drainmark.jobs.frames.row_order import places_in
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID, TAGS
@@ -22,7 +22,7 @@ from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declar
 from drainmark.jobs.graph.operator import Guarantee, Operator
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
-from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.state.placed_rows import ranked, require_columns
 
 if TYPE_CHECKING:
@@ -42,12 +42,16 @@ class Sink(Operator):
     Attributes:
         keys: key columns of a sink with one row for each key; () for a sink of all rows.
         partition_by: columns that cut the visible table into partitions by their values.
+        role: of the visible table.
+        external: what writes it, if it is no Delta table.
         keeps_places: files whose rows are not in their order have `_position`, too; see `frames.origins`.
     """
 
     keeps_tags: ClassVar[bool] = True
     is_sink: ClassVar[bool] = True
     has_history: ClassVar[bool] = True
+    role: ClassVar[TableRole]
+    external: ClassVar[str] = ""
     guarantee: ClassVar[Guarantee | None] = Guarantee.EXACTLY_ONCE
     because: ClassVar[str] = (
         "brought up from a history whose files the checkpoint row names, once, under the version of that row"
@@ -59,6 +63,16 @@ class Sink(Operator):
     @property
     def keeps_places(self) -> bool:
         return False
+
+    @property
+    def is_adopted(self) -> bool:
+        """Say whether others made the visible table."""
+        return False
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Return the options of the visible table, without credentials."""
+        return {}
 
     @property
     def evolves(self) -> bool:
@@ -83,7 +97,19 @@ class Sink(Operator):
             history: name of the history table from which it is updated, if the sink has one.
             columns: the columns of the history that are visible.
         """
-        raise NotImplementedError
+        return RegionTable(
+            name=self.published[0],
+            role=self.role,
+            operator=self.name,
+            schema_json=schema_json,
+            keys=self.keys,
+            history=history,
+            columns=columns,
+            adopted=self.is_adopted,
+            evolves=self.evolves,
+            external=self.external,
+            options=self.options,
+        )
 
     def described(self) -> str:
         """Return a sentence in Markdown about the rows of the visible table."""
@@ -138,7 +164,7 @@ class Target(Protocol):
     def label(self) -> str:
         """Return the text from which a sink without a given name is named."""
 
-    def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> Sink:
+    def operator(self, *, name: str, inputs: tuple[Input, ...]) -> Sink:
         """Return the operator that writes to this target."""
 
 
@@ -156,13 +182,11 @@ def sink(stream: StreamLike, target: Target, *, name: str | None = None) -> Stre
         dm.sink(orders, dm.DeltaAppend("all_orders"))
         dm.sink(orders, dm.DeltaUpsert("orders_by_id", keys=["id"]), name="newest_orders")
     """
-    frame = caller()
     if isinstance(target, type | Stream) or not hasattr(target, "operator"):
         msg = f"dm.sink() is given {target!r}, which is no target"
-        raise UsageError(msg, location=location_of(frame), remedy="give a target, such as dm.DeltaAppend(table)")
+        raise UsageError(msg, location=location_of(caller()), remedy="give a target, such as dm.DeltaAppend(table)")
     label = "".join(letter if letter.isalnum() else "_" for letter in str(target.label))
-    operator = target.operator(name=name or f"{label}_sink", inputs=(port_to(stream),), location=location_of(frame))
-    return declare(operator, frame)
+    return declare(target.operator(name=name or f"{label}_sink", inputs=(port_to(stream),)))
 
 
 def _without_empty(rows: DataFrame, names: Sequence[str]) -> DataFrame:

@@ -39,10 +39,6 @@ class Slice:
         facts = {name: fact for name, fact in value.items() if name not in ("from", "to", "bytes")}
         return cls(start=value["from"], end=value["to"], size_bytes=int(value.get("bytes", 0)), facts=facts)
 
-    @property
-    def is_empty(self) -> bool:
-        return self.start == self.end
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceLimit:

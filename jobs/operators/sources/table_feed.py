@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-import urllib.parse
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import InputChanged, InputMissing, RewindRefused, StoreUnavailable, UsageError
-from drainmark.jobs.frames.origins import ORIGIN, with_origins
-from drainmark.jobs.operators.sources.contract import ChangesById, SourceAccess, Workers
+from drainmark.jobs.frames.origins import ORIGIN
+from drainmark.jobs.operators.sources.contract import ChangesById
 from drainmark.jobs.operators.sources.slices import ANEW, Position, Slice, SliceLimit
 from drainmark.jobs.operators.sources.table_log import (
     REWOUND,
-    FilesSlice,
-    Followed,
-    actions_of,
     is_worth_remembering,
-    missing_version,
     written_at,
 )
+from drainmark.jobs.operators.sources.table_reading import Actions, ByVersion, TableReading, at_id, file_of
 from drainmark.jobs.protocol.chains import IDS, Upstream
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
-from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile, packed, rows_of, typed
-from drainmark.jobs.tasks.places import LocalPlace
+from drainmark.jobs.tasks.parquet_shares import RowFile, typed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,47 +62,11 @@ def with_changes(columns: pa.Schema) -> pa.Schema:
     return pa.schema([*columns, *added])
 
 
-@dataclass(frozen=True, slots=True)
-class TableChanges(ABC):
-    """The changes of a table, in slices.
-
-    Attributes:
-        table: as the source names it.
-        access: of the source.
-        columns: of the changes.
-    """
-
-    table: str
-    access: SourceAccess
-    columns: pa.Schema
-
-    @abstractmethod
-    def next_slice(self, after: Position | None, end: Position, first: int, cut: SliceLimit) -> Slice | None:
-        """Return the slice behind a position.
-
-        Args:
-            end: the position of the table's newest version.
-            first: the version to begin with; 0: with the whole table.
-        """
-
-    @abstractmethod
-    def check(self, piece: Slice) -> None:
-        """See `Replayable.check`."""
-
-    @abstractmethod
-    def read(self, piece: Slice) -> Iterator[pa.RecordBatch]:
-        """Yield the changes of a slice, with `ORIGIN`."""
-
-    def shares(self, piece: Slice, share_bytes: int, workers: Workers) -> Sequence[Slice] | None:
-        """See `RowSlices.shares`."""
-        return None
-
-
 # --- by versions ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class ByVersion(TableChanges):
+class ChangeFeed(ByVersion):
     """The change data feed of a table of others, version by version, as Delta's protocol has it."""
 
     def next_slice(self, after: Position | None, end: Position, first: int, cut: SliceLimit) -> Slice | None:
@@ -121,22 +78,14 @@ class ByVersion(TableChanges):
         begin = int(after["version"]) + 1 if after is not None else first
         size, last, oldest = 0, begin - 1, time.time()
         is_on = self.access.has_feed(self.table, begin) if begin <= newest else False
-        for version in range(begin, newest + 1):
-            actions = actions_of(self.access.table(self.table), version, self.table)
-            oldest = min(oldest, written_at(actions))
+
+        def size_of(version: int, actions: Actions) -> int:
+            nonlocal is_on
             is_on = _feed_after(actions, is_on)
-            try:
-                found = self._files(version, actions, is_on=is_on)
-            except InputChanged:
-                if size:
-                    break  # the versions before it are a slice first
-                raise
-            added = sum(max(1, file.size) for file in found)
-            if size and cut.max_bytes is not None and size + added > cut.max_bytes:
-                break
-            size, last = size + added, version
-            if found and not cut.is_periodic:
-                break
+            return sum(max(1, file.size) for file in self._changed_files(version, actions, is_on=is_on))
+
+        for version, actions, added in self.next_versions(begin, newest, cut, size_of):
+            size, last, oldest = size + added, version, min(oldest, written_at(actions))
         if not size and not is_worth_remembering(last - begin + 1, oldest):
             return None
         facts = {_FIRST: begin} if after is None else {}
@@ -146,49 +95,26 @@ class ByVersion(TableChanges):
         if piece.facts.get(_WHOLE):
             self.access.files_at(self.table, int(piece.end["version"]))
             return
-        for version in self._versions(piece):
-            actions_of(self.access.table(self.table), version, self.table)
+        for version in self.versions(piece):
+            self.actions(version)
 
-    def read(self, piece: Slice) -> Iterator[pa.RecordBatch]:
-        folder = self.access.table(self.table)
-        rows = rows_of(self._found(piece), folder.source, self.columns, Followed(table=self.table))
-        yield from map(with_origins, rows)
+    def columns(self) -> pa.Schema:
+        return with_changes(self.table_columns())
 
-    def shares(self, piece: Slice, share_bytes: int, workers: Workers) -> Sequence[Slice] | None:
-        folder = self.access.table(self.table)
-        if isinstance(place := folder.place, LocalPlace) and not workers.see(Path(place.folder)):
-            return None
-        files, seen = self._found(piece), ""
-        if isinstance(place, LocalPlace):  # a worker that does not see a file cannot say whether it is gone
-            for file in files:
-                if not Path(place.folder, file.path).exists():
-                    raise missing_version(self.table, file.version, f"its file {file.path} is gone")
-            seen = place.folder
-        owner = Followed(table=self.table, seen=seen)
-        cut = [
-            FileShare(files=some, place=place, schema=self.columns, owner=owner) for some in packed(files, share_bytes)
-        ]
-        return [FilesSlice(start=piece.start, end=piece.end, size_bytes=share.size, share=share) for share in cut]
+    def first_version(self, piece: Slice) -> int:
+        return int(piece.facts[_FIRST])
 
-    def _versions(self, piece: Slice) -> range:
-        """Return the versions of a slice; none for a slice without changes, which is read without a log."""
-        if not piece.size_bytes:
-            return range(0)
-        last = int(piece.end["version"])
-        first = int(piece.start["version"]) + 1 if piece.start is not None else int(piece.facts[_FIRST])
-        return range(first, last + 1)
-
-    def _found(self, piece: Slice) -> list[RowFile]:
+    def files(self, piece: Slice) -> list[RowFile]:
         if piece.facts.get(_WHOLE):
             version = int(piece.end["version"])
-            moment = _moment(actions_of(self.access.table(self.table), version, self.table))
+            moment = _moment(self.actions(version))
             return [_changed(file, version, "insert", moment) for file in self.access.files_at(self.table, version)]
-        folder, found = self.access.table(self.table), list[RowFile]()
-        for version in self._versions(piece):  # the feed was on when the slice was cut
-            found += self._files(version, actions_of(folder, version, self.table), is_on=True)
+        found = list[RowFile]()
+        for version in self.versions(piece):  # the feed was on when the slice was cut
+            found += self._changed_files(version, self.actions(version), is_on=True)
         return found
 
-    def _files(self, version: int, actions: Sequence[Mapping[str, Any]], *, is_on: bool) -> list[RowFile]:
+    def _changed_files(self, version: int, actions: Actions, *, is_on: bool) -> list[RowFile]:
         """Return the files with the changes of a version.
 
         A version that has files of changes has all its changes there. In others, added files are inserts, and removed
@@ -204,7 +130,7 @@ class ByVersion(TableChanges):
         told = [entry["cdc"] for entry in actions if "cdc" in entry]
         if told:
             self._require_feed(version, is_on=is_on)
-            files = [_changed(_file(action, version), version, None, moment) for action in told]
+            files = [_changed(file_of(action, version), version, None, moment) for action in told]
             halves = [replace(file, size=max(1, file.size // 2)) for file in files]
             return [replace(file, only=(CHANGE_TYPE, kinds)) for kinds in (_LEAVES, _COMES) for file in halves]
         found = []
@@ -221,7 +147,7 @@ class ByVersion(TableChanges):
                         f" table … apply (purge); and read its changes from the version behind that {ANEW}",
                         trigger=f"delta:{self.table}#{version}",
                     )
-                found.append(_changed(_file(action, version), version, change, moment))
+                found.append(_changed(file_of(action, version), version, change, moment))
         return found
 
     def _require_feed(self, version: int, *, is_on: bool) -> None:
@@ -243,15 +169,6 @@ def _feed_after(actions: Sequence[Mapping[str, Any]], is_on: bool) -> bool:
     return is_on
 
 
-def _file(action: Mapping[str, Any], version: int) -> RowFile:
-    return RowFile(
-        version=version,
-        path=urllib.parse.unquote(action["path"]),
-        size=max(1, int(action.get("size") or 1)),
-        constants=action.get("partitionValues") or {},
-    )
-
-
 def _changed(file: RowFile, version: int, change: str | None, moment: str | None) -> RowFile:
     """Return a file whose rows are changes of a version; without `change` they say themselves which ones."""
     told = {COMMIT_VERSION: str(version), COMMIT_TIMESTAMP: moment, **({CHANGE_TYPE: change} if change else {})}
@@ -271,10 +188,13 @@ def _moment(actions: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ById(TableChanges):
+class ChangesOfIds(TableReading):
     """The changes of a table that a region made, id by id; this process reads them."""
 
     upstream: Upstream
+
+    def columns(self) -> pa.Schema:
+        return with_changes(self.table_columns())
 
     def next_slice(self, after: Position | None, end: Position, first: int, cut: SliceLimit) -> Slice | None:
         feed = self._feed()
@@ -291,9 +211,7 @@ class ById(TableChanges):
             facts[IDS] = [stays + 1, last]
         elif REWOUND not in facts and (after is None or last - stays < _MOST_IDS):
             return None  # the next scan looks at these ids again
-        place = {**end, "region": self.upstream.region, "id": last}
-        place |= {"home": self.upstream.home} if self.upstream.home else {}
-        return Slice(start=after, end=place, size_bytes=size, facts=facts)
+        return Slice(start=after, end=at_id(end, self.upstream, last), size_bytes=size, facts=facts)
 
     def _feed(self) -> ChangesById:
         """Return the feed.
@@ -316,31 +234,32 @@ class ById(TableChanges):
     def read(self, piece: Slice) -> Iterator[pa.RecordBatch]:
         if IDS not in piece.facts:
             return
-        feed, (first, last) = self._feed(), piece.facts[IDS]
+        feed, (first, last), columns = self._feed(), piece.facts[IDS], self.columns()
         before, through = feed.in_force(int(first) - 1), feed.in_force(int(last))
         count = 0
         with _out_of_reach(self, piece):
             parts = [feed.whole(through)] if piece.facts.get(_WHOLE) else [*feed.rows(before, through)]
         for part in parts:
             for batch in part.to_batches(max_chunksize=1 << 16):
-                yield self._told(batch, feed, count)
+                yield _told(batch, feed, columns, count)
                 count += batch.num_rows
 
-    def _told(self, batch: pa.RecordBatch, feed: ChangesById, count: int) -> pa.RecordBatch:
-        """Return changes in their columns, with the times of their states and `ORIGIN`."""
-        import pyarrow as pa
 
-        ids = batch.column(COMMIT_VERSION)
-        moments = {number: feed.moment(number) for number in ids.unique().to_pylist()}
-        times = pa.array([moments[number] for number in ids.to_pylist()], pa.timestamp("us", "UTC"))
-        rows = typed(batch.append_column(COMMIT_TIMESTAMP, times), self.columns)
-        places = pa.array(range(count, count + batch.num_rows), pa.int64())
-        blocks = pa.array([0] * batch.num_rows, pa.int64())
-        return rows.append_column(ORIGIN, pa.StructArray.from_arrays([ids, blocks, places], ["id", "block", "row"]))
+def _told(batch: pa.RecordBatch, feed: ChangesById, columns: pa.Schema, count: int) -> pa.RecordBatch:
+    """Return changes in their columns, with the times of their states and `ORIGIN`."""
+    import pyarrow as pa
+
+    ids = batch.column(COMMIT_VERSION)
+    moments = {number: feed.moment(number) for number in ids.unique().to_pylist()}
+    times = pa.array([moments[number] for number in ids.to_pylist()], pa.timestamp("us", "UTC"))
+    rows = typed(batch.append_column(COMMIT_TIMESTAMP, times), columns)
+    places = pa.array(range(count, count + batch.num_rows), pa.int64())
+    blocks = pa.array([0] * batch.num_rows, pa.int64())
+    return rows.append_column(ORIGIN, pa.StructArray.from_arrays([ids, blocks, places], ["id", "block", "row"]))
 
 
 @contextmanager
-def _out_of_reach(changes: ById, piece: Slice) -> Iterator[None]:
+def _out_of_reach(changes: ChangesOfIds, piece: Slice) -> Iterator[None]:
     """Turn the refusal of an id that is no longer kept into the error for a slice."""
     try:
         yield

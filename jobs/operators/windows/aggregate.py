@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 
 from drainmark.jobs.graph.annotations import duration_of
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import names_of
 from drainmark.jobs.operators.windows.event_windows import EventWindows
 from drainmark.jobs.operators.windows.numbered_windows import NumberedWindows
@@ -117,20 +117,19 @@ def aggregate(
         )
         dm.sink(by_customer, dm.DeltaUpsert("customers", keys=["customer"]))
     """
-    frame, key_names = caller(), names_of(keys)
+    key_names = names_of(keys)
     late, ahead = duration_of(lateness), duration_of(max_ahead)
     emission = Emission(emit=emit, lateness=late, columns=names_of(columns), max_ahead=ahead)
     made = _class_for(window, emission)
     operator = made(
         name=name or "_by_".join([default_name(stream), "_".join([*key_names, *(["window"] if window else [])])]),
         inputs=(port_to(stream),),
-        location=location_of(frame),
         keys=key_names,
         values=dict(values) if isinstance(values, Mapping) else {},
         window=window,
         emission=emission,
     )
-    return declare(operator, frame)
+    return declare(operator)
 
 
 def _class_for(window: Window | None, emission: Emission) -> type[KeyedValues]:

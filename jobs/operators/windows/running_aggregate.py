@@ -20,7 +20,6 @@ from drainmark.jobs.state.aggregations.aggregation import (
     running_columns,
     state_columns,
 )
-from drainmark.jobs.state.keyed_state import KeyedState
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -41,7 +40,6 @@ class Aggregate(KeyedValues):
     kind: ClassVar[str] = "aggregate"
     summary: ClassVar[str] = "keyed running or tumbling aggregate"
     is_stateful: ClassVar[bool] = True
-    state_class: ClassVar[type[KeyedState]] = KeyedState
     is_history: ClassVar[bool] = True
 
     def over_changes(self, origin: str) -> Operator:

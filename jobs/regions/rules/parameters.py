@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
+from functools import wraps
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.annotations import Alignment, Channels, Checkpoints, Consistent, Runs, TriggerKind
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.graph.code_digests import UserFunction, attributes_used
-from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.regions.merging import Draft, broken, starts_of
 
 _CRON = re.compile(
@@ -20,168 +20,145 @@ _CRON = re.compile(
 )
 
 
-def trigger_unknown(draft: Draft) -> Iterator[Violation]:
+Fault = tuple[str, str]
+"""What is wrong at a start, after its name; and the remedy."""
+
+_DURATION = "give seconds as a number from 0 up, or a datetime.timedelta"
+
+
+def _of_starts(find: Callable[[Consistent], Iterator[Fault]]) -> Callable[[Draft], Iterator[Violation]]:
+    """Return the rule that finds faults in the parameters of each start; its name is that of the function."""
+
+    @wraps(find)
+    def rule(draft: Draft) -> Iterator[Violation]:
+        for operator in draft.application.operators:
+            if operator.consistent is not None:
+                for message, remedy in find(operator.consistent):
+                    yield broken(find.__name__.upper(), operator, f"{operator.name!r} {message}", remedy)
+
+    return rule
+
+
+@_of_starts
+def trigger_unknown(given: Consistent) -> Iterator[Fault]:
     """The trigger is neither periodic nor operator-driven."""
-    yield from _unknown(draft, "TRIGGER_UNKNOWN", "trigger", TriggerKind)
+    yield from _unknown("trigger", given.trigger, TriggerKind)
 
 
-def period_missing(draft: Draft) -> Iterator[Violation]:
+@_of_starts
+def period_missing(given: Consistent) -> Iterator[Fault]:
     """A periodic region has no period."""
-    for start, annotation in _starts(draft):
-        if annotation.trigger == TriggerKind.PERIODIC and annotation.period is None:
-            yield broken(
-                "PERIOD_MISSING",
-                start,
-                f"{start.name!r} starts a periodic region without a period",
-                "add period=10.0, the seconds between states",
-            )
+    if given.trigger == TriggerKind.PERIODIC and given.period is None:
+        yield "starts a periodic region without a period", "add period=10.0, the seconds between states"
 
 
-def period_forbidden(draft: Draft) -> Iterator[Violation]:
+@_of_starts
+def period_forbidden(given: Consistent) -> Iterator[Fault]:
     """An operator-driven region has a period."""
-    for start, annotation in _starts(draft):
-        if annotation.trigger == TriggerKind.OPERATOR_DRIVEN and annotation.period is not None:
-            yield broken(
-                "PERIOD_FORBIDDEN",
-                start,
-                f"{start.name!r} starts an operator-driven region, which has no period: the operator says when",
-                "drop period=",
-            )
+    if given.trigger == TriggerKind.OPERATOR_DRIVEN and given.period is not None:
+        yield "starts an operator-driven region, which has no period: the operator says when", "drop period="
 
 
-def nonpositive_timeout(draft: Draft) -> Iterator[Violation]:
+@_of_starts
+def nonpositive_timeout(given: Consistent) -> Iterator[Fault]:
     """A period or time-out is not a duration above zero; a period of 0 means one state at the end."""
-    for start, annotation in _starts(draft):
-        for name in ("period", "group_timeout", "reset_timeout", "alignment_timeout"):
-            value = getattr(annotation, name)
-            absent = (name == "period" and value in (None, dt.timedelta(0))) or (
-                name == "alignment_timeout" and value is None
-            )
-            if not absent and not (isinstance(value, dt.timedelta) and value > dt.timedelta(0)):
-                yield broken(
-                    "NONPOSITIVE_TIMEOUT",
-                    start,
-                    f"{start.name!r} has {name}={value!r}, which is no duration above zero",
-                    "give seconds as a number above 0, or a datetime.timedelta",
-                )
+    for name in ("period", "group_timeout", "reset_timeout", "alignment_timeout"):
+        value = getattr(given, name)
+        absent = (name == "period" and value in (None, dt.timedelta(0))) or (
+            name == "alignment_timeout" and value is None
+        )
+        if not absent and not (isinstance(value, dt.timedelta) and value > dt.timedelta(0)):
+            remedy = "give seconds as a number above 0, or a datetime.timedelta"
+            yield f"has {name}={value!r}, which is no duration above zero", remedy
 
 
-def linger_invalid(draft: Draft) -> Iterator[Violation]:
+@_of_starts
+def linger_invalid(given: Consistent) -> Iterator[Fault]:
     """`linger` is no duration, or the region has one run for each trigger, and such a run never lingers."""
-    for start, annotation in _starts(draft):
-        value = annotation.linger
-        if value is None:
-            continue
-        if not isinstance(value, dt.timedelta) or value < dt.timedelta(0):
-            yield broken(
-                "LINGER_INVALID",
-                start,
-                f"{start.name!r} has linger={value!r}, which is no duration",
-                "give seconds as a number from 0 up, or a datetime.timedelta",
-            )
-        elif value and annotation.runs == Runs.PER_TRIGGER:
-            yield broken(
-                "LINGER_INVALID",
-                start,
-                f"{start.name!r} has a run a trigger, which cannot linger for others",
-                'drop linger=, or make it runs="backlog"',
-            )
+    if _is_no_duration(given.linger):
+        yield f"has linger={given.linger!r}, which is no duration", _DURATION
+    elif given.linger and given.runs == Runs.PER_TRIGGER:
+        yield "has a run a trigger, which cannot linger for others", 'drop linger=, or make it runs="backlog"'
 
 
-def negative_limit(draft: Draft) -> Iterator[Violation]:
+@_of_starts
+def negative_limit(given: Consistent) -> Iterator[Fault]:
     """A number of attempts or ids is not a whole number from 0 up."""
-    for start, annotation in _starts(draft):
-        for name in ("max_consecutive_reset_attempts", "rewind_horizon"):
-            value = getattr(annotation, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                yield broken(
-                    "NEGATIVE_LIMIT",
-                    start,
-                    f"{start.name!r} has {name}={value!r}, which is no whole number from 0 up",
-                    "give a whole number, or leave it out",
-                )
+    for name in ("max_consecutive_reset_attempts", "rewind_horizon"):
+        value = getattr(given, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            yield (
+                f"has {name}={value!r}, which is no whole number from 0 up",
+                "give a whole number, or leave it out",
+            )
 
 
-def runs_unknown(draft: Draft) -> Iterator[Violation]:
+@_of_starts
+def runs_unknown(given: Consistent) -> Iterator[Fault]:
     """`runs` is neither backlog nor per_trigger."""
-    yield from _unknown(draft, "RUNS_UNKNOWN", "runs", Runs)
+    yield from _unknown("runs", given.runs, Runs)
 
 
-def checkpoints_unknown(draft: Draft) -> Iterator[Violation]:
+@_of_starts
+def checkpoints_unknown(given: Consistent) -> Iterator[Fault]:
     """`checkpoints` is neither non-blocking nor blocking."""
-    yield from _unknown(draft, "CHECKPOINTS_UNKNOWN", "checkpoints", Checkpoints)
+    yield from _unknown("checkpoints", given.checkpoints, Checkpoints)
 
 
-def alignment_unknown(draft: Draft) -> Iterator[Violation]:
+@_of_starts
+def alignment_unknown(given: Consistent) -> Iterator[Fault]:
     """`alignment` is neither aligned nor unaligned."""
-    yield from _unknown(draft, "ALIGNMENT_UNKNOWN", "alignment", Alignment)
+    yield from _unknown("alignment", given.alignment, Alignment)
 
 
-def alignment_timeout_forbidden(draft: Draft) -> Iterator[Violation]:
+@_of_starts
+def alignment_timeout_forbidden(given: Consistent) -> Iterator[Fault]:
     """A region that is unaligned from the beginning has a time after which it would become unaligned."""
-    for start, annotation in _starts(draft):
-        if annotation.alignment == Alignment.UNALIGNED and annotation.alignment_timeout is not None:
-            yield broken(
-                "ALIGNMENT_TIMEOUT_FORBIDDEN",
-                start,
-                f"{start.name!r} has alignment='unaligned' and a time after which it would become unaligned",
-                'drop alignment_timeout=, or make it alignment="aligned"',
-            )
+    if given.alignment == Alignment.UNALIGNED and given.alignment_timeout is not None:
+        yield (
+            "has alignment='unaligned' and a time after which it would become unaligned",
+            'drop alignment_timeout=, or make it alignment="aligned"',
+        )
 
 
-def channels_unknown(draft: Draft) -> Iterator[Violation]:
+@_of_starts
+def channels_unknown(given: Consistent) -> Iterator[Fault]:
     """`channels` is neither memory nor durable."""
-    yield from _unknown(draft, "CHANNELS_UNKNOWN", "channels", Channels)
+    yield from _unknown("channels", given.channels, Channels)
 
 
-def inflight_bound(draft: Draft) -> Iterator[Violation]:
+@_of_starts
+def inflight_bound(given: Consistent) -> Iterator[Fault]:
     """`max_inflight_bytes` is no size."""
-    for start, annotation in _starts(draft):
-        if not annotation.inflight_bytes_bound:
-            yield broken(
-                "INFLIGHT_BOUND",
-                start,
-                f"{start.name!r} has max_inflight_bytes={annotation.max_inflight_bytes!r}, which is no size",
-                'give bytes, or a text such as "256 MB"',
-            )
+    if not given.inflight_bytes_bound:
+        remedy = 'give bytes, or a text such as "256 MB"'
+        yield f"has max_inflight_bytes={given.max_inflight_bytes!r}, which is no size", remedy
 
 
-def checkpoint_interval_invalid(draft: Draft) -> Iterator[Violation]:
+@_of_starts
+def checkpoint_interval_invalid(given: Consistent) -> Iterator[Fault]:
     """`checkpoint_interval` is no duration; 0 means one commit at the end."""
-    for start, annotation in _starts(draft):
-        value = annotation.checkpoint_interval
-        if value is not None and (not isinstance(value, dt.timedelta) or value < dt.timedelta(0)):
-            yield broken(
-                "CHECKPOINT_INTERVAL_INVALID",
-                start,
-                f"{start.name!r} has checkpoint_interval={value!r}, which is no duration",
-                "give seconds as a number from 0 up, or a datetime.timedelta",
-            )
+    if _is_no_duration(given.checkpoint_interval):
+        yield f"has checkpoint_interval={given.checkpoint_interval!r}, which is no duration", _DURATION
 
 
-def schedule_forbidden(draft: Draft) -> Iterator[Violation]:
+@_of_starts
+def schedule_forbidden(given: Consistent) -> Iterator[Fault]:
     """A periodic region has a cron schedule besides its period."""
-    for start, annotation in _starts(draft):
-        if annotation.trigger == TriggerKind.PERIODIC and annotation.schedule is not None:
-            yield broken(
-                "SCHEDULE_FORBIDDEN",
-                start,
-                f"{start.name!r} starts a periodic region, which has its period and takes no schedule",
-                "drop schedule=, or make the trigger operator-driven",
-            )
+    if given.trigger == TriggerKind.PERIODIC and given.schedule is not None:
+        yield (
+            "starts a periodic region, which has its period and takes no schedule",
+            "drop schedule=, or make the trigger operator-driven",
+        )
 
 
-def schedule_malformed(draft: Draft) -> Iterator[Violation]:
+@_of_starts
+def schedule_malformed(given: Consistent) -> Iterator[Fault]:
     """A schedule is not cron text."""
-    for start, annotation in _starts(draft):
-        schedule = annotation.schedule
-        if schedule is not None and not (isinstance(schedule, str) and _CRON.fullmatch(schedule.strip())):
-            yield broken(
-                "SCHEDULE_MALFORMED",
-                start,
-                f"{start.name!r} has schedule={schedule!r}, which is no cron text",
-                'five fields, such as "*/5 * * * *", or "@daily"',
-            )
+    schedule = given.schedule
+    if schedule is not None and not (isinstance(schedule, str) and _CRON.fullmatch(schedule.strip())):
+        remedy = 'five fields, such as "*/5 * * * *", or "@daily"'
+        yield f"has schedule={schedule!r}, which is no cron text", remedy
 
 
 def thread_without_run(draft: Draft) -> Iterator[Violation]:
@@ -210,19 +187,15 @@ def _never_stays(annotations: Sequence[Consistent], own: Consistent) -> tuple[st
     return None
 
 
-def _unknown(draft: Draft, rule: str, name: str, kinds: type[StrEnum]) -> Iterator[Violation]:
-    """Yield a violation for each annotation with a value that is none of the kinds."""
+def _unknown(name: str, value: object, kinds: type[StrEnum]) -> Iterator[Fault]:
+    """Yield the fault that a parameter has a value that is none of the kinds."""
     known = [kind.value for kind in kinds]
-    for start, annotation in _starts(draft):
-        value = getattr(annotation, name)
-        if value not in known:
-            yield broken(rule, start, f"{start.name!r} has {name}={value!r}", nearest(str(value), known))
+    if value not in known:
+        yield f"has {name}={value!r}", nearest(str(value), known)
 
 
-def _starts(draft: Draft) -> Iterator[tuple[Operator, Consistent]]:
-    for operator in draft.application.operators:
-        if operator.consistent is not None:
-            yield operator, operator.consistent
+def _is_no_duration(given: object) -> bool:
+    return given is not None and not (isinstance(given, dt.timedelta) and given >= dt.timedelta(0))
 
 
 _VIEWS = ("createOrReplaceTempView", "createTempView", "createOrReplaceGlobalTempView", "createGlobalTempView")

@@ -21,7 +21,6 @@ from drainmark.jobs.graph.context import OperatorContext, empty_like
 from drainmark.jobs.graph.operator import KeptState, Operator, Positions, Retention, StepResult, Vectorises
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.operators.apply_changes import ApplyChanges
-from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.operators.row_wise.expect import Expect
 from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.operators.sinks.sink import Sink
@@ -47,8 +46,6 @@ from drainmark.jobs.runtime.analysis.lookup_rows import newest_rows
 from drainmark.jobs.runtime.analysis.vectorisation import GroupVerdict, runs_in_python, unlike_rows, verdict_of
 from drainmark.jobs.runtime.input.quarantine_rows import quarantine_table
 from drainmark.jobs.runtime.outside import Outside
-from drainmark.jobs.state.handlers.handler_state import HandlerState
-from drainmark.jobs.state.keyed_state import KeyedState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,16 +98,15 @@ class Blueprint:
     def table(self, name: str) -> RegionTable:
         return next(table for table in self.tables if table.name == name)
 
-    def states(self) -> Mapping[str, tuple[Operator, KeptState, type[KeyedState]]]:
-        """Return every keyed state by the name of its table: its operator, its keys, and the class that holds it."""
-        found: dict[str, tuple[Operator, KeptState, type[KeyedState]]] = {}
+    def states(self) -> Mapping[str, tuple[Operator, KeptState]]:
+        """Return every keyed state by the name of its table: its operator, and its keys."""
+        found: dict[str, tuple[Operator, KeptState]] = {}
         for operator in self.region.stateful:
             if isinstance(operator, Aggregate):
                 own = KeptState(keys=operator.all_keys, depth=operator.depth, looked_up_by=operator.all_keys)
-                found[self.written_by[operator.name]] = (operator, own, operator.state_class)
+                found[self.written_by[operator.name]] = (operator, own)
             for kept in operator.kept:
-                held = HandlerState if isinstance(operator, Handled) else KeyedState
-                found[self.kept[operator.name, kept.part]] = (operator, kept, held)
+                found[self.kept[operator.name, kept.part]] = (operator, kept)
         return found
 
     def upserts(self) -> tuple[RegionTable, ...]:

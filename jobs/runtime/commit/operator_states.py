@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import ResetTimeout
-from drainmark.jobs.graph.operator import KeptState
+from drainmark.jobs.graph.operator import KeptState, Operator
 from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.manifest import RegionTable
@@ -66,7 +66,8 @@ class RegionStates:
     def _reset(self, history: RegionHistory) -> None:
         self._epoch = history.epoch
         self.handlers = {
-            name: self._loaded(name, kept, held, history) for name, (_, kept, held) in self.blueprint.states().items()
+            name: self._loaded(name, operator, kept, history)
+            for name, (operator, kept) in self.blueprint.states().items()
         }
         self._reset_hosts()
         hosted = self.hosted
@@ -83,7 +84,7 @@ class RegionStates:
     def _reset_hosts(self) -> None:
         """Reset the handlers of this process in parallel: none waits for another's store."""
         resets, hosts = [], self.hosted.handlers
-        for name, (operator, _, _) in self.blueprint.states().items():
+        for name, (operator, _) in self.blueprint.states().items():
             state = self.handlers[name]
             if isinstance(operator, Handled) and isinstance(state, HandlerState):
                 if operator.name not in hosts:
@@ -112,7 +113,7 @@ class RegionStates:
 
     def blocking(self) -> Iterable[str]:
         """Return the names of the states with checkpoints that end before the flow resumes."""
-        return [name for name, (operator, _, _) in self.blueprint.states().items() if not operator.non_blocking]
+        return [name for name, (operator, _) in self.blueprint.states().items() if not operator.non_blocking]
 
     def write(self, staged: StagedGroup, names: Iterable[str]) -> StagedGroup:
         """Write the frozen states that are not written yet; return the group with the files. Change no state."""
@@ -137,11 +138,11 @@ class RegionStates:
         self.ports.close()
         self.hosted.close()
 
-    def _loaded(self, name: str, kept: KeptState, held: type[KeyedState], history: RegionHistory) -> KeyedState:
+    def _loaded(self, name: str, operator: Operator, kept: KeptState, history: RegionHistory) -> KeyedState:
         from pyspark.sql.types import StructType
 
-        table = self.outside.store.table(name)
-        return held.load(
+        table, kind = self.outside.store.table(name), HandlerState if isinstance(operator, Handled) else KeyedState
+        return kind.load(
             table=name,
             stored=table.files,
             keys=kept.keys,

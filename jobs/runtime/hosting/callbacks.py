@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,8 +12,10 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, DrainTimeout, OperatorFailed, ResetTimeout
 from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.runtime.hosting.region_context import RegionContext
+from drainmark.jobs.state.handlers.checkpoint import CheckpointReader, CheckpointWriter
 from drainmark.jobs.state.handlers.permits import OperatorLock, held
 from drainmark.jobs.state.handlers.state_handler import StateHandler, note_initial_state
+from drainmark.jobs.world import Answer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,6 +90,36 @@ class Callbacks:
                 location=self.context.location,
                 remedy="fix the class",
             ) from error
+
+    def written(self, writer: CheckpointWriter) -> CheckpointWriter:
+        """Let the handler write a checkpoint; return the finished writer."""
+        with self.blaming("checkpoint"):
+            self.handler.checkpoint(writer)
+        writer.finish()
+        return writer
+
+    def restore(self, checkpoint: CheckpointReader | None, *, is_fresh: bool) -> None:
+        """Bring the handler to a checkpoint, or, unless it is new, to its initial state."""
+        if checkpoint is not None:
+            with self.blaming("reset"):
+                self.handler.reset(checkpoint)
+        elif not is_fresh:
+            with self.blaming("reset_to_initial_state"):
+                self.handler.reset_to_initial_state()
+
+    def restored(self, restore: Callable[[], None], until: float, thread: str) -> None:
+        """Call what restores the handler, in a thread of that name.
+
+        Args:
+            until: monotonic time.
+
+        Raises:
+            ResetTimeout: it does not return in time.
+        """
+        answer = Answer(restore, thread)
+        if not answer.wait(max(0.0, until - world.monotonic()) + SOON_SECONDS):
+            raise self.late(ResetTimeout, "reset() did not return", self.context.reset_timeout)
+        answer.get()
 
     def late(self, error: type[DrainmarkError], what: str, seconds: float) -> DrainmarkError:
         """Return an error that says that `what` happened within a time-out, for example "a cut did not end"."""

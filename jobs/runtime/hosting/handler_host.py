@@ -18,7 +18,7 @@ from drainmark.jobs.errors.operator_code import CheckpointUnreadable, ResetWante
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.runtime.hosting.callbacks import SOON_SECONDS, Callbacks, as_declared
 from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of
-from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext
+from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext, context_of
 from drainmark.jobs.state.handlers.checkpoint import HEADER, CheckpointReader, CheckpointWriter, Header
 from drainmark.jobs.state.handlers.encoding import RESTORE
 from drainmark.jobs.state.handlers.handler_state import chunk_rows
@@ -129,9 +129,9 @@ class HandlerHost:
             writer = CheckpointWriter(sequence_id=number, previous=self._header)
             if self.handler.non_blocking:
                 self.handler.prepare_for_non_blocking_checkpoint(number)
-                self._under_way = group.pending = Answer(lambda: self._written(writer), "handler-checkpoint")
+                self._under_way = group.pending = Answer(lambda: self._callbacks.written(writer), "handler-checkpoint")
             else:
-                group.finished.append(self._written(writer))
+                group.finished.append(self._callbacks.written(writer))
                 self._header = writer.finish()
             self.context.reset_attempt = NO_ID
         gate.resume(life=life)
@@ -140,12 +140,6 @@ class HandlerHost:
     def _drain(self, life: int) -> None:
         with self._locked(life):
             self.handler.drain()
-
-    def _written(self, writer: CheckpointWriter) -> CheckpointWriter:
-        with self._callbacks.blaming("checkpoint"):
-            self.handler.checkpoint(writer)
-        writer.finish()
-        return writer
 
     def _settle(self, life: int, group: GroupCheckpoints) -> None:
         """Wait for the checkpoint under way, of this group or the one before: the next one is compared with it."""
@@ -215,11 +209,8 @@ class HandlerHost:
         if not self.context.gate.stop(seconds, for_reset=True):
             raise self._callbacks.late(ResetTimeout, "a permit was not given back", seconds)
         self._give_up(until)
-        restored = Answer(lambda: self._restore_until(until, chunks), "handler-reset")
-        if not restored.wait(max(0.0, until - world.monotonic()) + SOON_SECONDS):
-            raise self._callbacks.late(ResetTimeout, "reset() did not return", seconds)
         try:
-            restored.get()
+            self._callbacks.restored(lambda: self._restore_until(until, chunks), until, "handler-reset")
         except CheckpointUnreadable as error:
             if error.remedy == RESTORE:
                 error.remedy = f"{RESTORE}, or go back a state: drainmark reset {self.context.region} --by 1"
@@ -247,13 +238,9 @@ class HandlerHost:
         self._wanted = None
         self._header = Header.from_bytes(chunks[HEADER]) if chunks else None
         stored = self.stored
-        if self._header is not None:
-            fetch = stored.chunk if stored is not None else lambda index, at: chunks[index]
-            with self._callbacks.blaming("reset"):
-                self.handler.reset(CheckpointReader(header=self._header, fetch=fetch))
-        elif not self._is_fresh:
-            with self._callbacks.blaming("reset_to_initial_state"):
-                self.handler.reset_to_initial_state()
+        fetch = stored.chunk if stored is not None else lambda index, at: chunks[index]
+        checkpoint = CheckpointReader(header=self._header, fetch=fetch) if self._header is not None else None
+        self._callbacks.restore(checkpoint, is_fresh=self._is_fresh)
         if stored is not None:
             stored.withdraw(self._header.sequence_id if self._header is not None else 0)
         self._is_fresh = self._header is None
@@ -313,25 +300,11 @@ def host_of(operator: Handled, blueprint: Blueprint, store: DataStore | None, ep
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    region, parameters = blueprint.region, blueprint.region.parameters
     entry = entry_of(blueprint.kept[operator.name, ""])
-    context = RegionContext(
-        region=region.name,
-        index=region.index_of(operator),
-        is_start_of_region=operator in region.starts,
-        is_end_of_region=operator in region.ends,
-        is_trigger_operator=False,
-        drain_timeout=parameters.group_timeout.total_seconds(),
-        reset_timeout=parameters.reset_timeout.total_seconds(),
-        params=blueprint.params,
-        consistent_ports=tuple(not port.autonomous for port in operator.inputs),
-        operator=operator.name,
-        location=operator.location,
-    )
     return HandlerHost(
         entry=entry,
         make=operator.handler_class,
-        context=context,
+        context=context_of(operator, blueprint),
         schema=to_arrow_schema(StructType.fromDDL(operator.output), timezone="UTC"),
         stored=StoredCheckpoints(store.create(entry), epoch) if store is not None else None,
     )

@@ -14,6 +14,9 @@ from drainmark.jobs.state.handlers.permits import Consistency, Permit, PermitGat
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from drainmark.jobs.graph.operator import Operator
+    from drainmark.jobs.runtime.analysis.blueprint import Blueprint
+
 NO_ID = -1
 """No id: after a restart until the state is restored. As `reset_attempt`: a state was drained since the last reset."""
 
@@ -105,3 +108,21 @@ class RegionContext:
         )
         self.want_reset(wanted)
         raise wanted
+
+
+def context_of(operator: Operator, blueprint: Blueprint) -> RegionContext:
+    """Return the view of an operator that does not decide when a state is established."""
+    region = blueprint.region
+    return RegionContext(
+        region=region.name,
+        index=region.index_of(operator),
+        is_start_of_region=operator in region.starts,
+        is_end_of_region=operator in region.ends,
+        is_trigger_operator=False,
+        drain_timeout=region.parameters.group_timeout.total_seconds(),
+        reset_timeout=region.parameters.reset_timeout.total_seconds(),
+        params=blueprint.params,
+        consistent_ports=tuple(not port.autonomous for port in operator.inputs),
+        operator=operator.name,
+        location=operator.location,
+    )

@@ -19,11 +19,10 @@ from drainmark.jobs.operators.sources.pushed.push_buffer import PushBuffer
 from drainmark.jobs.operators.sources.pushed.threaded_start import ThreadedStart
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.runtime.hosting.callbacks import SOON_SECONDS, Callbacks
-from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext
+from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext, context_of
 from drainmark.jobs.runtime.hosting.submissions import Submissions
 from drainmark.jobs.state.handlers.checkpoint import CheckpointWriter, packed, unpacked
 from drainmark.jobs.state.handlers.state_handler import StartHandler
-from drainmark.jobs.world import Answer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,7 +149,7 @@ class StartHost:
                 with self._callbacks.blaming("prepare_for_non_blocking_checkpoint"):
                     self.handler.prepare_for_non_blocking_checkpoint(number)
             else:
-                self._write(writer)
+                self._callbacks.written(writer)
             self.context.sequence_id, self.context.reset_attempt = number + 1, NO_ID
         if not self.handler.non_blocking:
             self._seal(number, rows, writer)
@@ -159,7 +158,7 @@ class StartHost:
         with self._guard:  # the gate counts this state when the flow resumes, before the region knows the cut
             self._states[number] = gate.resumed + 1
         gate.resume()
-        self._write(writer)
+        self._callbacks.written(writer)
         self._seal(number, rows, writer)
 
     def _seal(self, number: int, rows: pa.Table, writer: CheckpointWriter) -> None:
@@ -177,21 +176,13 @@ class StartHost:
         with self._callbacks.locked(), self._callbacks.blaming("drain"):
             self.handler.drain()
 
-    def _write(self, writer: CheckpointWriter) -> None:
-        with self._callbacks.blaming("checkpoint"):
-            self.handler.checkpoint(writer)
-        writer.finish()
-
     # --- resets ------------------------------------------------------------------------------------------------------
 
     def _reset(self, seconds: float) -> None:
         until = world.monotonic() + seconds
         if not self.context.gate.stop(seconds):
             raise self._callbacks.late(ResetTimeout, "a permit was not given back", seconds)
-        restored = Answer(lambda: self._restore_until(until), "start-reset")
-        if not restored.wait(max(0.0, until - world.monotonic()) + SOON_SECONDS):
-            raise self._callbacks.late(ResetTimeout, "reset() did not return", seconds)
-        restored.get()
+        self._callbacks.restored(lambda: self._restore_until(until), until, "start-reset")
         self.context.gate.resume(after_reset=True)
 
     def _restore_until(self, until: float) -> None:
@@ -203,12 +194,7 @@ class StartHost:
         self._newest, state = self.buffer.newest_state()
         with self._guard:
             self._states.clear()
-        if state is not None:
-            with self._callbacks.blaming("reset"):
-                self.handler.reset(unpacked(state))
-        elif not self._is_fresh:
-            with self._callbacks.blaming("reset_to_initial_state"):
-                self.handler.reset_to_initial_state()
+        self._callbacks.restore(unpacked(state) if state is not None else None, is_fresh=self._is_fresh)
         self._is_fresh = False
         self.context.sequence_id = self._newest + 1
         self.context.reset_attempt += 1
@@ -286,21 +272,10 @@ def start_hosts(blueprint: Blueprint, outside: Outside) -> dict[str, StartHost]:
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    region, hosts = blueprint.region, {}
+    hosts = {}
     for name, reads in threaded_starts(blueprint).items():
-        operator = region.operator(name)
-        context = RegionContext(
-            region=region.name,
-            index=region.index_of(operator),
-            is_start_of_region=True,
-            is_end_of_region=operator in region.ends,
-            is_trigger_operator=region.parameters.trigger == TriggerKind.OPERATOR_DRIVEN,
-            drain_timeout=region.parameters.group_timeout.total_seconds(),
-            reset_timeout=region.parameters.reset_timeout.total_seconds(),
-            params=blueprint.params,
-            operator=name,
-            location=operator.location,
-        )
+        context = context_of(blueprint.region.operator(name), blueprint)
+        context.is_trigger_operator = blueprint.region.parameters.trigger == TriggerKind.OPERATOR_DRIVEN
         schema = to_arrow_schema(StructType.fromDDL(reads.schema), timezone="UTC")
         hosts[name] = StartHost(
             make=reads.handler,

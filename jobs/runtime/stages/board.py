@@ -164,7 +164,7 @@ class Board:
     def failed(self, stage: str, group: Group | None, error: BaseException) -> None:
         """Note a failure that requires a reset of the region; only the first failure counts."""
         with self._changed:
-            self.failure = self.failure or Failure(stage=stage, group=group, error=error)
+            self.failure = self.failure or Failure(group=group, error=error)
             self.busy.pop(stage, None)
             self._changed.notify_all()
 

@@ -21,7 +21,6 @@ from drainmark.jobs.runtime.timeout import Grace
 class Failure:
     """The failure of a stage at a group, after all restarts that it may make; the region must be reset."""
 
-    stage: str
     group: Group | None
     error: BaseException
 

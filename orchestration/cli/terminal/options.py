@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -63,12 +66,57 @@ OneRegion = Annotated[
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
 
 
-def open_workplace(home: Path | None) -> Workplace:
-    """Open the project. Most verbs read the settings only here. On a terminal, it announces waits for Spark."""
-    from drainmark.orchestration.workplace.workplace import Workplace
-    from drainmark.resources.settings import load_settings
+@dataclass(frozen=True)
+class Asked:
+    """What can be given to every verb.
 
-    return Workplace(load_settings(home=home), tell=output.waiting)
+    Attributes:
+        home: as `--home` has it; None without it.
+        as_json: the answer is JSON on standard output, and nothing else there.
+        yes: what the verb would change is confirmed.
+    """
+
+    home: Path | None
+    as_json: bool
+    yes: bool
+
+    @cached_property
+    def workplace(self) -> Workplace:
+        """Open the project. Most verbs read the settings only here. On a terminal, it announces waits for Spark."""
+        from drainmark.orchestration.workplace.workplace import Workplace
+        from drainmark.resources.settings import load_settings
+
+        return Workplace(load_settings(home=self.home), tell=output.waiting)
+
+    def region(self, given: str) -> str:
+        """Return the full name of a region that is given as the user names it."""
+        from drainmark.orchestration.workplace.declaration import find_region
+
+        return find_region(self.workplace, given)
+
+
+_COMMON = tuple(
+    Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+    for name, default, kind in (("home", None, Home), ("as_json", False, AsJson), ("yes", False, Yes))
+)
+
+
+def verb(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a function of a verb as typer wants it: with the options of every verb in place of `asked`.
+
+    A function without `asked` has options of its own only.
+    """
+    own = dict(signature(function, eval_str=True).parameters)
+    if own.pop("asked", None) is None:
+        return function
+
+    @wraps(function)
+    def called(**given: Any) -> None:
+        common = {each.name: given.pop(each.name) for each in _COMMON}
+        function(Asked(**common), **given)
+
+    called.__signature__ = Signature([*own.values(), *_COMMON])  # type: ignore[attr-defined]
+    return called
 
 
 def parameters(given: Sequence[str] | None) -> dict[str, str]:

@@ -72,10 +72,6 @@ class AdoptedTable:
         """Say whether the table is there, and the region has published to it."""
         return self.exists() and self.txn_version() is not None
 
-    def schema_json(self) -> str:
-        """Return the schema as Delta writes it, columns of others included."""
-        return str(self._open().schema().to_json())
-
     def txn_version(self) -> int | None:
         """Return the newest version of the region that is published, None before the first."""
         return commits.txn_version(self._open(), self.region)

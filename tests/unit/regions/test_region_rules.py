@@ -144,7 +144,7 @@ BROKEN = {
             app(
                 start(),
                 made(Marked, "m", "start", gone="g"),
-                target.operator(name="f", inputs=(connected("m"),), location=HERE),
+                target.operator(name="f", inputs=(connected("m"),)),
             )
             for target in (
                 dm.DeltaAppend("t"),

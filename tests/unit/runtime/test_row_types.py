@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from drainmark.jobs.errors import Location, OperatorFailed
+from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.formats.file_columns import sql_of
 from drainmark.jobs.formats.values.far_times import python_rows
 from drainmark.jobs.frames.tags import arrow_schema, tagged_type
@@ -56,7 +56,7 @@ def test_names_of_fields_are_quoted_in_a_type_of_sql() -> None:
 
 def test_a_text_that_is_no_utf8_is_refused_by_column_before_it_is_staged() -> None:
     """`cast(bytes as string)` gives such a text: it could be committed, but then neither read nor published."""
-    sink = DeltaAppend("out").operator(name="out_sink", inputs=(), location=Location("app.py", 1))
+    sink = DeltaAppend("out").operator(name="out_sink", inputs=())
     bad = pa.StringArray.from_buffers(3, *pa.array([b"a", b"\xff", b"c"]).buffers()[1:])
     fine = pa.table({"n": [1, 2, 3], "name": ["a", "\u00fc", None]})
     assert require_text(sink, fine) is fine

@@ -79,20 +79,19 @@ def source(scan: DirectoryScan | Replayable) -> Callable[[Callable[..., Any]], S
         def returns(scanned):
             return scanned.where("reason is not null")
     """
-    frame = caller()
     if not isinstance(scan, DirectoryScan | Replayable):
         msg, remedy = f"@dm.source is given {scan!r}, which is no source", 'such as dm.DirectoryScan(path="inbox")'
-        raise UsageError(msg, location=location_of(frame), remedy=remedy)
+        raise UsageError(msg, location=location_of(caller()), remedy=remedy)
 
     def wrap(function: Callable[..., Any]) -> Stream:
         read, _ = user_function(function, first_free=1)
-        name, location = getattr(function, "__name__", "source"), location_of(frame, function)
+        name = getattr(function, "__name__", "source")
         operator: Source
         if isinstance(scan, DirectoryScan):
-            operator = DirectorySource(name=name, location=location, scan=scan, function=read)
+            operator = DirectorySource(name=name, scan=scan, function=read)
         else:
-            operator = SlicedSource(name=name, location=location, reads=scan, function=read)
-        return declare(operator, frame, function)
+            operator = SlicedSource(name=name, reads=scan, function=read)
+        return declare(operator, function)
 
     return wrap
 

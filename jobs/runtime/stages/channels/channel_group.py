@@ -177,16 +177,6 @@ class Exchange:
             return min(self._through.values())
 
     @property
-    def inflight_batches(self) -> int:
-        with self.changed:
-            return sum(channel.batches for channel in self.channels.values())
-
-    @property
-    def inflight_bytes(self) -> int:
-        with self.changed:
-            return self.budget.used
-
-    @property
     def fits(self) -> bool:
         """Are all batches in the channels, and those kept for stages with an interval, within the bound on bytes?"""
         with self.changed:

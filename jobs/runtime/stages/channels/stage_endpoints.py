@@ -66,11 +66,6 @@ class StageEnds:
             for end in ends:
                 end.close()
 
-    @property
-    def through(self) -> int:
-        """Return the id up to which (inclusive) the stage has done everything."""
-        return self.exchange.through[self.plan.name]
-
     def room(self, wait: Wait = FOREVER) -> bool:
         """Wait until no channel that the stage writes is full; no group begins before that (back-pressure).
 

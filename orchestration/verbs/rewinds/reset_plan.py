@@ -25,7 +25,7 @@ from drainmark.orchestration.discovery.state_inputs import (
     lost_slices,
     skipping_starts,
 )
-from drainmark.orchestration.verbs.chains import followers_of
+from drainmark.orchestration.verbs.rewinds.readers import followers_of
 from drainmark.orchestration.verbs.table_repair import repairs_on_the_way
 from drainmark.orchestration.workplace.declaration import declared
 from drainmark.orchestration.workplace.workplace import Workplace

@@ -15,7 +15,7 @@ from drainmark.jobs.protocol.history import RegionHistory, retracted_by, target_
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import RETRACTION
 from drainmark.orchestration.discovery.state_inputs import is_quarantined_whole
-from drainmark.orchestration.verbs.backfill import Queueing, Wanted, plan_queue
+from drainmark.orchestration.verbs.inputs.backfill import Queueing, Wanted, plan_queue
 from drainmark.orchestration.workplace.declaration import declared
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -147,7 +147,7 @@ def _named(workplace: Workplace, region: str, history: RegionHistory, name: str)
     Raises:
         UnknownName, UsageError: the name means none, or several.
     """
-    from drainmark.orchestration.verbs.reset_plan import names_file
+    from drainmark.orchestration.verbs.rewinds.reset_plan import names_file
 
     bad = [
         (number, row)

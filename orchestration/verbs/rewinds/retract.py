@@ -20,8 +20,8 @@ from drainmark.jobs.protocol.records.triggers import FILE, RETRACTION, TriggerSt
 from drainmark.jobs.runtime.commit.removal.keyed_retraction import KeyedTable
 from drainmark.jobs.runtime.commit.removal.retractable import keyed_tables, remedy_of
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs.chains import Home, readers_of
-from drainmark.orchestration.verbs.reset_plan import names_file
+from drainmark.orchestration.verbs.rewinds.readers import Home, readers_of
+from drainmark.orchestration.verbs.rewinds.reset_plan import names_file
 from drainmark.orchestration.workplace.declaration import declared, load_region
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace, existing_registry

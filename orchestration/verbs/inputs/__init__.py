@@ -1,0 +1,1 @@
+"""Which input is read: files that a scan would not take, pushed rows, fixed files, input that is lost."""

@@ -1,0 +1,1 @@
+"""What goes back to an earlier state: regions, the readers of their tables, single files."""

@@ -1,3 +1,0 @@
-UPDATE drainmark_lease
-SET epoch = :epoch
-WHERE region = :region AND token = :token
