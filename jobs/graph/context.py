@@ -118,7 +118,7 @@ class OperatorContext:
             faster than an exchange.
         known_types: column types of the state by aggregate, so that Spark need not be asked for every group.
         made: see `once_a_run`.
-        readers: returns the number of connections that read an output of an operator, by name and output.
+        readers: returns the number of connections that read the rows of an output, by name and output.
         own_places: streams in which no two rows of an id share a position; operators that use the order of rows number
             the rows of other streams anew (`placed_rows.ranked`).
         multiplied: streams whose rows get ordinals; see `Blueprint`.

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Location, Violation
+from drainmark.jobs.frames.tags import GONE
 from drainmark.jobs.graph.annotations import Consistent
 from drainmark.jobs.graph.ports import Input, control_part
 
@@ -99,6 +100,10 @@ class KeptState:
         depth: how many rows of a key are kept, the last ones by sequence id and position.
         evolves: columns may be added by later versions of the code.
         looked_up_by: the keys by which a group looks up rows; () if it reads all of the state.
+        gone: the column that says of a row that its key has left the state; another one than `GONE` if the state
+            remembers keys that are gone.
+        history_of: key columns of the upsert sinks right behind the operator whose history it is, so that both are one
+            table; () if it is none.
         retention: None if the state holds all that later versions of the code could need.
     """
 
@@ -107,6 +112,8 @@ class KeptState:
     depth: int = 1
     evolves: bool = False
     looked_up_by: tuple[str, ...] = ()
+    gone: str = GONE
+    history_of: tuple[str, ...] = ()
     retention: Retention | None = None
 
 

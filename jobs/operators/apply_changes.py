@@ -21,11 +21,13 @@ from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.change_shape import (
     BY,
     DELETES,
+    KEPT_FORGOTTEN,
     KEPT_NAMES,
     KEPT_TEXT,
     PLACE,
     ROW,
     TRUNCATES,
+    VALID_FROM,
     VALIDITY,
     WHY,
     ChangeShape,
@@ -49,6 +51,8 @@ __all__ = ["apply_changes"]
 @dataclass(frozen=True, kw_only=True)
 class ApplyChanges(Operator):
     """State of type 1: the last change of each key, also if it is a delete; of type 2: all changes of each key.
+
+    The state is the history of upsert sinks with these keys, see `scd1.py` and `scd2.py`.
 
     Attributes:
         sequence_by: SQL; several expressions are compared one after the other.
@@ -85,13 +89,28 @@ class ApplyChanges(Operator):
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
-        keys = self.keys if self.scd_type == 1 else (*self.keys, KEPT_TEXT)
-        states = [KeptState(keys=keys, looked_up_by=self.keys, evolves=True, retention=self._retention())]
+        is_newest = self.scd_type == 1
+        states = [
+            KeptState(
+                keys=self.keys if is_newest else (*self.keys, KEPT_TEXT),
+                looked_up_by=self.keys,
+                evolves=True,
+                gone=KEPT_FORGOTTEN,
+                history_of=self._history_of(),
+                retention=self._retention(),
+            )
+        ]
         if self.apply_as_truncates is not None:
             states.append(KeptState(part=TRUNCATED))
         if self.within is not None:
             states.append(clock.clock_state())
         return tuple(states)
+
+    def _history_of(self) -> tuple[str, ...]:
+        if self.scd_type == 1:
+            return self.keys
+        tracks_all = self.tracked is None and self.untracked is None
+        return (*self.keys, VALID_FROM) if tracks_all else ()  # else a version has values of several changes
 
     def _retention(self) -> Retention:
         """Return what the state is of: changes in another order, or deletes that are forgotten, cannot be had again."""

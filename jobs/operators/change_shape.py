@@ -24,9 +24,10 @@ it replaces, and the reason for which it is refused."""
 
 KEPT_BY, KEPT_TEXT, KEPT_DELETES = "_by", "_by_text", "_deletes"
 """Columns of the state beside those of the output: the sequence; the same as a text, which can be a key; a delete."""
-KEPT_DELETED_AT = "_deleted_at"
-"""The time or number of the trigger of a delete, if deletes are forgotten; bigint."""
-KEPT_NAMES = (KEPT_BY, KEPT_TEXT, KEPT_DELETES, KEPT_DELETED_AT)
+KEPT_DELETED_AT, KEPT_FORGOTTEN = "_deleted_at", "_forgotten"
+"""The time or number of the trigger of a delete, if deletes are forgotten, bigint; and of a key whose last change is a
+delete, that nothing is remembered of it."""
+KEPT_NAMES = (KEPT_BY, KEPT_TEXT, KEPT_DELETES, KEPT_DELETED_AT, KEPT_FORGOTTEN)
 
 KNOWN_PLACE = f"struct(0L as block, {SEQUENCE_ID} as row) as {PLACE}"
 """The place of a change of the state, SQL: by its id, among those before the group, which have the id 0 there."""
@@ -61,8 +62,22 @@ class ChangeShape:
         return f"struct({', '.join(quoted(self.columns.names))})"
 
     @property
+    def kept_row(self) -> list[str]:
+        """Return the SQL of the output columns in the state: of a delete it keeps the keys."""
+        return [
+            quoted_name(name)
+            if name in self.keys
+            else f"if({DELETES}, null, {self.of_row(name)}) as {quoted_name(name)}"
+            for name in self.columns.names
+        ]
+
+    @property
     def text(self) -> str:
         """Return the SQL of a text that is different for different sequences."""
+        from pyspark.sql.types import StructType
+
+        if not isinstance(self.by_type, StructType):
+            return f"cast({BY} as string)"
         texts = (f"cast({part.sql} as string)" for part in parts_of(BY, self.by_type))
         return f"to_json(array({', '.join(texts)}))"
 

@@ -3,6 +3,9 @@
 A change is applied unless a change with a later sequence is applied already. Of changes with one sequence, the later in
 the stream is applied. A delete is applied like a row, and remembered like one: it is the key's last change. A truncate
 is a delete of every key; what is remembered of all truncates is the last by sequence.
+
+The state is the history of a table of the newest rows: it has the last change of each key and id, with `_gone` in a
+delete. A key leaves the state by `_forgotten`.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.frames.names import quoted, quoted_name
+from drainmark.jobs.frames.names import quoted
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.context import Due, Fit, Net
 from drainmark.jobs.graph.operator import Operator, StepResult
@@ -21,7 +24,7 @@ from drainmark.jobs.operators.change_shape import (
     DELETES,
     KEPT_BY,
     KEPT_DELETED_AT,
-    KEPT_DELETES,
+    KEPT_FORGOTTEN,
     KNOWN_PLACE,
     OLD,
     PLACE,
@@ -72,7 +75,8 @@ class Newest:
             cuts, changes, kept[TRUNCATED] = self._cut(frames, changes)
         every = self._with_known(frames, changes, cuts, ticks)
         applied = self._applied(every) if ticks is None else self._applied_in_time(every, ticks)
-        applied = frames.once(self.operator, applied)
+        if frames.reads(self.operator, ""):
+            applied = frames.once(self.operator, applied)
         kept[""] = self._kept(applied) if ticks is None else self._kept_for_a_while(applied, ticks)
         return StepResult(self._output(applied), kept, net=Net(self.shape.keys, self._net(applied)))
 
@@ -134,8 +138,8 @@ class Newest:
             f"0L as {SEQUENCE_ID}",
             f"{KEPT_BY} as {BY}",
             KNOWN_PLACE,
-            f"{KEPT_DELETES} as {DELETES}",
-            f"coalesce({GONE}, false) as {TRUNCATES}",
+            f"coalesce({GONE}, false) as {DELETES}",
+            f"coalesce({KEPT_FORGOTTEN}, false) as {TRUNCATES}",
             f"{self.shape.row} as {ROW}",
             f"false as {IS_NEW}",
             *at,
@@ -167,7 +171,7 @@ class Newest:
         """Return the changes that are applied at their ids, each with the change that was applied before."""
         before = f"max({BY}) over ({self._of_key} rows between unbounded preceding and 1 preceding) as __before"
         applied = self._of_ids(every, before).where(f"__before is null or {BY} >= __before")
-        old = f"lag(struct({ROW}, {DELETES}, {TRUNCATES})) over ({self._of_key}) as {OLD}"
+        old = f"lag(struct({ROW}, {DELETES}, {TRUNCATES}, {BY})) over ({self._of_key}) as {OLD}"
         return applied.selectExpr("*", old).where(IS_NEW).drop("__before", IS_NEW, PLACE)
 
     # --- deletes that are forgotten ---------------------------------------------------------------------------------
@@ -242,7 +246,7 @@ class Newest:
         return found.selectExpr(
             *self._kept_columns(),
             f"if({DELETES}, {KEPT_DELETED_AT}, null) as {KEPT_DELETED_AT}",
-            f"__event.gone as {GONE}",
+            f"__event.gone as {KEPT_FORGOTTEN}",
             f"__event.id as {SEQUENCE_ID}",
         )
 
@@ -272,26 +276,24 @@ class Newest:
 
     @property
     def _is_kept(self) -> str:
-        """Return the condition that a change leads to one of the state; a truncate of a key without state does not."""
-        return f"(not {TRUNCATES} or coalesce(not {OLD}.{TRUNCATES}, false))"
+        """Return the condition that a change leads to one of the state: not if it is the last one again, nor if it is a
+        truncate of a key without state."""
+        is_again = f"{OLD}.{BY} = {BY} and {self.shape.alike(ROW, f'{OLD}.{ROW}')}"
+        is_same = f"coalesce(not {DELETES} and not {OLD}.{DELETES} and {is_again}, false)"
+        return f"(if({TRUNCATES}, coalesce(not {OLD}.{TRUNCATES}, false), not {is_same}))"
 
     def _kept(self, applied: DataFrame) -> DataFrame:
         """Return the applied changes as rows of the state; a key that was truncated leaves it."""
-        return applied.where(self._is_kept).selectExpr(*self._kept_columns(), f"{TRUNCATES} as {GONE}", SEQUENCE_ID)
+        forgotten = f"{TRUNCATES} as {KEPT_FORGOTTEN}"
+        return applied.where(self._is_kept).selectExpr(*self._kept_columns(), forgotten, SEQUENCE_ID)
 
     def _kept_columns(self) -> list[str]:
         """Return the columns of the state: of a delete it keeps the key and the sequence."""
-        payload = [
-            quoted_name(name)
-            if name in self.shape.keys
-            else f"if({DELETES}, null, {self.shape.of_row(name)}) as {quoted_name(name)}"
-            for name in self.shape.columns.names
-        ]
-        return [*payload, f"{BY} as {KEPT_BY}", f"{DELETES} as {KEPT_DELETES}"]
+        return [*self.shape.kept_row, f"{BY} as {KEPT_BY}", f"{DELETES} as {GONE}"]
 
     def _kept_type(self) -> StructType:
         from pyspark.sql.types import BooleanType, LongType, StructType
 
         kept = StructType([*self.shape.columns.fields]).add(KEPT_BY, self.shape.by_type)
-        kept = kept.add(KEPT_DELETES, BooleanType()).add(GONE, BooleanType()).add(SEQUENCE_ID, LongType())
+        kept = kept.add(GONE, BooleanType()).add(KEPT_FORGOTTEN, BooleanType()).add(SEQUENCE_ID, LongType())
         return kept if self.within is None else kept.add(KEPT_DELETED_AT, LongType())

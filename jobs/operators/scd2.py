@@ -3,8 +3,12 @@
 The changes of a key, in the order of their sequences, are its history. Rows that follow each other and differ in no
 tracked column are one version: it begins with the first of them, has the values of the last, and ends with the next
 change that is none of them. All changes are kept, since a late one may split a version, and needs the changes on both
-sides. The versions after an id follow from the changes up to it; an id gives the difference to the versions before. A
-group looks at no version that ends before its first change of the key.
+sides. The versions after an id follow from the changes up to it; an id gives the difference to the versions before.
+
+A row of the state is a change. If a version begins with it, the row also has the end of that version; else it says that
+it is gone, since no version begins there. So the state is the history of a table of versions, provided that all columns
+are tracked: a version then has the values of its first change. A group looks at no change before the last one that
+began or ended a version before the first new change of the key.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.frames.names import quoted, quoted_name
+from drainmark.jobs.frames.names import quoted
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.context import Fit, Net
 from drainmark.jobs.graph.operator import Operator, StepResult
@@ -20,7 +24,6 @@ from drainmark.jobs.operators.change_shape import (
     BY,
     DELETES,
     IS_CURRENT,
-    KEPT_BY,
     KEPT_DELETES,
     KEPT_TEXT,
     KNOWN_PLACE,
@@ -38,9 +41,13 @@ if TYPE_CHECKING:
 
     from drainmark.jobs.graph.context import OperatorContext
 
-_AT = "__at"
-_NEXT = "__next"
-_SINCE = "__since"
+_BEGINS, _END, _SHOWN = "__begins", "__end", "__shown"
+"""Whether a version begins with a change, the end of that version, and its row."""
+
+_WAS = "__was"
+"""The same of a change after the id before, with the change: null if it was not there."""
+
+_AT, _NEXT, _ID = "__at", "__next", "__id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,141 +65,153 @@ class Versions:
         """
         keys = quoted(self.shape.keys)
         known = frames.kept(self.operator, "", self._kept_type(), changes.selectExpr(*keys), fit=Fit.RAW)
-        old = known.selectExpr(
+        old = known.where(f"{KEPT_DELETES} is not null").selectExpr(  # null: the change was erased
             *keys,
             f"0L as {SEQUENCE_ID}",
-            f"{KEPT_BY} as {BY}",
+            f"{VALID_FROM} as {BY}",
             KNOWN_PLACE,
             f"{KEPT_DELETES} as {DELETES}",
             f"{self.shape.row} as {ROW}",
             f"false as {IS_NEW}",
+            f"not coalesce({GONE}, false) as {_BEGINS}",
+            f"{VALID_TO} as {_END}",
         )
-        new = changes.selectExpr(*keys, SEQUENCE_ID, BY, PLACE, DELETES, ROW, f"true as {IS_NEW}")
-        every = self._of_ids(frames.gathered(self.operator, new.unionByName(old)))
-        every = frames.once(self.operator, every)
-        versions = self._versions(every)
-        net = Net((*self.shape.keys, VALID_FROM), self._differences(versions, is_net=True))
-        return StepResult(self._differences(versions), {"": self._kept(every)}, net=net)
+        new = changes.selectExpr(
+            *keys, SEQUENCE_ID, BY, PLACE, DELETES, ROW, f"true as {IS_NEW}", f"false as {_BEGINS}",
+            f"if(false, {BY}, null) as {_END}",
+        )  # fmt: skip
+        every = frames.gathered(self.operator, new.unionByName(old))
+        placed = self._placed(self._of_ids(every))
+        if frames.reads(self.operator, ""):
+            placed = frames.once(self.operator, placed)
+        net = Net((*self.shape.keys, VALID_FROM), self._differences(placed, is_net=True))
+        return StepResult(self._differences(placed), {"": self._kept(placed)}, net=net)
 
     @property
     def _of_key(self) -> str:
         return f"partition by {', '.join(quoted(self.shape.keys))}"
 
-    def _of_ids(self, every: DataFrame) -> DataFrame:
-        """Return of each key, sequence and id the last change, with the id up to which it counts.
+    @property
+    def _is_plain(self) -> bool:
+        """Say whether all columns are tracked, so that a version has the values of its first change."""
+        return {*self.shape.keys, *self.shape.tracked} >= {*self.shape.columns.names}
 
-        `_NEXT` is the id with a later change of the same sequence, which replaces it. `_AT` has the ids of the group
-        with changes of the key, and 0, in order. The versions begin to differ with the first new change by sequence: of
-        the changes before, only the last is returned, with the beginning of its version, `_SINCE`.
+    def _of_ids(self, every: DataFrame) -> DataFrame:
+        """Return of each key, sequence and id the last change, with the ids of the group at which it is there.
+
+        `_NEXT` is the id with a later change of the same sequence, which replaces it. The ids, in order, are those with
+        changes of the key. Untracked columns that a version had before the group are computed from the changes up to
+        then: 0 is among the ids.
         """
         in_order = f"{self._of_key} order by {BY}, {SEQUENCE_ID}, {PLACE}"
         of_all = f"({in_order} rows between unbounded preceding and unbounded following)"
-        columns = [*quoted(self.shape.keys), SEQUENCE_ID, BY, PLACE, DELETES, ROW, IS_NEW]
+        columns = [*quoted(self.shape.keys), SEQUENCE_ID, BY, DELETES, ROW, IS_NEW, _BEGINS, _END]
+        ids = f"collect_set(if({IS_NEW}, {SEQUENCE_ID}, {'null' if self._is_plain else '0L'})) over {of_all}"
         found = every.selectExpr(
             *columns,
+            PLACE,
             f"lead(struct({BY} as `by`, {SEQUENCE_ID} as id)) over ({in_order}) as __later",
-            f"array_sort(array_union(array(0L), collect_set({SEQUENCE_ID}) over {of_all})) as {_AT}",
+            f"array_sort({ids}) as {_AT}",
             f"min(if({IS_NEW}, {BY}, null)) over {of_all} as __first",
         )
-        found = found.selectExpr(*columns, _AT, "__first", f"if(__later.`by` <=> {BY}, __later.id, null) as {_NEXT}")
-        found = found.where(f"__first is not null and not ({_NEXT} <=> {SEQUENCE_ID})").selectExpr(
-            "*",
-            f"lag(struct({DELETES}, {ROW})) over ({in_order}) as __before",
-            f"lead({BY}) over ({in_order}) as __after",
+        found = found.selectExpr(
+            *columns, PLACE, _AT, "__first", f"if(__later.`by` <=> {BY}, __later.id, null) as {_NEXT}"
         )
-        since = f"last(if({self._begins}, {BY}, null), true) over ({in_order}) as {_SINCE}"
-        found = found.selectExpr("*", since).where(f"{BY} >= __first or __after >= __first")
-        return found.selectExpr(*columns, _AT, _NEXT, f"if({BY} < __first, {_SINCE}, null) as {_SINCE}")
+        found = found.where(f"__first is not null and not ({_NEXT} <=> {SEQUENCE_ID})")
+        is_edge = f"not {IS_NEW} and ({DELETES} or {_BEGINS}) and {BY} < __first"
+        facts = self._facts(ROW)
+        found = found.selectExpr(
+            "*",
+            f"max(if({is_edge}, {BY}, null)) over {of_all} as __edge",
+            f"lag(struct({BY} as `by`, {facts} as facts)) over ({in_order}) as __before",
+        ).where(f"{BY} >= coalesce(__edge, {BY})")
+        known = f"if({IS_NEW}, if(__before.`by` <=> {BY}, __before.facts, null), {facts})"
+        there = f"filter({_AT}, id -> id >= {SEQUENCE_ID} and ({_NEXT} is null or id < {_NEXT}))"
+        change = [*quoted(self.shape.keys), BY, DELETES, ROW]
+        return found.selectExpr(
+            *change, f"{known if self._is_plain else 'null'} as {_WAS}", f"explode({there}) as {_ID}"
+        )
+
+    def _facts(self, shown: str) -> str:
+        """Return the SQL of what is compared with the id before: a change, and the version that begins with it."""
+        more = "" if self._is_plain else f", {shown} as shown"
+        return f"struct({DELETES} as deletes, {ROW} as row, {_BEGINS} as begins, {_END} as `end`{more})"
 
     @property
-    def _begins(self) -> str:
-        """Return the condition that a version begins with a row, if the one before it is in `__before`."""
-        goes_on = self.shape.alike(ROW, f"__before.{ROW}", self.shape.tracked)
-        return f"not {DELETES} and (__before is null or __before.{DELETES} or not {goes_on})"
+    def _is_shown_again(self) -> str:
+        """Return the condition that the row of a version is that of the id before."""
+        return self.shape.alike(_SHOWN, self._was_shown)
 
-    def _versions(self, every: DataFrame) -> DataFrame:
-        """Return the versions of each key after each of its ids.
+    @property
+    def _was_shown(self) -> str:
+        return f"{_WAS}.{'row' if self._is_plain else 'shown'}"
+
+    def _placed(self, every: DataFrame) -> DataFrame:
+        """Return the changes at the ids at which they, or the versions that begin with them, become others.
 
         Returns:
-            keys; `__step` and `__id`, number and value of the id; `BY`, `ROW`: beginning and values of the version;
-            `__end`: null if it has none; `__next_id`: the next id of the key, null if there is none.
+            keys, `BY`, `DELETES`, `ROW`, `_ID`, `_BEGINS`, `_END`, `_SHOWN`, `_WAS`.
         """
-        keys = quoted(self.shape.keys)
-        steps = (
-            f"filter(transform({_AT}, (id, i) -> struct(i as step, id, get({_AT}, i + 1) as following)), "
-            f"at -> at.id >= {SEQUENCE_ID} and ({_NEXT} is null or at.id < {_NEXT}))"
-        )
-        columns = [*keys, BY, DELETES, ROW, _SINCE]
-        placed = every.selectExpr(*columns, f"explode({steps}) as __at_id").selectExpr(
-            *columns, "__at_id.step as __step", "__at_id.id as __id", "__at_id.following as __next_id"
-        )
-        of_step = f"{self._of_key}, __step order by {BY}"
-        near = placed.selectExpr(
-            "*",
-            f"lag(struct({DELETES}, {ROW})) over ({of_step}) as __before",
-            f"lead(struct({BY}, {DELETES}, {ROW})) over ({of_step}) as __after",
-        )
-        continues = self.shape.alike(ROW, f"__after.{ROW}", self.shape.tracked)
-        ends = f"not {DELETES} and (__after is null or __after.{DELETES} or not {continues})"
-        since = f"last(if({self._begins}, coalesce({_SINCE}, {BY}), null), true) over ({of_step})"
-        return (
-            near.selectExpr("*", f"{since} as __from", f"{ends} as __ends")
-            .where("__ends")
-            .selectExpr(*keys, "__step", "__id", "__next_id", f"__from as {BY}", ROW, f"__after.{BY} as __end")
-        )
+        change = [*quoted(self.shape.keys), BY, DELETES, ROW, _ID]
+        of_step = f"({self._of_key}, {_ID} order by {BY})"
+        goes_on = self.shape.alike(ROW, f"__before.{ROW}", self.shape.tracked)
+        begins = f"not {DELETES} and (__before is null or __before.{DELETES} or not {goes_on})"
+        near = every.selectExpr("*", f"lag(struct({DELETES}, {ROW})) over {of_step} as __before")
+        near = near.selectExpr(*change, _WAS, f"{begins} as {_BEGINS}")
+        is_edge, shown = f"({DELETES} or {_BEGINS})", ROW
+        end = f"if({_BEGINS}, lead(if({is_edge}, {BY}, null)) ignore nulls over {of_step}, null) as {_END}"
+        if self._is_plain:
+            near = near.selectExpr("*", end)
+        else:  # the values of its last change
+            near = near.selectExpr("*", end, f"lead({is_edge}, 1, true) over {of_step} as __ends")
+            shown = f"if(__ends, {ROW}, lead(if(__ends, {ROW}, null)) ignore nulls over {of_step})"
+        near = near.selectExpr(*change, _WAS, _BEGINS, _END, f"{shown} as {_SHOWN}")
+        before = f"lag({self._facts(_SHOWN)}) over ({self._of_key}, {BY} order by {_ID})"
+        before = f"coalesce({before}, {_WAS})" if self._is_plain else before
+        found = near.selectExpr(*change, _BEGINS, _END, _SHOWN, f"{before} as {_WAS}")
+        stays = f"{_WAS}.deletes <=> {DELETES} and {_WAS}.begins <=> {_BEGINS} and {_WAS}.`end` <=> {_END}"
+        rows = f"{self.shape.alike(ROW, f'{_WAS}.row')} and {self._is_shown_again}"
+        return found.where(f"{_ID} > 0 and not coalesce({stays} and {rows}, false)")
 
-    def _differences(self, versions: DataFrame, *, is_net: bool = False) -> DataFrame:
-        """Return the versions that differ between two steps: those of the step before as gone, and those of the step.
+    def _differences(self, placed: DataFrame, *, is_net: bool = False) -> DataFrame:
+        """Return the versions that differ from those of the id before: those of then as gone, and the new ones.
 
         A version is known by its beginning.
 
         Args:
             is_net: return no version as gone that has a new row.
         """
-        of_version = f"{self._of_key}, {BY} order by __step"
-        near = versions.selectExpr(
-            "*",
-            f"lag(struct(__step, {ROW}, __end)) over ({of_version}) as __was",
-            f"lead(struct(__step, {ROW}, __end)) over ({of_version}) as __becomes",
-        )
-        got = f"__step > 0 and not {self._stays('__was', '__step - 1')}"
-        stays = "coalesce(__becomes.__step = __step + 1, false)" if is_net else self._stays("__becomes", "__step + 1")
-        lost = f"__next_id is not null and not {stays}"
-        events = (
-            f"explode(filter(array(if({lost}, struct(__next_id as id, true as gone), null), "
-            f"if({got}, struct(__id as id, false as gone), null)), event -> event is not null)) as __event"
-        )
-        return near.selectExpr(BY, ROW, "__end", events).selectExpr(
-            f"__event.id as {SEQUENCE_ID}",
+        was = f"coalesce({_WAS}.begins, false)"
+        same = f"({was} and {_BEGINS} and {_WAS}.`end` <=> {_END} and {self._is_shown_again})"
+        lost = f"{was} and not {_BEGINS if is_net else same}"
+        left = f"struct({self._was_shown} as row, {_WAS}.`end` as `end`, true as gone)"
+        came = f"struct({_SHOWN} as row, {_END} as `end`, false as gone)"
+        listed = f"array(if({lost}, {left}, null), if({_BEGINS} and not {same}, {came}, null))"
+        events = f"explode(filter({listed}, event -> event is not null)) as __event"
+        return placed.selectExpr(BY, _ID, events).selectExpr(
+            f"{_ID} as {SEQUENCE_ID}",
             f"__event.gone as {GONE}",
-            f"{ROW}.*",
+            "__event.row.*",
             f"{BY} as {VALID_FROM}",
-            f"__end as {VALID_TO}",
-            f"__end is null as {IS_CURRENT}",
+            f"__event.`end` as {VALID_TO}",
+            f"__event.`end` is null as {IS_CURRENT}",
         )
 
-    def _stays(self, other: str, step: str) -> str:
-        """Return the condition that the version is the same in a step beside it."""
-        same = f"{other}.__end <=> __end and {self.shape.alike(ROW, f'{other}.{ROW}')}"
-        return f"coalesce({other}.__step = {step} and {same}, false)"
-
-    def _kept(self, every: DataFrame) -> DataFrame:
-        payload = [
-            quoted_name(name)
-            if name in self.shape.keys
-            else f"if({DELETES}, null, {self.shape.of_row(name)}) as {quoted_name(name)}"
-            for name in self.shape.columns.names
-        ]
-        return every.where(IS_NEW).selectExpr(
-            *payload,
-            f"{BY} as {KEPT_BY}",
+    def _kept(self, placed: DataFrame) -> DataFrame:
+        return placed.selectExpr(
+            *self.shape.kept_row,
+            f"{BY} as {VALID_FROM}",
+            f"{_END} as {VALID_TO}",
+            f"if({_BEGINS}, {_END} is null, null) as {IS_CURRENT}",
             f"{self.shape.text} as {KEPT_TEXT}",
             f"{DELETES} as {KEPT_DELETES}",
-            SEQUENCE_ID,
+            f"not {_BEGINS} as {GONE}",
+            f"{_ID} as {SEQUENCE_ID}",
         )
 
     def _kept_type(self) -> StructType:
         from pyspark.sql.types import BooleanType, LongType, StructType
 
-        kept = StructType([*self.shape.columns.fields]).add(KEPT_BY, self.shape.by_type)
-        return kept.add(KEPT_DELETES, BooleanType()).add(SEQUENCE_ID, LongType())
+        kept = StructType([*self.shape.columns.fields]).add(VALID_FROM, self.shape.by_type)
+        kept = kept.add(VALID_TO, self.shape.by_type).add(KEPT_DELETES, BooleanType()).add(GONE, BooleanType())
+        return kept.add(SEQUENCE_ID, LongType())

@@ -40,11 +40,11 @@ def kept_columns(table: RegionTable, columns: Sequence[str]) -> list[str]:
     return [*columns, *([GONE] if table.deletes else [])]
 
 
-def present(last: pa.Table) -> pa.Table:
-    """Return last rows of keys without those that say that their key is gone."""
+def present(last: pa.Table, gone: str = GONE) -> pa.Table:
+    """Return last rows of keys without those that say, in the column `gone`, that their key is gone."""
     import pyarrow.compute as pc
 
-    return last.filter(pc.invert(last[GONE].fill_null(False))) if GONE in last.column_names else last
+    return last.filter(pc.invert(last[gone].fill_null(False))) if gone in last.column_names else last
 
 
 def last_rows_per_key(rows: pa.Table, keys: Sequence[str], count: int) -> pa.Table:
@@ -133,10 +133,12 @@ class RowsPerKey:
     Attributes:
         keys: key columns.
         depth: number of rows that are kept of a key.
+        gone: the column that says of a row that its key is gone.
     """
 
     keys: tuple[str, ...]
     depth: int = 1
+    gone: str = GONE
 
     def newest(self, rows: pa.Table) -> pa.Table:
         """Return the last rows of each key, in the order of `rows`; a key that is gone has a row that says so."""
@@ -144,7 +146,7 @@ class RowsPerKey:
 
     def last(self, rows: pa.Table) -> pa.Table:
         """Return the last rows of each key, in the order of `rows`; a key that is gone has none."""
-        return present(self.newest(rows))
+        return present(self.newest(rows), self.gone)
 
     def current(self, rows: DataFrame) -> DataFrame:
         """Return the same rows as `last`, for a Spark frame."""
@@ -155,7 +157,7 @@ class RowsPerKey:
             payload = F.struct(*(quoted_name(name) for name in rows.columns))
             last = rows.groupBy(*keys).agg(F.max_by(payload, SEQUENCE_ID).alias("_last"))
             last = last.where("_last is not null").select("_last.*")
-            return last.where(f"not coalesce({GONE}, false)") if GONE in rows.columns else last
+            return last.where(f"not coalesce({self.gone}, false)") if self.gone in rows.columns else last
         newest = Window.partitionBy(*keys).orderBy(F.desc(SEQUENCE_ID), F.desc(POSITION))
         return rows.withColumn("_age", F.row_number().over(newest)).where(F.col("_age") <= self.depth).drop("_age")
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.frames.names import quoted_name
+from drainmark.jobs.frames.tags import GONE
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
 from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder, Written
 from drainmark.jobs.state.due_rows import DueRows, PassedTime
@@ -51,6 +52,7 @@ class KeyedState:
         looked_up_by: the key columns by which rows are looked up; () if the whole state is read.
         is_tiered: an image names older runs; else it is one run, which is the whole state.
         depth: number of rows that are kept of a key, the last ones by id and position.
+        gone: the column that says of a row that its key has left the state.
         per_key: selects these rows.
         in_files: reads the rows of the files.
         passed: the time up to which the operator has asked for due rows.
@@ -68,6 +70,7 @@ class KeyedState:
     looked_up_by: tuple[str, ...] = ()
     is_tiered: bool = True
     depth: int = 1
+    gone: str = GONE
     per_key: RowsPerKey = field(init=False)
     in_files: StateRows = field(init=False)
     passed: PassedTime = field(default_factory=PassedTime)
@@ -76,9 +79,8 @@ class KeyedState:
     _merge: RunMerge | None = None
 
     def __post_init__(self) -> None:
-        self.per_key = RowsPerKey(self.keys, self.depth)
-        hashed = self.looked_up_by or self.keys
-        self.in_files = StateRows(stored=self.stored, schema=self.schema, hashed=hashed)
+        self.per_key = RowsPerKey(self.keys, self.depth, self.gone)
+        self.in_files = StateRows(stored=self.stored, schema=self.schema, hashed=self.looked_up_by or self.keys)
 
     @classmethod
     def load(
@@ -92,6 +94,7 @@ class KeyedState:
         live: Sequence[StagedFile],
         dropped: int = 0,
         depth: int = 1,
+        gone: str = GONE,
         looked_up_by: Sequence[str] = (),
         is_tiered: bool = True,
     ) -> KeyedState:
@@ -120,6 +123,7 @@ class KeyedState:
             image_at=after,
             change_files=[file for file in live if (file.last_id or 0) > after],
             depth=depth,
+            gone=gone,
             looked_up_by=tuple(looked_up_by),
             is_tiered=is_tiered,
         )

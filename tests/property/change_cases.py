@@ -18,7 +18,7 @@ import drainmark as dm
 from drainmark.jobs.frames.arrow import arrow_of, frame_of
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.context import Fit, OperatorContext
-from drainmark.jobs.state.keyed_rows import RowsPerKey
+from drainmark.jobs.state.keyed_rows import RowsPerKey, last_per_key, present
 
 Row = dict[str, Any]
 Files = list[list[Row]]
@@ -232,7 +232,7 @@ class Course:
         if not found:
             return None
         (kept,) = (kept for kept in self.operator.kept if kept.part == part)
-        per_key = RowsPerKey(kept.keys)
+        per_key = RowsPerKey(kept.keys, gone=kept.gone)
         table = pa.concat_tables(found)
         frame = frame_of(self.session, table if fit is Fit.RAW else per_key.last(table))
         return frame if changed is None or due is not None else per_key.matching(frame, changed)
@@ -245,6 +245,16 @@ class Course:
             self.kept[part] = [table.filter(pc.less_equal(table[SEQUENCE_ID], to)) for table in tables]
         for number in [number for number in self.out if number > to]:
             del self.out[number]
+
+
+def shown_by(course: Course, at: int) -> list[str]:
+    """Return the rows of the table whose history is the state, as of an id: the last row of each key that is there."""
+    import pyarrow.compute as pc
+
+    rows = pa.concat_tables(course.kept[""])
+    rows = rows.filter(pc.less_equal(rows[SEQUENCE_ID], at))
+    found = present(last_per_key(rows, course.operator.kept[0].history_of))
+    return plain(found.select([name for name in found.column_names if not name.startswith("_")]).to_pylist())
 
 
 def _table(number: int, rows: list[Row], schema: pa.Schema) -> pa.Table:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from change_cases import Course, Files, is_bad, log, newest, plain, versions
+from change_cases import Course, Files, is_bad, log, newest, plain, shown_by, versions
 
 import drainmark as dm
 from drainmark.resources.spark.session import SparkEngine
@@ -79,11 +80,23 @@ def test_any_grouping_gives_what_plain_python_gives(engine: SparkEngine, name: s
     for number, rows, expected in zip(ids, files, wanted, strict=True):
         assert plain(course.out[number]) == plain(expected), number
         assert course.refused[number] == sum(map(is_bad, rows))
+        if course.operator.kept[0].history_of:
+            assert shown_by(course, number) == shown_by_rows(wanted[: ids.index(number) + 1])
     back = chance.randrange(FILES)
     course.rewind(ids[back])
     for group in in_groups(chance, ids[back + 1 :]):
         course.go({number: files[ids.index(number)] for number in group})
     assert [plain(course.out[number]) for number in ids] == [plain(rows) for rows in wanted]
+
+
+def shown_by_rows(wanted: list[list[dict[str, Any]]]) -> list[str]:
+    """Return the rows of a table after files that each took some rows back and brought some."""
+    table: Counter[str] = Counter()
+    for rows in wanted:
+        for row in rows:
+            values = {name: value for name, value in row.items() if name != "_gone"}
+            table[plain([values])[0]] += -1 if row["_gone"] else 1
+    return sorted(table.elements())
 
 
 ODD = pa.schema(

@@ -13,6 +13,7 @@ from triggers import home
 
 import drainmark as dm
 from drainmark.jobs.errors import OperatorFailed
+from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.state import keyed_state
 from drainmark.orchestration.testing.processing import rewind
 from drainmark.orchestration.workplace.workplace import Opened, open_application
@@ -54,8 +55,11 @@ def opened(inbox: Path, **options: Any) -> Opened:
         past = dm.apply_changes(
             changes, **given, stored_as_scd_type=2, track_history_columns=["city"], name="past"
         )  # fmt: skip
+        given["except_columns"] = ["op", "n"]
+        every = dm.apply_changes(changes, **given, stored_as_scd_type=2, name="every")
         dm.sink(now, dm.DeltaUpsert("towns", keys=["id"]))
         dm.sink(past, dm.DeltaUpsert("towns_then", keys=["id", "valid_from"]))
+        dm.sink(every, dm.DeltaUpsert("towns_ever", keys=["id", "valid_from"]))
     return open_application(dm.build_application(declared))
 
 
@@ -71,9 +75,9 @@ def towns(place: Any) -> list[tuple[Any, ...]]:
     return sorted((row["id"], row["n"], row["city"]) for row in rows(place, REGION, "towns"))
 
 
-def then(place: Any) -> list[tuple[Any, ...]]:
+def then(place: Any, table: str = "towns_then") -> list[tuple[Any, ...]]:
     names = ("id", "city", "note", "valid_from", "valid_to", "is_current")
-    return sorted(tuple(row[name] for name in names) for row in rows(place, REGION, "towns_then"))
+    return sorted((tuple(row[name] for name in names) for row in rows(place, REGION, table)), key=repr)
 
 
 FILES = [
@@ -101,6 +105,7 @@ THEN = [
     (3, "Kyiv", "a", 5, 7, False),
     (3, "Wien", "b", 7, None, True),
 ]
+EVER = [*THEN[1:], (1, "Bern", "b", 30, 40, False), (1, "Bern", "c", 40, None, True)]
 
 
 @pytest.mark.seed("AC1", "AC2", "AC3")
@@ -117,19 +122,26 @@ def test_tables_follow_changes_in_any_order(
         run_once(place, application, max_group=way.size)
         assert towns(place) == TOWNS[-1]
         assert then(place) == sorted(THEN, key=repr)
+        assert then(place, "towns_ever") == sorted(EVER, key=repr)
         history = place.history(REGION)
         ids = [number for _, number in sorted(history.newest_by_uri().items())]
         bad = rows(place, REGION, "changed_quarantine")
         assert {(row["_sequence_id"], row["position"]) for row in bad} == {(ids[2], 2), (ids[2], 3), (ids[4], 1)}
         why = {row["reason"].partition(": ")[::2] for row in bad}
-        assert why == {("now", "the key id is null"), ("now", "the sequence, n, is null"),
-                       ("past", "the key id is null"), ("past", "the sequence, n, is null")}  # fmt: skip
+        assert why == {
+            (name, f"the {what} is null") for name in ("now", "past", "every") for what in ("key id", "sequence, n,")
+        }
         for at in (3, 1):
             rewind(place, REGION, ids[at], 10_000)
             assert towns(place) == TOWNS[at]
         run_once(place, application, max_group=2)
         assert towns(place) == TOWNS[-1]
         assert then(place) == sorted(THEN, key=repr)
+        assert then(place, "towns_ever") == sorted(EVER, key=repr)
+        assert {table.name for table in place.history(REGION).tables if table.role is TableRole.CHANGES} == {
+            "state/changed/now", "state/changed/now-truncates", "state/changed/past", "state/changed/every",
+            "state/changed/towns_then_sink",
+        }, "a state is the history of the table behind it"  # fmt: skip
 
 
 @pytest.mark.parametrize(

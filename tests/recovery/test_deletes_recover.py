@@ -43,3 +43,25 @@ def test_deletes_survive_sigkill_while_they_are_published() -> None:
         APP, FILES, fail_points=["publish.before_commit", "publish.after_commit"], groupings=(2,), actions=["kill"]
     )
     assert [(proof.states, len(proof.failures)) for proof in proofs] == [(4, 2)]
+
+
+APPLIED = APP.with_name("applied.py")
+CHANGES = {
+    "1.csv": "ann,1,Rome,\nbob,2,Oslo,\nann,4,Bern,\n",
+    "2.csv": "bob,5,,d\nann,3,Lima,\n",
+    "3.csv": "bob,4,Kyiv,\nann,4,Bern,\n",  # behind its delete, and again
+    "4.csv": "ann,6,,d\nbob,7,Wien,\n",
+}
+
+
+@pytest.mark.recovery
+@pytest.mark.seed("AC1", "AC2")
+def test_applied_changes_survive_sigkill_between_state_and_table() -> None:
+    proofs = dm.testing.assert_exactly_once(
+        APPLIED,
+        CHANGES,
+        fail_points=["publish.before_commit", "publish.after_commit"],
+        groupings=(2,),
+        actions=["kill"],
+    )
+    assert [(proof.states, len(proof.failures)) for proof in proofs] == [(4, 2)]

@@ -165,7 +165,7 @@ class DatabaseAppendSink(DatabaseSink):
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseUpsertSink(DatabaseSink):
-    """A sink that updates and inserts the last row of each key; the history of an aggregate is its state."""
+    """A sink that updates and inserts the last row of each key; the history may be the state before it."""
 
     kind: ClassVar[str] = "database-upsert"
     summary: ClassVar[str] = "database table of one row a key"

@@ -72,7 +72,7 @@ class DeltaUpsert:
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaUpsertSink(DeltaSink):
-    """A sink that merges the group's history into the visible table; the history of an aggregate is its state."""
+    """A sink that merges the group's history into the visible table; the history may be the state before it."""
 
     kind: ClassVar[str] = "delta-upsert"
     summary: ClassVar[str] = "Delta table of one row a key"

@@ -67,6 +67,7 @@ class Blueprint:
         made: see `OperatorContext.once_a_run`.
         carried: by name, the types of the streams that channels carry.
         results: by name of an operator, the results of its outputs over empty frames.
+        sharing: the sinks whose history is the state of the operator before them.
     """
 
     region: RegionPlan
@@ -82,6 +83,7 @@ class Blueprint:
     made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     carried: Mapping[str, StructType] = field(default_factory=dict, compare=False)
     results: Mapping[str, Sequence[DataFrame]] = field(default_factory=dict, compare=False, repr=False)
+    sharing: tuple[Operator, ...] = ()
 
     def in_python(self) -> tuple[Operator, ...]:
         """Return the operators that call functions in Spark's Python workers; needed when a worker died."""
@@ -94,6 +96,13 @@ class Blueprint:
         declared = {name: self.region.operator(name).single_because for name in self.region.forced_single}
         found = {name: verdict.reason for name, verdict in self.verdicts.items() if not verdict.vectorises}
         return {**declared, **found}
+
+    def readers(self, name: str, output: str = "") -> int:
+        """Return the number of connections that read the rows of an output: a sink that shares a state reads none."""
+        ports = [port for operator in self.sharing for port in operator.inputs]
+        return self.region.consumers(name, output) - sum(
+            port.upstream == name and port.output == output for port in ports
+        )
 
     def table(self, name: str) -> RegionTable:
         return next(table for table in self.tables if table.name == name)
@@ -139,8 +148,7 @@ def analyse(
     ship((*region.run_order, *region.followers), session)
     frames = _empty_frames(region, params, session, outside)
     walked, multiplied = dict[str, GroupVerdict](), set[str]()
-    tables: list[RegionTable] = []
-    written_by: dict[str, str] = {}
+    tables, written_by = list[RegionTable](), dict[str, str]()
     changes: dict[str, dict[str, DataFrame]] = {}
     found_results: dict[str, Sequence[DataFrame]] = {}
     origins = change_streams(region.run_order)
@@ -182,6 +190,7 @@ def analyse(
         multiplied=frozenset(multiplied),
         carried=carried,
         results=found_results,
+        sharing=tuple(operator for operator in region.run_order if shares_history(operator, region)),
     )
 
 
@@ -334,7 +343,9 @@ def _kept_tables(
             name = name_of(operator.name, kept.part)
             schema = nullable_schema(changed[kept.part].schema.json())
             names[operator.name, kept.part] = name
-            tables.append(
+            derived = (at for at, table in enumerate(tables) if table.history == name)
+            tables.insert(
+                next(derived, len(tables)),
                 RegionTable(
                     name=name,
                     role=TableRole.CHANGES,
@@ -343,7 +354,7 @@ def _kept_tables(
                     keys=kept.keys,
                     evolves=kept.evolves,
                     retention=_retained(kept.retention),
-                )
+                ),
             )
     return names
 
@@ -381,14 +392,15 @@ def _tables_of(
     if not operator.has_history:
         return [operator.visible(schema)]
     upstream = region.operator(operator.inputs[0].upstream)
-    tables = []
-    if isinstance(upstream, Aggregate) and shares_history(operator, region):
+    tables, deletes = [], GONE in result.columns
+    columns = tuple(name for name in result.columns if name != GONE)
+    if shares_history(operator, region):
         history = _name_of(application, states, upstream.name)
-        columns: tuple[str, ...] = (*upstream.emitted, SEQUENCE_ID)
-        schema = nullable_schema(frames.streams[upstream.name].select(*(quoted_name(c) for c in columns)).schema.json())
+        if isinstance(upstream, Aggregate):
+            columns = (*upstream.emitted, SEQUENCE_ID)
+            result = frames.streams[upstream.name].select(*(quoted_name(name) for name in columns))
     else:
         history = state_table(application, operator.name)
-        columns = tuple(name for name in result.columns if name != GONE)
         tables.append(
             RegionTable(
                 name=history,
@@ -396,20 +408,22 @@ def _tables_of(
                 operator=operator.name,
                 schema_json=schema,
                 keys=operator.keys,
-                evolves=operator.evolves or GONE in result.columns,  # it had no such column before a change stream came
+                evolves=operator.evolves or deletes,  # it had no such column before a change stream came
             )
         )
-        schema = nullable_schema(result.drop(GONE).schema.json())
+    schema = nullable_schema(result.drop(GONE).schema.json())
     visible = operator.visible(schema, history=history, columns=columns)
-    return [*tables, replace(visible, deletes=GONE in result.columns)]
+    return [*tables, replace(visible, deletes=deletes)]
 
 
 def shares_history(operator: Operator, region: RegionPlan) -> bool:
-    """Is the state of the aggregate right before an upsert sink also the sink's history, so that it is written once?"""
+    """Is the state of the operator right before an upsert sink also the sink's history, so that it is written once?"""
     if not isinstance(operator, Sink) or not operator.keys or operator.partition_by:
         return False
     upstream = region.operator(operator.inputs[0].upstream)
-    return isinstance(upstream, Aggregate) and upstream.is_history and set(upstream.all_keys) == set(operator.keys)
+    if isinstance(upstream, Aggregate):
+        return upstream.is_history and set(upstream.all_keys) == set(operator.keys)
+    return any(set(kept.history_of) == set(operator.keys) for kept in upstream.kept)
 
 
 def nullable_schema(schema_json: str) -> str:

@@ -151,6 +151,7 @@ class RegionStates:
             dropped=history.dropped.get(name, 0),
             live=table.files.live(),
             depth=kept.depth,
+            gone=kept.gone,
             looked_up_by=kept.looked_up_by,
             is_tiered=self.is_tiered,
         )

@@ -234,7 +234,7 @@ class GroupWork:
             few=executors.few,
             known_types=reads.state_types(),
             made=blueprint.made,
-            readers=region.consumers,
+            readers=blueprint.readers,
             own_places=blueprint.own_places,
             multiplied=blueprint.multiplied,
         )

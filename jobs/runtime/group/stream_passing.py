@@ -87,7 +87,7 @@ class StreamPassing:
         stream = f"{operator.name}[{output}]" if output else operator.name
         if stream in self.border.outgoing:
             frame = self._leave(operator, stream, frame)
-        elif self.blueprint.region.consumers(operator.name, output) > 1 and not self._is_fixed(operator, frame):
+        elif self.blueprint.readers(operator.name, output) > 1 and not self._is_fixed(operator, frame):
             once = frame
             frame = blaming(self.blueprint.region, operator, lambda: self.executors.of(operator).once(once))
         self.frames.streams[stream] = frame
