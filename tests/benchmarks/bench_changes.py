@@ -23,7 +23,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,15 @@ _DELETES = 0.1
 _LATE = 0.2
 Change = tuple[int, int, str, str, float]
 Rows = dict[Any, tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """The seconds of a run, its table, and the seconds of our steps."""
+
+    seconds: float
+    table: DataFrame
+    steps: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +145,8 @@ def opened(inbox: Path, scd_type: int) -> Opened:
     return open_application(dm.build_application(declared))
 
 
-def ours(engine: SparkEngine, inbox: Path, home: Path, size: Size, scd_type: int) -> tuple[float, DataFrame]:
-    """Scan a folder and process it until idle; return the seconds, and the table."""
+def ours(engine: SparkEngine, inbox: Path, home: Path, size: Size, scd_type: int) -> Ran:
+    """Scan a folder and process it until idle."""
     began = time.monotonic()
     workplace = Workplace(Settings(home=home, project_root=bench_ours.HERE))
     workplace.use_engine(engine)
@@ -146,18 +155,19 @@ def ours(engine: SparkEngine, inbox: Path, home: Path, size: Size, scd_type: int
     scan_region(workplace, region)
     run = region_run(workplace, application, region, max_group=size.a_trigger)
     run.claim()
-    list(run.groups())
+    claimed = time.monotonic()
+    steps = bench_ours.steps_of(list(run.groups()), time.monotonic() - claimed)
     run.hand_over()
     seconds = time.monotonic() - began
     workplace.registry.close()
-    return seconds, engine.session.read.format("delta").load(str(home / "lake" / "applied"))
+    return Ran(seconds, engine.session.read.format("delta").load(str(home / "lake" / "applied")), steps)
 
 
 # --- the peer -----------------------------------------------------------------------------------------------------
 
 
-def peer(engine: SparkEngine, inbox: Path, home: Path, size: Size, scd_type: int) -> tuple[float, DataFrame]:
-    """Run the query over a folder until idle; return the seconds, and the table as its readers see it."""
+def peer(engine: SparkEngine, inbox: Path, home: Path, size: Size, scd_type: int) -> Ran:
+    """Run the query over a folder until idle; its table is as readers see it."""
     session, table = engine.session, str(home / "table")
     home.mkdir(parents=True)
     more = ", valid_to bigint" if scd_type == 2 else ""
@@ -170,7 +180,7 @@ def peer(engine: SparkEngine, inbox: Path, home: Path, size: Size, scd_type: int
     query = writer.option("checkpointLocation", str(home / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
     seconds = time.monotonic() - began
-    return seconds, session.read.format("delta").load(table).where("op != 'd'")
+    return Ran(seconds, session.read.format("delta").load(table).where("op != 'd'"))
 
 
 def merge_newest(batch: DataFrame, table: str) -> None:
@@ -202,7 +212,7 @@ def merge_versions(batch: DataFrame, table: str) -> None:
 
 # --- the part -----------------------------------------------------------------------------------------------------
 
-CONTENDERS: Mapping[str, Callable[..., tuple[float, Any]]] = {OURS: ours, PEER: peer}
+CONTENDERS: Mapping[str, Callable[..., Ran]] = {OURS: ours, PEER: peer}
 
 
 def measure(console: Console, *, quick: bool, root: Path, rounds: int, master: str, conf: Sequence[str]) -> Figures:
@@ -219,11 +229,13 @@ def measure(console: Console, *, quick: bool, root: Path, rounds: int, master: s
             wanted = expected(changes, scd_type)
             for name, run in list(CONTENDERS.items())[:: -1 if number % 2 else 1]:
                 home = root / f"home-{scd_type}-{number}-{'ours' if name == OURS else 'peer'}"
-                took, found = run(engine, root / load, home, its_size, scd_type)
-                check(name, found, wanted, scd_type)
+                ran = run(engine, root / load, home, its_size, scd_type)
+                check(name, ran.table, wanted, scd_type)
                 if number >= 0:
-                    seconds[name].append(took)
-                    console.print(f"[dim]type {scd_type}, {name}: {took:.2f} s[/dim]")
+                    seconds[name].append(ran.seconds)
+                    console.print(f"[dim]type {scd_type}, {name}: {ran.seconds:.2f} s[/dim]")
+                for step, its_seconds in ran.steps.items():
+                    figures[f"changes_scd{scd_type}_step_ms_{step}"] = round(its_seconds / its_size.files * 1000, 2)
         whole, each = ratios(seconds[OURS], {PEER: seconds[PEER]})
         console.print(table_of(scd_type, size, seconds))
         key = f"changes_scd{scd_type}_ratio"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def measure(
         "scan": scanned - began,
         "analyse": analysed - scanned,
         "claim": first - analysed,
-        **_steps(reports, last - first),
+        **steps_of(reports, last - first),
         "hand over": ended - last,
     }
     kept, totals = _results(workplace, region.name, name)
@@ -72,7 +72,12 @@ def measure(
     return measured, Phases(seconds=phases)
 
 
-def _steps(reports: list[GroupReport], span: float) -> dict[str, float]:
+def steps_of(reports: Sequence[GroupReport], span: float) -> dict[str, float]:
+    """Return the seconds of each step of some groups, from the product's own reports.
+
+    Args:
+        span: seconds of all of them; what no step has is between the groups, below zero where steps overlap.
+    """
     steps = {
         "process": sum(report.process_seconds for report in reports),
         "drain": sum(report.drain_seconds for report in reports),

@@ -89,7 +89,7 @@ PARTS = {
         Part("large_files", "bench_driver_memory", "measure_large", minutes=15, is_long=True),
         Part("one_upsert", "bench_streaming", "measure_one_upsert", _STREAMING_ONE, 4, is_long=True),
         Part("listing_million", "bench_listing", "measure_million", minutes=11, is_long=True),
-        Part("state", "bench_state", minutes=20, is_long=True),
+        Part("state", "bench_state", minutes=30, is_long=True),
         Part("recovery_periods", "bench_recovery", "measure_periods", ("rounds",), 4, is_long=True),
         Part("checkpoints", "bench_checkpoints", minutes=39, is_long=True),
         Part("figure7", "bench_figure7", minutes=30, is_long=True),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import bench_svg
-from bench_results import HEADLINES, MACHINE, RESULTS, Headline, aim_of, load, said
+from bench_results import HEADLINES, MACHINE, RESULTS, Headline, aim_of, load, said, steps_of
 from bench_svg import Bar, Line
 
 PAGE = RESULTS.parent / "bench-report" / "index.html"
@@ -112,7 +112,7 @@ def _card(line: Headline, results: Mapping[str, Any]) -> str:
     else:
         judged = {
             True: f'<span class="met">met: {line.aim_text}</span>',
-            False: f'<span class="unmet">not met: {line.aim_text}</span>',
+            False: f'<span class="unmet">missed: {line.aim_text}</span>',
             None: "",
         }[line.is_met(value)]
         body = f"<b>{said(value, line.unit)}</b>{judged}<span>{escape(_rounds(line, results))}</span>"
@@ -131,7 +131,7 @@ def _sections(results: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]
     for prefix, title in _LOADS.items():
         names = _contenders(results, f"{prefix}_files_per_second_")
         charts = [_bars(f"{title}: files a second", names, results, "files/s", ours="drainmark")] if names else []
-        if steps := _steps(results, f"{prefix}_step_ms_"):
+        if steps := steps_of(f"{prefix}_step_ms_", results):
             charts.append(bench_svg.stacked(f"{title}: where our time goes, ms a file", steps, "ms"))
         yield title, "Files a second, more is better; below, where our own time goes, a file.", charts
     yield ("Bulk, beside Flink SQL", "The same files and the same job, in turns; files a second, more is better.",
@@ -166,11 +166,6 @@ def _bars(title: str, names: Mapping[str, str], results: Mapping[str, Any], unit
         for key, label in names.items()
     ]  # fmt: skip
     return bench_svg.bars(title, rows)
-
-
-def _steps(results: Mapping[str, Any], prefix: str) -> dict[str, float]:
-    found = {key: value for key, value in results.items() if key.startswith(prefix)}
-    return {key.removeprefix(prefix).replace("_", " "): max(value, 0.0) for key, value in found.items()}
 
 
 def _curves(results: Mapping[str, Any]) -> Iterator[str]:

@@ -3,10 +3,10 @@
 The job is that of `one_upsert`: rows above 50 to an append table, count and sum by key as state and in an upsert table.
 Each home first gets its keys, one row for each key. Then files of a hundred random keys come one at a time. A file's
 cost includes everything: reading, state, checkpoint, publishing. Merges of the upsert table are not due for each file;
-the mean includes them. The peer, Structured Streaming with RocksDB as its state store (changelog checkpoints), has the
-same keys and files: once with the totals merged into a Delta table (deletion vectors on), once with totals that go
-nowhere. Another peer is Flink with RocksDB, if it is installed, with at least one checkpoint for each file; its totals
-are in its state and on its standard output.
+the mean includes them. One more home has its table merged for each file (`max_lag=0`). The peer, Structured Streaming
+with RocksDB as its state store (changelog checkpoints), has the same keys and files: once with the totals merged into a
+Delta table (deletion vectors on), once with totals that go nowhere. Another peer is Flink with RocksDB, if it is
+installed, with at least one checkpoint for each file; its totals are in its state and on its standard output.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import bench_flink
+import bench_ours
 import bench_peer
 from bench_input import WrongResult
 from bench_parts import PassedOver
 from rich.console import Console
 
+from drainmark.jobs.graph.application import load_application
+from drainmark.jobs.operators.sinks.delta_upsert import DeltaUpsertSink
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_owner, region_run
 from drainmark.orchestration.workplace.hand_off import owning
@@ -83,6 +86,7 @@ class Cost:
         rewind_seconds: seconds of a rewind across the files.
         changed, state, visible: bytes written as changes, as other files of the state, and to the upsert table.
         memory_mb: the largest resident set of this process that was seen after a group.
+        steps: mean seconds of each step of a file.
     """
 
     seconds: Sequence[float]
@@ -93,6 +97,7 @@ class Cost:
     state: int
     visible: int
     memory_mb: float
+    steps: Mapping[str, float]
 
     @property
     def median(self) -> float:
@@ -106,8 +111,12 @@ def measure(console: Console, *, quick: bool, root: Path) -> dict[str, float]:
         few = ours(engine, root / "few", size.few, size)
         half = ours(engine, root / "half", size.peer_keys, size)
         many = ours(engine, root / "many", size.many, size)
+        visible = ours(engine, root / "visible", size.many, size, at_once=True)
     found = {
         "state_cost_growth": many.median / few.median,
+        "state_cost_growth_visible": visible.median / few.median,
+        **{f"state_step_ms_{step}": seconds * 1000 for step, seconds in many.steps.items()},
+        **{f"state_visible_step_ms_{step}": seconds * 1000 for step, seconds in visible.steps.items()},
         "state_mean_growth": statistics.fmean(many.seconds) / statistics.fmean(few.seconds),
         "state_seconds_few": few.median,
         "state_seconds_many": many.median,
@@ -142,19 +151,23 @@ def _engine(folder: Path, settings: dict[str, str]) -> Iterator[SparkEngine]:
         engine.stop()
 
 
-def ours(engine: SparkEngine, root: Path, keys: int, size: Size) -> Cost:
-    """Fill a home, time files one at a time, then time a rewind across them."""
+def ours(engine: SparkEngine, root: Path, keys: int, size: Size, *, at_once: bool = False) -> Cost:
+    """Fill a home, time files one at a time, then time a rewind across them.
+
+    Args:
+        at_once: each state of the upsert table is visible before the next file is read.
+    """
     inbox = root / "inbox"
     _write_keys(inbox, keys)
     place = Workplace(Settings(home=root / "home", project_root=HERE))
     place.use_engine(engine)
-    opened = open_application(str(HERE / "bench_upsert_app.py"), inputs=[str(inbox)])
+    opened = _opened(inbox, at_once=at_once)
     _timed(place, opened, None)
     first = place.history(opened.region().name).committed_id
     _write_files(inbox, keys, size.warm + size.files)
     state, visible = root / "home/state", root / "home/lake/totals_by_key"
     before = _bytes(state), _bytes(visible)
-    recovery, seconds, end, memory = _timed(place, opened, 1)
+    timed = _timed(place, opened, 1)
     changed = sum(path.stat().st_size for path in state.rglob("rows*.parquet"))  # files of tasks have other names
     written = _bytes(state) - before[0] - changed, _bytes(visible) - before[1]
     _check(place, opened, keys, size)
@@ -165,31 +178,56 @@ def ours(engine: SparkEngine, root: Path, keys: int, size: Size) -> Cost:
     place.registry.close()
     shutil.rmtree(root)
     return Cost(
-        seconds=seconds[size.warm :],
-        end_seconds=end,
-        recovery_seconds=recovery,
+        seconds=timed.seconds[size.warm :],
+        end_seconds=timed.end_seconds,
+        recovery_seconds=timed.first_seconds,
         rewind_seconds=rewind,
         changed=changed,
         state=written[0],
         visible=written[1],
-        memory_mb=memory,
+        memory_mb=timed.memory_mb,
+        steps=timed.steps,
     )
 
 
-def _timed(place: Workplace, opened: Opened, max_group: int | None) -> tuple[float, list[float], float, float]:
-    """Run a region over new input; return the seconds to the first group, of each other group, of the end; and MB."""
+def _opened(inbox: Path, *, at_once: bool) -> Opened:
+    application = load_application(str(HERE / "bench_upsert_app.py"))
+    if at_once:
+        operators = (replace(each, max_lag=0.0) if isinstance(each, DeltaUpsertSink) else each
+                     for each in application.operators)  # fmt: skip
+        application = replace(application, operators=tuple(operators))
+    return open_application(application, inputs=[str(inbox)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """Seconds from a claim to the first group, of each later group, and of the end; the largest resident set; steps."""
+
+    first_seconds: float
+    seconds: Sequence[float]
+    end_seconds: float
+    memory_mb: float
+    steps: Mapping[str, float]
+
+
+def _timed(place: Workplace, opened: Opened, max_group: int | None) -> _Timed:
+    """Run a region over new input."""
     region = opened.region()
     scan_region(place, region)
     run = region_run(place, opened, region, max_group=max_group)
     began = time.monotonic()
     run.claim()
-    ends, memory = [], 0.0
-    for _ in run.groups():
+    ends, memory, reports = [], 0.0, []
+    for report in run.groups():
+        reports.append(report)
         ends.append(time.monotonic())
         memory = max(memory, _resident_mb())
     run.hand_over()
     ended = time.monotonic()
-    return ends[0] - began, [b - a for a, b in itertools.pairwise(ends)], ended - ends[-1], memory
+    later = list(itertools.pairwise(ends))
+    steps = bench_ours.steps_of(reports[1:], ends[-1] - ends[0])
+    means = {step: seconds / max(1, len(later)) for step, seconds in steps.items()}
+    return _Timed(ends[0] - began, [b - a for a, b in later], ended - ends[-1], memory, means)
 
 
 def _check(place: Workplace, opened: Opened, keys: int, size: Size) -> None:

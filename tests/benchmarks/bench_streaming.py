@@ -385,5 +385,5 @@ def entries(load: Load, outcome: Outcome, peers: Sequence[str]) -> Figures:
         if load.best and (files := load.best[name]):
             results[f"{load.prefix}_files_a_trigger{load.suffix}_{who}"] = files
     for step, seconds in outcome.steps.items():
-        results[f"{load.prefix}_step_ms{load.suffix}_{step.replace(' ', '_')}"] = round(seconds / load.files * 1000, 2)
+        results[f"{load.prefix}{load.suffix}_step_ms_{step.replace(' ', '_')}"] = round(seconds / load.files * 1000, 2)
     return results
