@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
 
@@ -49,7 +48,7 @@ class InputFile:
     @property
     def suffix(self) -> str:
         """Return the ending that tells the compression."""
-        return Path(self.path).suffix
+        return os.path.splitext(self.path)[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

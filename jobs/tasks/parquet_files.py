@@ -256,7 +256,8 @@ def parquet_writer(sink: Any, schema: pa.Schema, *, is_kept: bool = True, is_sho
     """Return a writer of rows; it stores timestamps in microseconds and cuts finer digits off, as Spark does.
 
     Args:
-        is_kept: false for a file that is read once or twice and then deleted: it is written fast, not small.
+        is_kept: false for a file that is read once or twice as a whole and then deleted: it is written fast, not small,
+            and without bounds.
         is_shown: other engines read the file.
     """
     import pyarrow as pa
@@ -273,7 +274,7 @@ def parquet_writer(sink: Any, schema: pa.Schema, *, is_kept: bool = True, is_sho
         store_schema=False,
         coerce_timestamps="us",
         allow_truncated_timestamps=True,
-        write_statistics=_with_bounds(schema) if is_shown else True,
+        write_statistics=_with_bounds(schema) if is_shown else is_kept,
     )
 
 

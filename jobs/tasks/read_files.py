@@ -20,7 +20,14 @@ from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict, Refused
 from drainmark.jobs.formats.format import Expected, as_text, row_type
 from drainmark.jobs.formats.lines.content import END, PLAIN, Held, Readable, content_of
-from drainmark.jobs.formats.lines.line_ranges import RangeFacts, RangeReader, facts_of, may_be_quick, verdict_of
+from drainmark.jobs.formats.lines.line_ranges import (
+    RangeFacts,
+    RangeReader,
+    facts_of,
+    may_be_quick,
+    told_of,
+    verdict_of,
+)
 from drainmark.jobs.formats.lines.record_ranges import EdgeFacts, quoted_at
 from drainmark.jobs.formats.values.far_times import python_rows
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, arrow_schema, tagged_type
@@ -232,7 +239,7 @@ class ReadTask:
             reader = _ShareReader(self.expected, rows.add, Path(scratch), sends_all=self.sends_all)
             answers = reader.read(share)
         yield {
-            "answers": [{"facts": asdict(each.facts), "lost": each.lost} for each in answers],
+            "answers": [{"facts": told_of(each.facts), "lost": each.lost} for each in answers],
             "written": [asdict(file) for file in rows.finish()],
         }
 

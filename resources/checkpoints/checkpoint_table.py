@@ -268,8 +268,7 @@ class CheckpointTable:
     # --- how -------------------------------------------------------------------------------------------------------
 
     def _newest(self, table: Any) -> tuple[int, int]:
-        version = commits.txn_version(table, self.region)
-        return split_txn_version(version) if version is not None else (0, 0)
+        return _split(commits.txn_version(table, self.region))
 
     def _fenced(self, epoch: int, found: tuple[int, int]) -> Fenced:
         msg = f"region {self.region} is at epoch {found[0]}, id {found[1]}; this owner has epoch {epoch}"
@@ -280,7 +279,7 @@ class CheckpointTable:
         sent: list[tuple[int, StagedFile]] = []
 
         def prepare(table: Any) -> Act:
-            check(self._newest(table))
+            check(_split(self.writer.transaction(table)))
             position = (table.version() + 1) << POSITION_BITS
             files = staging.write(arrow_table(rows, position), f"{verb}-{world.token()}")
             verify(self.folder, files)
@@ -293,6 +292,7 @@ class CheckpointTable:
             prepare=prepare,
             landed=lambda table: self._holds(table, rows[0].attempt, *sent[-1]),
             writer=self.writer,
+            told=lambda entry: sent[-1][1].path in entry.added,
         )
 
     def _holds(self, table: Any, attempt: str, position: int, file: StagedFile) -> bool:
@@ -336,6 +336,10 @@ def regions_of(tables: Folder) -> tuple[str, ...]:
 def is_copy(tables: Folder, region: str) -> bool:
     """Say whether a checkpoint table is a copy of another region's."""
     return not commits.is_own(commits.open_table(tables / checkpoint_name(region)), region)
+
+
+def _split(version: int | None) -> tuple[int, int]:
+    return split_txn_version(version) if version is not None else (0, 0)
 
 
 def _verb(kinds: set[RowKind]) -> str:

@@ -133,6 +133,7 @@ class SoleWriter:
     Attributes:
         through: the version up to which (inclusive) all commits are known to be sound; -1 for none.
         kept: the `DeltaTable` of the last look, if nobody uses it; see `commits.newest`.
+        known: a `DeltaTable`, a version of it, and the region's `txnVersion` there; see `transaction`.
     """
 
     def __init__(self, folder: Folder, region: str) -> None:
@@ -140,6 +141,28 @@ class SoleWriter:
         self.region = region
         self.through = -1
         self.kept: list[Any] = []
+        self.known: tuple[Any, int, int | None] = (None, -1, None)
+
+    def transaction(self, table: Any) -> int | None:
+        """Return the newest `txnVersion` of the region in an opened table.
+
+        `DeltaTable` replays the log since its last checkpoint for it; that of a version never changes.
+        """
+        version = int(table.version())
+        if self.known[0] is not table or self.known[1] != version:
+            self.known = (table, version, table.transaction_version(app_id(self.region)))
+        return self.known[2]
+
+    def committed(self, table: Any, version: int) -> LogCommit | None:
+        """Return the commit of a version that `table` has not read yet; None if the region has none there.
+
+        If there is one, `transaction` knows that of the version.
+        """
+        found = next(commits_back(self.folder, self.region, version), None)
+        if found is None or found.transaction is None:
+            return None
+        self.known = (table, version, found.transaction)
+        return found
 
     def require(self, version: int) -> None:
         """Check the commits up to `version`, inclusive.

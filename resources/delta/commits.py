@@ -36,7 +36,7 @@ from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.layout import OF_IDS, partition_text
 from drainmark.jobs.world import Seam
-from drainmark.resources.delta.commit_log import LOG, LOG_ENTRY, SoleWriter, entry_path
+from drainmark.resources.delta.commit_log import LOG, LOG_ENTRY, LogCommit, SoleWriter, entry_path
 from drainmark.resources.delta.staging import (
     STAGING_FOLDER,
     all_nullable,
@@ -90,6 +90,7 @@ def commit(
     landed: Callable[[Any], bool],
     writer: SoleWriter | None,
     turn: Turn | None = None,
+    told: Callable[[LogCommit], bool] | None = None,
 ) -> Published:
     """Check and commit on one table object until the commit is found in the table, at most `COMMIT_TRIES` times.
 
@@ -102,6 +103,8 @@ def commit(
         landed: gets a table object as the store has it after the commit, and says whether this very commit is in it.
         writer: for a table that only one region may change: checks the authors of new commits. None if others may.
         turn: for a table that others write, too: tries that were lost to them do not count for `CONTENDED_SECONDS`.
+        told: says whether an entry of the log is this very commit. After a commit without an error that entry is read,
+            and nothing else: `landed` needs a replay of the log, which takes as long as the commit.
 
     Raises:
         CommitOutcomeUnknown: the commit kept being refused, or could not be read back.
@@ -132,12 +135,14 @@ def commit(
             functools.partial(world.across, Seam.DELTA_COMMIT, act, folder),
             lambda: world.pass_point(f"{verb}.after_commit"),
         )
-        found = _read_back(folder, landed, table if writer is not None and cause is None else None)
+        sole = writer if cause is None else None
+        found = table if _is_told(sole, table, told) else _read_back(folder, landed, table if sole else None)
         if found is not None:
-            if writer is not None and cause is None:
-                writer.through = version + 1  # without retries a commit comes right after the checked version
+            reached = int(found.version())
+            if sole is not None:
+                reached = sole.through = version + 1  # without retries a commit comes right after the checked version
             _keep(writer, found)
-            return Published(delta_version=int(found.version()), done_before=False)
+            return Published(delta_version=reached, done_before=False)
     if cause is not None and folder.is_failure(cause):
         raise folder.failure(f"commit ({verb}) to", cause) from None
     msg = f"the commit ({verb}) to {folder} was tried {attempt} times and is not in the table: {cause}"
@@ -191,6 +196,22 @@ def _reply(act: Act, answered: Act) -> BaseException | None:
     except BaseException as error:  # deltalake's panics are not of type Exception
         return error
     return None
+
+
+def _is_told(writer: SoleWriter | None, used: Any, told: Callable[[LogCommit], bool] | None) -> bool:
+    """Say whether the log's entry behind the version of a table object is the commit that was made on it.
+
+    False also if the entry cannot be read: then the table is read back, which tells why.
+    """
+    if writer is None or told is None:
+        return False
+    try:
+        entry = writer.committed(used, int(used.version()) + 1)
+    except Interrupted:
+        raise
+    except Exception:
+        return False
+    return entry is not None and told(entry)
 
 
 def _read_back(folder: Folder, landed: Callable[[Any], bool], used: Any | None) -> Any | None:
@@ -488,9 +509,9 @@ def txn_version(table: Any, region: str) -> int | None:
     return version
 
 
-def is_done(table: Any, region: str, version: int) -> bool:
+def is_done(table: Any, region: str, version: int, writer: SoleWriter | None = None) -> bool:
     """Say whether a table has a version of a region, or a later one: then the commit is done, or an owner undid it."""
-    found = txn_version(table, region)
+    found = writer.transaction(table) if writer is not None else txn_version(table, region)
     return found is not None and found >= version
 
 

@@ -250,7 +250,7 @@ class ManagedTable:
 
     def _commit(self, verb: str, version: int, prepare: Callable[[Any], Act]) -> Published:
         """Commit, unless the table has this version or a later one."""
-        is_done = partial(commits.is_done, region=self.region, version=version)
+        is_done = partial(commits.is_done, region=self.region, version=version, writer=self.writer)
 
         return commits.commit(
             self.folder,
@@ -258,6 +258,7 @@ class ManagedTable:
             prepare=lambda table: None if is_done(table) else prepare(table),
             landed=is_done,
             writer=self.writer,
+            told=lambda entry: entry.transaction == version,
         )
 
 

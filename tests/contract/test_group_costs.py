@@ -11,6 +11,7 @@ from by_hand import Counting
 
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.delta import commits
+from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.settings import Settings
 from drainmark.resources.storage.folder import Folder
 
@@ -64,6 +65,26 @@ def test_a_further_group_opens_no_table_anew(fed: Counting, monkeypatch: pytest.
         monkeypatch.setattr(commits, "open_table", counted)
         fed.process(1)
     assert opened == []
+
+
+@pytest.mark.seed("V7")
+def test_a_further_group_replays_no_log(fed: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table object replays its log to tell a transaction; after its own commit, the region knows it."""
+    replayed: list[str] = []
+    really = SoleWriter.transaction
+
+    def counted(writer: SoleWriter, table: Any) -> int | None:
+        known = writer.known
+        found = really(writer, table)
+        replayed.extend([writer.folder.uri] if writer.known is not known else [])
+        assert found == commits.txn_version(table, writer.region)
+        return found
+
+    with fed.owning():
+        fed.process(1)
+        monkeypatch.setattr(SoleWriter, "transaction", counted)
+        fed.process(1)
+    assert replayed == []
 
 
 @pytest.mark.seed("V63")

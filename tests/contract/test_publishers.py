@@ -28,6 +28,7 @@ from drainmark.jobs.errors import AccountingError, CommitOutcomeUnknown, SchemaM
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.keyed_rows import last_per_key
+from drainmark.resources.delta import commits
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 
@@ -88,6 +89,26 @@ def test_a_publish_happens_once_and_in_commit_order(table: Table) -> None:
     assert table.txn_version() == txn_version(1, 3)
     assert table.row_count() == 3
     assert table.newest_id() == 3
+
+
+@MANAGED
+@pytest.mark.seed("H3")
+@pytest.mark.parametrize("is_others", [False, True])
+def test_an_answer_without_a_commit_is_found_out(
+    table: Table, monkeypatch: pytest.MonkeyPatch, is_others: bool
+) -> None:
+    """Not even where the entry behind the checked version is another commit of the region."""
+    files, really = staged(table, ("a", 1, 10, 1)), commits.transact
+
+    def silent(opened: Any, region: str, version: int | None, **changes: Any) -> None:
+        monkeypatch.setattr(commits, "transact", really)
+        if is_others:
+            really(opened, region, txn_version(1, 1))
+
+    monkeypatch.setattr(commits, "transact", silent)
+    assert not table.publish(txn_version(1, 2), files).done_before
+    assert content(table) == [("a", 1, 10, 1)]
+    assert table.txn_version() == txn_version(1, 2)
 
 
 @MANAGED

@@ -36,7 +36,7 @@ from reads import Read, input_file, parsed, read, read_here, rows_of
 from drainmark.jobs.formats import bad_records, csv_fields, json_records
 from drainmark.jobs.formats.bad_records import CAPS, Caps
 from drainmark.jobs.formats.csv import CsvLines
-from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.format import Expected, formats
 from drainmark.jobs.formats.json import JsonLines
 from drainmark.jobs.formats.lines import content as contents_of_files
 from drainmark.jobs.formats.lines import line_ranges, record_ranges
@@ -59,6 +59,7 @@ QUICK = (CsvLines, JsonLines, TextLines)
 @pytest.fixture(scope="module", autouse=True)
 def small_caps() -> Iterator[None]:
     """Set all limits so low that texts of some bytes reach them."""
+    formats()  # a module that is loaded later would keep these limits
     with pytest.MonkeyPatch.context() as patch:
         limit(patch, SMALL)
         patch.setattr(read_files, "_JOINED_FILE_BYTES", SMALL.line_bytes)

@@ -8,7 +8,7 @@ any size, each holds only a few pieces of it, and the rows and the verdict are t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict, OtherColumns, Refused, too_many
@@ -77,6 +77,9 @@ class RangeFacts:
                 self.bad.append(record)
                 sent += len(record.raw or "")
             self.bad_count += 1
+
+
+_NOTHING = asdict(RangeFacts())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -275,6 +278,12 @@ def verdict_of(facts: Sequence[RangeFacts], on_schema: str | None = None) -> Fil
     return FileVerdict(records=records, bad=tuple(bad))
 
 
+def told_of(facts: RangeFacts) -> dict[str, Any]:
+    """Return facts as a task tells them in JSON: the facts of a fine file, of which there are many, are two numbers."""
+    told = {name: value for name, none in _NOTHING.items() if (value := getattr(facts, name)) != none}
+    return {**told, "bad": [asdict(record) for record in facts.bad]} if facts.bad else told
+
+
 def facts_of(told: Mapping[str, Any]) -> RangeFacts:
     """Return facts that a task told as JSON."""
-    return RangeFacts(**{**told, "bad": [BadRecord(**record) for record in told["bad"]]})
+    return RangeFacts(**{**told, "bad": [BadRecord(**record) for record in told.get("bad", ())]})

@@ -157,7 +157,8 @@ def _is_lost(texts: pa.Array, values: pa.Array) -> pa.Array:
     is_suspicious = pc.or_(pc.equal(values, 0), pc.is_inf(values))
     if not pc.any(is_suspicious).as_py():
         return is_suspicious
-    return pc.match_substring_regex(where(is_suspicious, texts), _NOT_ZERO).fill_null(False)
+    lost = pc.match_substring_regex(texts.filter(is_suspicious), _NOT_ZERO)  # they are few, and a look at all is long
+    return pc.replace_with_mask(is_suspicious, is_suspicious, lost).fill_null(False)
 
 
 def _without_plus(texts: pa.Array) -> pa.Array:
