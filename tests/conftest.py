@@ -20,6 +20,7 @@ import quick_reads
 from azurite import Azurite
 from postgres import postgres_server, postgres_url
 
+from drainmark.jobs import failpoints
 from drainmark.orchestration.testing.session import shared_engine
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
@@ -119,6 +120,20 @@ def s3_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no-aws-credentials")),
     ):
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    """Take away the fail points that a test has armed."""
+    yield
+    failpoints.arm("")
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    """Return an empty folder for input."""
+    (folder := tmp_path / "inbox").mkdir()
+    return folder
 
 
 @pytest.fixture

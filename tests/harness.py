@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from drainmark.orchestration.testing.processing import drive
 from drainmark.orchestration.views.metrics import as_json, region_metrics
 from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.settings import Settings
 
 LONG_AGO = 1_000_000_000
 
@@ -62,6 +63,13 @@ def settle(folder: Path) -> None:
             os.utime(path, (LONG_AGO, LONG_AGO))
 
 
+def write(inbox: Path, *files: str) -> None:
+    """Write texts to the next files of a folder, as if long ago."""
+    for text in files:
+        (inbox / f"{len(list(inbox.iterdir()))}.csv").write_text(text)
+    settle(inbox)
+
+
 def opened(reference: str | Path, inbox: Path, **params: Any) -> Opened:
     """Open an application with a folder as its input."""
     return open_application(str(reference), params=params, inputs=[str(inbox)])
@@ -79,6 +87,20 @@ def verbs(home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
         return json.loads(captured.out) if captured.out else json.loads(captured.err.splitlines()[-1])["error"]
 
     return invoked
+
+
+def done(*arguments: str, code: int = 0) -> None:
+    """Let the command line do a verb, without asking, in the working directory."""
+    from drainmark.orchestration.cli.main import invoke
+
+    assert invoke([*arguments, "--yes"]) == code, arguments
+
+
+def ids(root: Path, region: str = "app/rows") -> list[int]:
+    """Return 0, and the ids in force of a region in the home of a project."""
+    place = Workplace(Settings(home=root / "home", project_root=root))
+    with closing(place.registry):
+        return [0, *place.history(region).states]
 
 
 def starts_of_spark(workplace: Workplace) -> list[str]:

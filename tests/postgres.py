@@ -166,6 +166,16 @@ def _other_user() -> tuple[Sequence[str], int | None]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """Yield the server of the run; skip the test if none can be started."""
+    yield from _started()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """Yield a server for one module alone, whose tests may stop it."""
+    yield from _started()
+
+
+def _started() -> Iterator[PostgresServer]:
     if reason := why_not():
         pytest.skip(reason)
     server = PostgresServer()

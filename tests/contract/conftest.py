@@ -11,6 +11,7 @@ from publishers import make_template
 
 from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage.folder import Folder
+from drainmark.resources.storage.object_store import ObjectStore
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -53,3 +54,16 @@ def template(engine: SparkEngine, tmp_path_factory: pytest.TempPathFactory) -> P
     root = tmp_path_factory.mktemp("template") / "orders"
     make_template(engine, root)
     return root
+
+
+@pytest.fixture
+def bucket() -> str:
+    """Return the address of a bucket, which `store` makes."""
+    return f"s3://bucket-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def store(s3_server: str, bucket: str) -> ObjectStore:
+    made = ObjectStore(s3_server)
+    made.connection.client.create_bucket(Bucket=bucket.removeprefix("s3://"))
+    return made

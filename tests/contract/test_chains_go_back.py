@@ -5,6 +5,7 @@ The regions are fed by hand, as in `test_slices_of_rewound_tables`: no Spark.
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -94,19 +95,26 @@ def test_a_diamond_and_a_region_that_reads_two_others_go_to_the_lowest_id(place:
         assert bottom.rows() == wanted, (region, to)
 
 
-@pytest.mark.parametrize("passings", [(1, 3), pytest.param((1, 2, 3), marks=pytest.mark.slow)])
+CRASHES = (FailPoint.REWIND_BEFORE, FailPoint.NOTE_BEFORE, FailPoint.REWIND_TABLE_BEFORE)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param([*zip(CRASHES, (1, 2, 3), strict=True)], id="each once, at another region"),
+        pytest.param([*itertools.product(CRASHES, (1, 2, 3))], id="all", marks=pytest.mark.slow),
+    ],
+)
 def test_after_a_crash_at_any_rewind_all_is_right_and_the_same_command_goes_on(
-    place: Workplace, one: HandFed, passings: tuple[int, ...]
+    place: Workplace, one: HandFed, points: list[tuple[FailPoint, int]]
 ) -> None:
     two, three = reader(place, "second", "first"), reader(place, "third", "second")
     for name in "ab":
         take(one, name)
         two.run()
         three.run()
-    at = (FailPoint.REWIND_BEFORE, FailPoint.REWIND_TABLE_BEFORE, FailPoint.NOTE_BEFORE)
-    points = [f"{point}:raise:{number}" for point in at for number in passings]
-    for point in points:
-        failpoints.arm(point)
+    for point, number in points:
+        failpoints.arm(f"{point}:raise:{number}")
         with pytest.raises(InjectedFailure):
             reset(place, "one/files", 1, cascade=True)
         failpoints.arm("")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,6 @@ from drainmark.resources.storage.folder import Folder, LocalFolder
 
 REGION = "app/start"
 NAME = channels_folder(REGION)
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    failpoints.arm("")
 
 
 @pytest.fixture(params=["disk", "bucket"])

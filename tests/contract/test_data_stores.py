@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from pathlib import Path
@@ -50,12 +50,6 @@ NO_BUCKET = pytest.mark.parametrize(
     "opened", ["delta", "directory", pytest.param("s3", marks=pytest.mark.slow)], indirect=True
 )
 """In a bucket only with the slow tests: these need of a bucket only pairs and entries, which other tests show."""
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    failpoints.arm("")
 
 
 # --- entries and pairs --------------------------------------------------------------------------------------------

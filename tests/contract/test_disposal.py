@@ -6,8 +6,7 @@ import errno
 import os
 import subprocess
 import sys
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +26,6 @@ from drainmark.resources.storage.object_store import ObjectStore
 pytestmark = [pytest.mark.usefixtures("s3_credentials"), pytest.mark.seed("V153")]
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    failpoints.arm("")
-
-
-@pytest.fixture
-def bucket() -> str:
-    return f"s3://bucket-{uuid.uuid4().hex[:12]}"
-
-
-@pytest.fixture
-def store(s3_server: str, bucket: str) -> ObjectStore:
-    made = ObjectStore(s3_server)
-    made.connection.client.create_bucket(Bucket=bucket.removeprefix("s3://"))
-    return made
 
 
 def keys(store: ObjectStore, bucket: str) -> list[str]:

@@ -6,14 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
+from waiting import eventually
 
 from drainmark.jobs.errors import Owned
 from drainmark.resources.registry.lease import Lease, describe, process_started
@@ -85,14 +85,6 @@ def say(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
-        pause.wait(0.02)
-
-
 def heartbeat(registry: Registry) -> float:
     owner = describe(registry, REGION)
     assert owner
@@ -148,14 +140,14 @@ def test_regions_have_leases_of_their_own(registry: Registry) -> None:
 def test_the_heartbeat_goes_on_while_the_owner_works(registry: Registry) -> None:
     with acquire(registry):
         first = heartbeat(registry)
-        wait_until(lambda: heartbeat(registry) > first)
+        eventually(lambda: heartbeat(registry) > first)
 
 
 def test_an_owner_that_lost_its_lease_notices_and_does_not_release_the_new_one(registry: Registry) -> None:
     lease = acquire(registry)
     with registry.database.writing() as connection:
         connection.execute(text("UPDATE drainmark_lease SET token = 'somebody else'"))
-    wait_until(lambda: lease.is_lost)
+    eventually(lambda: lease.is_lost)
     lease.release(clean=True)
     assert describe(registry, REGION)
 
@@ -168,7 +160,7 @@ def test_processes_are_known_by_their_start_time() -> None:
         assert process_started(process.pid) is not None
         process.kill()
         # Nobody has waited for it yet: a zombie still has its number, but will never write again.
-        wait_until(lambda: process_started(process.pid) is None)
+        eventually(lambda: process_started(process.pid) is None)
     assert process_started(process.pid) is None
 
 
@@ -224,7 +216,7 @@ def test_a_stopped_owner_keeps_its_lease_until_it_expires_and_then_learns_that_i
 ) -> None:
     with child(HOLD, url) as owner:
         owner.send_signal(signal.SIGSTOP)
-        wait_until(lambda: Path(f"/proc/{owner.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+        eventually(lambda: Path(f"/proc/{owner.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
         last = heartbeat(registry)
         with pytest.raises(Owned):
             acquire(registry)
@@ -237,13 +229,13 @@ def test_a_stopped_owner_keeps_its_lease_until_it_expires_and_then_learns_that_i
                 return False
             return True
 
-        wait_until(take)
+        eventually(take)
         since = describe(registry, REGION)
         assert since
         assert since.acquired_at.timestamp() - last >= LEASE_SECONDS - 0.01
         owner.send_signal(signal.SIGCONT)
         first = heartbeat(registry)
-        wait_until(lambda: heartbeat(registry) > first + 2 * HEARTBEAT_SECONDS)  # the old owner has tried by then
+        eventually(lambda: heartbeat(registry) > first + 2 * HEARTBEAT_SECONDS)  # the old owner has tried by then
         assert say(owner) == "lost"
         assert not taken[0].is_lost
         taken[0].release(clean=True)

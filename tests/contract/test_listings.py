@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,18 +21,6 @@ CONTENTS = re.compile(rb"<Contents>.*?</Contents>", re.DOTALL)
 TOKEN_OF = b"<NextContinuationToken>%s</NextContinuationToken>"
 TOKEN = re.compile(rb"<NextContinuationToken>.*?</NextContinuationToken>")
 OPAQUE_TOKENS = canary.only_with_moto("its tokens are keys with U+FFFD, and no other key is on this page")
-
-
-@pytest.fixture
-def bucket() -> str:
-    return f"s3://bucket-{uuid.uuid4().hex[:12]}"
-
-
-@pytest.fixture
-def store(s3_server: str, bucket: str) -> ObjectStore:
-    made = ObjectStore(s3_server)
-    made.connection.client.create_bucket(Bucket=bucket.removeprefix("s3://"))
-    return made
 
 
 @pytest.fixture

@@ -28,18 +28,6 @@ ODD_PATH = pytest.param("x//y", marks=canary.only_with_moto("it keeps a tree of 
 PASSING: tuple[Fault, ...] = ("500", "503", "timeout", "short body")
 
 
-@pytest.fixture
-def bucket() -> str:
-    return f"s3://bucket-{uuid.uuid4().hex[:12]}"
-
-
-@pytest.fixture
-def store(s3_server: str, bucket: str) -> ObjectStore:
-    made = ObjectStore(s3_server)
-    made.connection.client.create_bucket(Bucket=bucket.removeprefix("s3://"))
-    return made
-
-
 @pytest.fixture(scope="module")
 def full(s3_server: str) -> str:
     """Return the name of a bucket with more keys than a page holds."""

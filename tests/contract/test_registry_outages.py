@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from harness import At
-from postgres import PostgresServer, why_not
+from postgres import PostgresServer, server
 from sqlalchemy import make_url, text
+from waiting import eventually
 
 from drainmark.jobs.errors import Owned, Retry, StoreUnavailable
 from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, TriggerStatus
@@ -18,20 +19,9 @@ from drainmark.jobs.world import entered
 from drainmark.resources.registry.lease import Lease, describe
 from drainmark.resources.registry.registry import Registry
 
+__all__ = ["server"]
+
 REGION = "app/start"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    """Yield a server for this module alone: it is stopped while others run their tests."""
-    if reason := why_not():
-        pytest.skip(reason)
-    server = PostgresServer()
-    try:
-        server.create()
-        yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture
@@ -88,15 +78,14 @@ def test_a_server_that_is_away_is_waited_for_and_a_lease_survives_it(
         server.start()
     before = describe(registry, REGION)
     assert before
-    deadline = threading.Event()
-    for _ in range(100):
+    beaten = before.heartbeat_at
+
+    def beats() -> bool:
         after = describe(registry, REGION)
         assert after
-        if after.heartbeat_at > before.heartbeat_at:
-            break
-        deadline.wait(0.05)
-    else:
-        pytest.fail("no heartbeat after the server came back")
+        return after.heartbeat_at > beaten
+
+    eventually(beats, "a heartbeat after the server came back")
     assert not lease.is_lost
     lease.release(clean=True)
     assert describe(registry, REGION) is None

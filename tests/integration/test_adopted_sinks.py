@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import run_once, settle, starts_of_spark
+from harness import run_once, starts_of_spark, write
 
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.errors import AdoptionRefused, ForeignTable, Halted, TableRefused
 from drainmark.jobs.failpoints import InjectedFailure, arm
-from drainmark.jobs.graph.params import Params
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.regions.explain import as_json, as_mermaid, as_text
-from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.interventions import reset
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.hand_off import owning
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.checkpoints.as_of import RegionReader, read_at
 from drainmark.resources.checkpoints.spark_views import view_of
 from drainmark.resources.delta import commits, keyed_changes, keyed_merge
@@ -30,19 +28,6 @@ pytestmark = pytest.mark.spark
 
 REGION = "adopting/lines"
 FEATURES = "'delta.columnMapping.mode' = 'name', 'delta.enableDeletionVectors' = 'true'"
-
-
-@pytest.fixture
-def inbox(tmp_path: Path) -> Path:
-    folder = tmp_path / "inbox"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    arm("")
 
 
 def declare(inbox: Path, *sinks: Any, shape: Callable[[Any], Any] = lambda rows: rows) -> Opened:
@@ -60,14 +45,7 @@ def declare(inbox: Path, *sinks: Any, shape: Callable[[Any], Any] = lambda rows:
 
         for sink in sinks:
             dm.sink(shaped, sink)
-    plan = compile_application(dm.build_application(declared))
-    return Opened(reference="adopting", plan=plan, params=Params(), overrides={})
-
-
-def write(inbox: Path, *files: str) -> None:
-    for text in files:
-        (inbox / f"{len(list(inbox.iterdir()))}.csv").write_text(text)
-    settle(inbox)
+    return open_application(dm.build_application(declared))
 
 
 def make(workplace: Workplace, table: str, columns: str, *further: str, partitioned: str = "") -> Path:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
+from waiting import SOON, eventually
 
 import drainmark as dm
 from drainmark.jobs.errors import DrainTimeout
@@ -20,7 +20,6 @@ pytestmark = pytest.mark.spark
 
 RunApp = Callable[..., Result]
 SCHEMA = "k string, n bigint"
-SOON = 60.0
 
 
 def fed(checkpoints: str = "non-blocking", group_timeout: float = 180.0) -> Callable[[], None]:
@@ -64,11 +63,8 @@ def test_who_takes_something_in_waits_until_the_flow_goes_on(
         thread = threading.Thread(target=take, args=(states,))
         thread.start()
         late.append(thread)
-        until = time.monotonic() + SOON
-        while not states.ports.waiting:
-            assert thread.is_alive(), "it was let in"
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        eventually(lambda: states.ports.waiting or not thread.is_alive())
+        assert thread.is_alive(), "it was let in"
         log.append("frozen")
         return freezes(states, staged)
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hand_runs import HandOfApplication, engine, gives, without_spark
 from harness import multiset, rows
+from waiting import SOON, eventually
 
 import drainmark as dm
 from drainmark import F
@@ -38,7 +39,6 @@ from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_
 
 __all__ = ["engine", "without_spark"]
 
-PATIENCE = 60.0
 REGION = "pending/lines"
 TEXTS = ("a b\n", "b c\n", "a\n", "c d\n")
 Write = Callable[[str, str], Path]
@@ -62,14 +62,14 @@ class Journal:
 
     def checkpoint(self, name: str, at: int) -> None:
         gate = self.waits.get((name, at))
-        if gate is not None and not gate.wait(PATIENCE):
+        if gate is not None and not gate.wait(SOON):
             self.late.append((name, at))
         if (name, at) in self.raises:
             raise self.raises.pop((name, at))
 
     def await_line(self, what: str, name: str, at: int) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: (what, name, at) in self.lines, PATIENCE), self.lines
+            assert self._changed.wait_for(lambda: (what, name, at) in self.lines, SOON), self.lines
 
     def place(self, what: str, name: str, at: int) -> int:
         return self.lines.index((what, name, at))
@@ -158,7 +158,7 @@ class Driven:
 
     def join(self) -> None:
         assert self.thread is not None
-        self.thread.join(PATIENCE)
+        self.thread.join(SOON)
         assert not self.thread.is_alive()
 
 
@@ -315,7 +315,7 @@ def test_what_is_established_is_reported_while_the_next_group_is_processed(
 
     def held(hand: HandOfApplication, group: Group, *more: Any) -> Any:
         if group.first_id == 2:
-            assert gate.wait(PATIENCE)
+            assert gate.wait(SOON)
         return stage(hand, group, *more)
 
     monkeypatch.setattr(HandOfApplication, "stage", held)
@@ -497,12 +497,12 @@ def test_a_group_that_is_committed_after_the_grace_of_a_signal_is_reported(
 
     def late(self: Any, row: Any) -> Any:
         committing.set()
-        assert gate.wait(PATIENCE)
+        assert gate.wait(SOON)
         return publish(self, row)
 
     monkeypatch.setattr(GroupCommits, "publish", late)
     driven = started(workplace, opened(inbox, journal, {"counts": True}))
-    assert committing.wait(PATIENCE)
+    assert committing.wait(SOON)
     driven.run.interrupted.set()
     time.sleep(0.5)
     gate.set()
@@ -560,11 +560,8 @@ def test_a_request_to_halt_ends_the_wait_of_a_throttle(workplace: Workplace, inb
     journal.await_line("processed", "counts", 1)
     driven.run.pace.rows_per_second = 0.001
     gate.set()
-    until = time.monotonic() + PATIENCE
-    while len(driven.reports) < 2:  # the throttle holds up neither the checkpoint under way nor the group behind it
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    assert driven.run.pace.left_seconds > PATIENCE
+    eventually(lambda: len(driven.reports) == 2, "the throttle holds up neither a checkpoint nor the group behind it")
+    assert driven.run.pace.left_seconds > SOON
     workplace.registry.progress.request_halt(REGION, "enough")
     driven.join()
     assert isinstance(driven.error, Halted)

@@ -10,8 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ import pytest
 from followed import follow
 from hand_runs import NoSpark, engine, gives, without_spark
 from harness import settle
+from waiting import eventually
 
 from drainmark.jobs.errors import Owned
 from drainmark.orchestration.cli import runs
@@ -152,7 +151,7 @@ def fresh(engine: NoSpark, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_run_whose_reader_goes_hands_the_region_over_and_the_next_one_goes_on(fresh: Project) -> None:
-    texts = {f"{number}.txt": f"to be {number}\n" for number in range(10, 22)}
+    texts = {f"{number}.txt": f"to be {number}\n" for number in range(10, 16)}
     for name, text in texts.items():
         fresh.write(name, text)
     command = [sys.executable, "-m", "drainmark.orchestration.cli.main", "run", "word_count", "--max-group", "1"]
@@ -536,9 +535,9 @@ def test_a_signal_ends_the_run_with_130_and_costs_no_attempt(fresh: Project) -> 
     command = [sys.executable, "-m", "drainmark.orchestration.cli.main", "run", "word_count", "--for", "300", "--json"]
     options = ["--input", str(fresh.inbox), "--home", str(fresh.home)]
     process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    _wait(lambda: fresh.status()["committed_sequence_id"] == 1)
+    eventually(lambda: fresh.status()["committed_sequence_id"] == 1)
     fresh.write("b.txt", TEXTS["b.txt"])
-    _wait(lambda: fresh.status()["committed_sequence_id"] == 2)
+    eventually(lambda: fresh.status()["committed_sequence_id"] == 2)
 
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
@@ -548,10 +547,3 @@ def test_a_signal_ends_the_run_with_130_and_costs_no_attempt(fresh: Project) -> 
     status = fresh.status()
     assert (status["state"], status["owner"], status["consecutive_reset_attempts"]) == ("STARTED", None, 0)
     assert status["epoch"] == 1, "one claim served both files"
-
-
-def _wait(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)

@@ -24,12 +24,12 @@ def tables(result: Result) -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.parametrize(("seed", "group"), [(1, 1), pytest.param(2, 3, marks=pytest.mark.slow)])
 def test_the_tables_are_those_of_an_oracle_on_each_state(run_app: Callable[..., Result], seed: int, group: int) -> None:
     messages = drawn(seed, 60)
-    size = -(-len(messages) // 5)
+    size = -(-len(messages) // (5 if group > 1 else 3))
     files = {f"{at:03}.jsonl": b"\n".join(messages[at : at + size]) + b"\n" for at in range(0, len(messages), size)}
     result = run_app(module.__file__, files, max_group=group)
     assert tables(result) == customers(messages)
-    result.rewind(2)
-    assert tables(result) == customers(messages[: 2 * size])
+    result.rewind(1)
+    assert tables(result) == customers(messages[:size])
     result.run()
     assert tables(result) == customers(messages)
     assert not result.quarantine()
@@ -57,13 +57,11 @@ def following() -> None:
 def test_a_region_that_follows_the_table_has_the_same_rows(run_app: Callable[..., Result], tmp_path: Path) -> None:
     """Deletes upstream are deletes in the copy."""
     messages = drawn(5, 40)
-    parts = {f"{at:03}.jsonl": b"\n".join(messages[at : at + 10]) + b"\n" for at in range(0, len(messages), 10)}
-    names = sorted(parts)
-    up = run_app(module.__file__, {name: parts[name] for name in names[:2]}, home=tmp_path / "home", max_group=1)
+    first, second = (b"\n".join(part) + b"\n" for part in (messages[:20], messages[20:]))
+    up = run_app(module.__file__, {"1.jsonl": first}, home=tmp_path / "home")
     down = run_app(following, home=tmp_path / "home").run()
     assert down.sink("customers_copy") == up.sink("customers")
-    for name in names[2:]:
-        up.add({name: parts[name]}).run()
+    up.add({"2.jsonl": second}).run()
     down.run()
     assert down.sink("customers_copy") == up.sink("customers") == customers(messages)["customers"]
     assert "delete" in {row["_change_type"] for row in down.sink("seen")}

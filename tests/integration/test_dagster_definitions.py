@@ -27,6 +27,7 @@ from integration.dagster_scene import (
     instance_at,
     write_application,
 )
+from waiting import eventually
 
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.region_run import GroupReport
@@ -312,9 +313,7 @@ def test_terminate_finishes_the_group_and_costs_no_attempt(
     (tmp_path / "hold").touch()
 
     def interrupt_in_the_group() -> None:
-        deadline = time.monotonic() + 120
-        while not (tmp_path / "held").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        eventually((tmp_path / "held").exists)
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.3)
         (tmp_path / "hold").unlink()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import dagster as dg
@@ -210,48 +207,3 @@ def test_a_scaffolded_component_names_its_project(tmp_path: Path) -> None:
         assert "project: ../../words" in (made / "defs.yaml").read_text()
         with sandbox.load_component_and_build_defs(made) as (_, defs):
             assert defs.get_repository_def().has_job(JOB)
-
-
-USERS = """
-import os
-
-import dagster as dg
-
-from drainmark.dagster import DrainmarkTranslator, definitions
-
-
-class Warehouse(DrainmarkTranslator):
-    def get_asset_spec(self, spec):
-        return spec.replace_attributes(key=spec.key.with_prefix("warehouse"))
-
-
-@dg.asset(deps=[["warehouse", "little", "little_totals"]])
-def report(context) -> dg.MaterializeResult:
-    return dg.MaterializeResult(metadata={"pid": os.getpid(), "run": os.getppid()})
-
-
-defs = dg.Definitions.merge(definitions(os.environ["WORDS"], translator=Warehouse()), dg.Definitions(assets=[report]))
-"""
-
-
-@pytest.mark.spark
-def test_one_table_and_what_follows_it_are_materialised_by_the_locations_own_executor(
-    words: Path, tmp_path: Path
-) -> None:
-    """Dagster's default executor starts a process for each op; the asset of the user follows if something was made."""
-    drop(words, "a.csv", "a,1\nb,2\n")
-    (tmp_path / "users.py").write_text(USERS)
-    dagster_home = tmp_path / "dagster"
-    command = [sys.executable, "-m", "dagster", "asset", "materialize", "-f", "users.py"]
-    environment = {**os.environ, "DAGSTER_HOME": str(dagster_home), "WORDS": str(words)}
-    with instance_at(dagster_home) as instance:
-        for _ in range(2):  # the second time nothing is there, and nothing follows
-            selection = ["--select", 'key:"warehouse/little/little_totals"+']
-            subprocess.run([*command, *selection], cwd=tmp_path, env=environment, check=True, capture_output=True)
-        reports = instance.fetch_materializations(dg.AssetKey("report"), limit=9).records
-        totals = instance.fetch_materializations(TOTALS, limit=9).records
-    assert len(reports) == 1
-    assert {each.asset_materialization.tags["dagster/data_version"] for each in totals} == {"1.1"}
-    facts = {name: value.value for name, value in reports[0].asset_materialization.metadata.items()}
-    assert facts["pid"] != facts["run"]
-    assert Workplace(load_settings(words)).history(REGION).committed_id == 1

@@ -16,6 +16,7 @@ import dagster as dg
 import pytest
 from channel_parts import commit_in_flight
 from integration.dagster_scene import JOB, NODE, REGION, ROOT, definitions, drop, instance, place, write_application
+from waiting import eventually
 
 from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.protocol.claimed_code import Code
@@ -468,10 +469,7 @@ def test_a_scan_that_takes_longer_than_its_box_goes_on(
     place.settings = place.settings.model_copy(update={"sensor_time_box_seconds": 1e-6})
     ticker = Ticker(definitions(place, write_application(tmp_path)), instance)
     assert "the scan goes on" in ticker.reason()
-    deadline = time.monotonic() + 20
-    while not (requests := ticker().run_requests) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert requests
+    assert eventually(lambda: ticker().run_requests, "a request")
     assert place.registry.pending_count(REGION) == 200
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
 from integration.dagster_scene import JOB, REGION, definitions, drop, events, execute, instance_at
+from waiting import eventually
 
 from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG
 from drainmark.orchestration.views.status import statuses
@@ -72,13 +71,6 @@ dm.sink(rows, dm.DeltaAppend("little_ticks"))
 def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
     with instance_at(tmp_path / "home" / "dagster") as opened:
         yield opened
-
-
-def eventually(find: Callable[[], Any], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not find():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.02)
 
 
 def ticked(repository: dg.RepositoryDefinition, instance: dg.DagsterInstance) -> dg.SensorResult:
@@ -165,9 +157,7 @@ def test_what_is_in_flight_and_what_stages_finish_late_is_observed(
     hold.touch()
 
     def let_go_when_committed() -> None:
-        until = time.monotonic() + 60
-        while time.monotonic() < until and not workplace.history(REGION).committed_id:
-            time.sleep(0.1)
+        eventually(lambda: workplace.history(REGION).committed_id)
         hold.unlink()
 
     watcher = threading.Thread(target=let_go_when_committed)

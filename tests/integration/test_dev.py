@@ -9,19 +9,17 @@ import socket
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
+from waiting import eventually
 
 from drainmark.resources.spark.resident.files import Access, all_servers
 from drainmark.resources.spark.resident.server import HOST, free_port
 
-_SECONDS = 180.0
 SECURITY = (Path(__file__).parents[2] / "SECURITY.md").read_text()
 UNIX = "Unix socket"
 
@@ -52,10 +50,7 @@ def test_it_ends_at_sigterm_where_a_script_started_it_in_the_background(tmp_path
     assert shell.stdout is not None
     pid = int(shell.stdout.readline())
     try:
-        deadline = time.monotonic() + _SECONDS
-        while not answers(port) and time.monotonic() < deadline:
-            time.sleep(0.3)
-        assert answers(port), (tmp_path / "dev.log").read_text()
+        eventually(lambda: answers(port), (tmp_path / "dev.log").read_text)
         mutation = "/graphql?query=mutation%7Bterminate(runId:%22x%22)%7B__typename%7D%7D"
         assert status_of(port, mutation) == 405, "the page is behind the guard"
         assert status_of(port, "/server_info", Host="evil.example") == 403
@@ -67,15 +62,6 @@ def test_it_ends_at_sigterm_where_a_script_started_it_in_the_background(tmp_path
         if shell.poll() is None:
             os.killpg(shell.pid, signal.SIGKILL)
             shell.wait()
-
-
-def eventually(find: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + _SECONDS
-    while time.monotonic() < deadline:
-        if found := find():
-            return found
-        time.sleep(0.3)
-    pytest.fail(f"waited in vain for {what}")
 
 
 def sockets(process: psutil.Process) -> Iterator[tuple[str, int]]:

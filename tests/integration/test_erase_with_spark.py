@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import settle
+from harness import done, settle
 from integration.test_erase import found_in
 
 import drainmark as dm
-from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.workplace import spark_choice
 from drainmark.resources.spark.session import SparkEngine
 
@@ -58,10 +57,6 @@ def root(engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "drainmark.toml").write_text('applications = ["app.py"]\nhome = "home"\n')
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def done(*arguments: str, code: int = 0) -> None:
-    assert invoke([*arguments, "--yes"]) == code, arguments
 
 
 def values(table: str, column: str = "customer", at: int | None = None) -> list[Any]:

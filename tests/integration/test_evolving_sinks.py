@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from hand_runs import engine, gives, without_spark
-from harness import run_once, settle
+from harness import run_once, write
 
 import drainmark as dm
 from drainmark.jobs.errors import DeclarationError, SchemaMismatch
 from drainmark.jobs.failpoints import InjectedFailure, arm
-from drainmark.jobs.graph.params import Params
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.verbs.interventions import reset
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.checkpoints.as_of import RegionReader, read_at
 
 __all__ = ["engine", "without_spark"]
 
 REGION = "growing/lines"
-
-
-@pytest.fixture
-def inbox(tmp_path: Path) -> Path:
-    folder = tmp_path / "inbox"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    arm("")
 
 
 def narrow(rows: Any) -> Any:
@@ -74,14 +60,7 @@ def declare(inbox: Path, shape: Callable[[Any], Any], policy: Any = "evolve", ag
             values = {"total": dm.sum("n"), **({"most": dm.max("n")} if shape is wide else {})}
             totals = dm.aggregate(shaped, keys=["k"], values=values, name="totals")
             dm.sink(totals, dm.DeltaUpsert("totals", ["k"], on_schema_change=policy))
-    plan = compile_application(dm.build_application(declared))
-    return Opened(reference="growing", plan=plan, params=Params(), overrides={})
-
-
-def write(inbox: Path, *files: str) -> None:
-    for text in files:
-        (inbox / f"{len(list(inbox.iterdir()))}.csv").write_text(text)
-    settle(inbox)
+    return open_application(dm.build_application(declared))
 
 
 def seen(workplace: Workplace, table: str, *columns: str) -> list[tuple[Any, ...]]:

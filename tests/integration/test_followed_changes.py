@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 from hand_runs import NoSpark, engine, without_spark
-from test_table_changes import done, drawn, write
+from harness import done, ids
+from test_table_changes import drawn, write
 
 import drainmark as dm
-from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.settings import Settings
 
 __all__ = ["engine", "without_spark"]
 
@@ -61,14 +60,6 @@ def root(engine: NoSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path
 
 
-def ids(root: Path, region: str = "up/rows") -> list[int]:
-    place = Workplace(Settings(home=root / "home", project_root=root))
-    try:
-        return [0, *place.history(region).states]
-    finally:
-        place.registry.close()
-
-
 def seen(table: str) -> list[dict[str, Any]]:
     return dm.read(f"of_{table}", f"seen_{table}").to_pylist()
 
@@ -86,7 +77,7 @@ def told(table: str, after: int, through: int) -> Counter[tuple[str, str]]:
 
 def check(root: Path, table: str, first: int) -> None:
     """Compare what was seen with `dm.changes`: up to the first id that was read as a whole, and of each later id."""
-    states = ids(root)
+    states = ids(root, "up/rows")
     by_id: dict[int, Counter[tuple[str, str]]] = {}
     for row in seen(table):
         by_id.setdefault(row["_commit_version"], Counter())[row["_change_type"], bare(row)] += 1
@@ -105,16 +96,17 @@ def check(root: Path, table: str, first: int) -> None:
 
 
 @pytest.mark.seed("CD5")
-@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
 def test_a_reader_sees_the_changes_of_each_id(root: Path, seed: int) -> None:
     draw = random.Random(seed)
     for number in range(1, 4):
         write(root, number, drawn(draw) + "z,1\n")
     done("run", "up.py", "--max-group", "2")
-    first = ids(root)[-1]
-    for number in range(4, 12):
+    first = ids(root, "up/rows")[-1]
+    last = 7 if seed == 1 else 11
+    for number in range(4, last + 1):
         for table in TABLES:
-            if number in (4, 11) or draw.random() < 0.5:
+            if number in (4, last) or draw.random() < 0.5:
                 done("run", f"of_{table}.py")
         write(root, number, drawn(draw))
         done("run", "up.py", "--max-group", str(draw.choice([1, 3])))
@@ -123,22 +115,22 @@ def test_a_reader_sees_the_changes_of_each_id(root: Path, seed: int) -> None:
         check(root, table, first)
 
 
-@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 8))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
 def test_a_rewind_goes_through_the_chain(root: Path, seed: int) -> None:
     """What was seen of withdrawn ids leaves with them, and the replay is seen under its own ids."""
     draw = random.Random(seed)
     for number in range(1, 4):
         write(root, number, drawn(draw) + "z,1\n")
     done("run", "up.py", "--max-group", "1")
-    first = ids(root)[-1]
+    first = ids(root, "up/rows")[-1]
     for table in TABLES:
         done("run", f"of_{table}.py")
-    for number in range(4, 8):
+    for number in range(4, 6 if seed == 1 else 8):
         write(root, number, drawn(draw) + f"y,{number}\n")
         done("run", "up.py")
         for table in TABLES:
             done("run", f"of_{table}.py")
-    to = draw.choice([number for number in ids(root) if number >= first][:-1])
+    to = draw.choice([number for number in ids(root, "up/rows") if number >= first][:-1])
     done("reset", "up", "--to", str(to), "--cascade")
     for table in TABLES:
         assert all(row["_commit_version"] <= to for row in seen(table))

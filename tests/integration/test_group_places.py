@@ -10,9 +10,7 @@ import pytest
 from harness import rows, run_once, settle
 
 import drainmark as dm
-from drainmark.jobs.graph.params import Params
-from drainmark.jobs.regions.plan import compile_application
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
 
@@ -34,8 +32,7 @@ def declared(inbox: Path) -> Opened:
             name="shown", inputs=[events],
         )  # fmt: skip
         dm.sink(shown, dm.DeltaAppend("shown"))
-    plan = compile_application(dm.build_application(application))
-    return Opened(reference="places", plan=plan, params=Params(), overrides={})
+    return open_application(dm.build_application(application))
 
 
 def test_the_place_of_a_row_is_that_in_its_file(tmp_path: Path, engine: SparkEngine) -> None:

@@ -14,13 +14,11 @@ from harness import run_once, settle
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.errors import DeclarationError
-from drainmark.jobs.graph.params import Params
-from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.verbs.interventions import reset
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.checkpoints.as_of import RegionReader, read_at
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
@@ -132,8 +130,7 @@ def named(inbox: Path, names: Sequence[str], *targets: Any) -> Opened:
 
         for target in targets:
             dm.sink(group, target)
-    plan = compile_application(dm.build_application(declared))
-    return Opened(reference="select", plan=plan, params=Params(), overrides={})
+    return open_application(dm.build_application(declared))
 
 
 SMALL, LARGE = 1 << 30, 0

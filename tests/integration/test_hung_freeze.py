@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from harness import rows
-from integration.test_checkpoint_pending import PATIENCE, REGION, TEXTS, Journal, finished, inbox, journal, opened
+from integration.test_checkpoint_pending import REGION, TEXTS, Journal, finished, inbox, journal, opened
+from waiting import SOON
 
 import drainmark as dm
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
@@ -62,7 +63,7 @@ def test_a_group_that_hangs_while_it_is_frozen_takes_nothing_of_the_next_one(
 
     def freezing(at: int) -> None:
         if at == 2:
-            assert go.wait(PATIENCE)
+            assert go.wait(SOON)
         elif not go.is_set():
             go.set()
             journal.await_line("left", "freeze", 2)

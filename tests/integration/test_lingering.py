@@ -17,6 +17,7 @@ import pytest
 from hand_runs import NoSpark, engine, without_spark
 from integration.dagster_scene import JOB, REGION, definitions, drop, execute, instance_at, write_application
 from sqlalchemy.exc import OperationalError
+from waiting import eventually
 
 from drainmark.jobs.errors import Owned
 from drainmark.jobs.protocol.history import Outcome
@@ -37,15 +38,6 @@ __all__ = ["engine", "without_spark"]
 FOR_EVER = 600.0
 CHECKPOINTS = dg.AssetKey(["little", "checkpoints", "rows"])
 QUARANTINE = dg.AssetKey(["little", "little_quarantine"])
-
-
-def eventually(find: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := find():
-            return found
-        time.sleep(0.02)
-    pytest.fail(f"waited in vain for {what}")
 
 
 @pytest.fixture
@@ -129,7 +121,7 @@ def test_what_is_processed_is_observed_while_it_is(
         told = [{name: value.value for name, value in each.metadata.items()} for each in found if each is not None]
         return [each for each in told if each.get("drainmark/at_work_seconds", 0) >= 0.2]
 
-    newest = eventually(seen, "what is at work", 180)[0]
+    newest = eventually(seen, "what is at work")[0]
     (tmp_path / "hold").unlink()
     assert (newest["drainmark/at_work"], newest["drainmark/at_work_id"], newest["drainmark/state"]) == (
         1,
@@ -308,7 +300,7 @@ def test_a_folder_at_rest_is_not_scanned(lingering: Lingering, place: Workplace,
         assert watch.look() == 0
     assert watch._scanned_at == scanned_at
     drop(tmp_path, "1.csv", "a,1\n")
-    assert eventually(watch.look, "the second file", 5.0) == 1
+    assert eventually(watch.look, "the second file") == 1
 
 
 def test_a_verb_does_not_wait_for_a_run_that_does_not_linger(place: Workplace) -> None:

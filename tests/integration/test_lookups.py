@@ -14,8 +14,7 @@ from harness import rows, run_once, settle
 import drainmark as dm
 from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.protocol.history import manifest_of
-from drainmark.jobs.regions.plan import compile_application
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 pytestmark = pytest.mark.spark
 
@@ -37,8 +36,7 @@ def priced(inbox: Path, schema: str = PRICES) -> Opened:
             name="named", inputs=[sold, prices], vectorised=True,
         )  # fmt: skip
         dm.sink(named, dm.DeltaAppend("sold"))
-    return Opened(reference="priced", plan=compile_application(dm.build_application(declared)), params=dm.Params(),
-                  overrides={})  # fmt: skip
+    return open_application(dm.build_application(declared))
 
 
 @pytest.fixture

@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import run_once, settle
+from harness import run_once, write
 
 import drainmark as dm
 from drainmark.jobs.errors import DrainmarkError, ForeignTable, Halted, SchemaMismatch
 from drainmark.jobs.failpoints import InjectedFailure, arm
-from drainmark.jobs.graph.params import Params
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.regions.explain import as_json, as_text
-from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.dagster_assets.checks import AT_COMMITTED_ID, judgements
 from drainmark.orchestration.doctor.examination import examine
 from drainmark.orchestration.runs.region_runs import region_owner
@@ -28,7 +26,7 @@ from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.verbs.interventions import reset, skip
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.hand_off import owning
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.checkpoints.as_of import RegionReader, owner_of, read_at
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
@@ -49,19 +47,6 @@ def workplace(tmp_path: Path, engine: SparkEngine) -> Iterator[Workplace]:
     place.use_engine(engine)
     yield place
     place.registry.close()
-
-
-@pytest.fixture
-def inbox(tmp_path: Path) -> Path:
-    folder = tmp_path / "inbox"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    arm("")
 
 
 def declare(inbox: Path, *targets: Any, schema: str = "k string, n bigint") -> Opened:
@@ -86,14 +71,7 @@ def declare(inbox: Path, *targets: Any, schema: str = "k string, n bigint") -> O
             dm.sink(totals, dm.DatabaseUpsert("shop", "totals", keys=["k"]))
             dm.sink(pairs, dm.DeltaOverwrite("last_file"))
             dm.sink(pairs, dm.FileSink("{home}/out"))
-    plan = compile_application(dm.build_application(declared))
-    return Opened(reference="outer", plan=plan, params=Params(), overrides={})
-
-
-def write(inbox: Path, *files: str) -> None:
-    for text in files:
-        (inbox / f"{len(list(inbox.iterdir()))}.csv").write_text(text)
-    settle(inbox)
+    return open_application(dm.build_application(declared))
 
 
 def expected(files: tuple[str, ...], ids: list[int]) -> dict[str, list[tuple[Any, ...]]]:

@@ -9,7 +9,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from integration.dagster_scene import JOB, REGION, definitions, drop, execute, instance_at, write_application
-from integration.test_lingering import FOR_EVER, Running, committed, eventually
+from integration.test_lingering import FOR_EVER, Running, committed
+from waiting import eventually
 
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.dagster_jobs.sensors import LONG_SECONDS

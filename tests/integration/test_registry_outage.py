@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness import opened, rows, settle
-from postgres import PostgresServer, why_not
+from postgres import PostgresServer, server
 
 from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.run_loop import RunOptions, Watch, run_application
@@ -17,19 +16,9 @@ from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
 
+__all__ = ["server"]
+
 AWAY_SECONDS = 1.0
-
-
-@pytest.fixture
-def server() -> Iterator[PostgresServer]:
-    if reason := why_not():
-        pytest.skip(reason)
-    server = PostgresServer()
-    try:
-        server.create()
-        yield server
-    finally:
-        server.remove()
 
 
 @pytest.mark.seed("R2", "N4")

@@ -113,7 +113,7 @@ def lines(chance: random.Random) -> str:
 
 
 @pytest.mark.seed("RC3")
-@pytest.mark.parametrize("group", [1, 3])
+@pytest.mark.parametrize("group", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_aggregates_and_sinks_are_as_if_retracted_files_had_never_come(
     place: Callable[[str], Workplace], tmp_path: Path, group: int
 ) -> None:
@@ -134,7 +134,7 @@ def test_aggregates_and_sinks_are_as_if_retracted_files_had_never_come(
 
     write(other, **{name: text for name, text in files.items() if name not in ("f00", "f01", "f04", "f05", "f07")})
     golden = place("golden")
-    run(golden, app, other, group)
+    run(golden, app, other, 10)
     wanted = shown(golden)
     assert found == wanted
 

@@ -23,7 +23,7 @@ def simulated(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.seed("V168", "V200", "V201")
 def test_some_histories_find_nothing(tmp_path: Path) -> None:
     """Each has several failures, and readers meanwhile; at rest the tables are those of a model without failures."""
-    histories = 5
+    histories = 3
     ended = simulated("--seed", "12", "--histories", str(histories), "--kept", str(tmp_path))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     faults = {kind: int(number) for kind, number in re.findall(r"^  (\w+) +(\d+)", ended.stdout, re.MULTILINE)}

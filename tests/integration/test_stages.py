@@ -6,12 +6,13 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from staged_app import FILES, REGION, TABLES, Gate, refusing, staged
+from waiting import SOON
 
 import drainmark as dm
 from drainmark.jobs.errors import DrainmarkError, DrainTimeout, InFlightLost, Interrupted, RewindRefused
@@ -37,7 +38,6 @@ pytestmark = pytest.mark.spark
 slow = pytest.mark.slow
 
 RunApp = Callable[..., Result]
-PATIENCE = 60.0
 EVERY = len(FILES)
 
 
@@ -47,12 +47,6 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     result = dm.testing.run_app(staged(cut=False), FILES, max_group=1, home=tmp_path_factory.mktemp("golden") / "home")
     assert not result.region.channels
     return tables(result)
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    arm("")
 
 
 def tables(result: Result) -> Tables:
@@ -99,7 +93,7 @@ class Background:
 
     def await_committed(self, number: int) -> None:
         waiting = threading.Event()
-        for _ in range(int(PATIENCE / 0.05)):
+        for _ in range(int(SOON / 0.05)):
             if self._result.workplace.history(self._result.region.name).committed_id >= number:
                 return
             assert self._thread.is_alive(), self.error
@@ -109,7 +103,7 @@ class Background:
     def await_passed(self, point: str) -> None:
         """Wait until an armed fail point has been passed."""
         waiting = threading.Event()
-        for _ in range(int(PATIENCE / 0.01)):
+        for _ in range(int(SOON / 0.01)):
             if point not in unreached():
                 return
             assert self._thread.is_alive(), self.error
@@ -118,14 +112,14 @@ class Background:
 
     def await_step(self, *names: str) -> None:
         waiting = threading.Event()
-        for _ in range(int(PATIENCE / 0.05)):
+        for _ in range(int(SOON / 0.05)):
             if any(step in names for step, _ in self.steps):
                 return
             waiting.wait(0.05)
         raise AssertionError(f"none of {names}: {self.steps}")
 
     def join(self) -> None:
-        self._thread.join(PATIENCE)
+        self._thread.join(SOON)
         assert not self._thread.is_alive()
 
 

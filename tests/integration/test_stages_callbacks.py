@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from waiting import SOON
 
 import drainmark as dm
 from drainmark.jobs.errors import ResetTimeout
@@ -24,7 +25,6 @@ pytestmark = pytest.mark.spark
 slow = pytest.mark.slow
 
 RunApp = Callable[..., Result]
-PATIENCE = 60.0
 FILES = {f"{number}.txt": f"line {number}\n" for number in range(1, 6)}
 IDS = range(1, len(FILES) + 1)
 
@@ -59,11 +59,11 @@ class Journal:
 
     def _wait(self, at: str, number: int) -> None:
         gate = self.waits.get((at, number))
-        assert gate is None or gate.wait(PATIENCE)
+        assert gate is None or gate.wait(SOON)
 
     def await_line(self, *line: Any) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: line in self.lines, PATIENCE), self.lines
+            assert self._changed.wait_for(lambda: line in self.lines, SOON), self.lines
 
     def place(self, *line: Any) -> int:
         assert self.lines.count(line) == 1, (line, self.lines)
@@ -180,7 +180,7 @@ def test_what_is_ahead_is_checkpointed_while_a_stage_is_at_an_earlier_id(run_app
         journal.await_line("checkpoint", "fourth", 1)
     finally:
         held.set()
-    thread.join(PATIENCE)
+    thread.join(SOON)
     assert not thread.is_alive()
     assert not errors
     assert journal.place("checkpoint", "first", 4) < journal.place("drain", "second", 2)

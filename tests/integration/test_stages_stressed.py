@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -39,12 +39,6 @@ TINY_SECONDS = 0.02
 HORIZON = 4
 DAY_SECONDS = 86400.0
 MORE = {f"{number:02d}.txt": text for number, text in enumerate([*FILES.values(), *FILES.values()])}
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    arm("")
 
 
 def sinks(result: Result) -> Tables:

@@ -6,20 +6,19 @@ import datetime as dt
 import json
 import random
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hand_runs import NoSpark, engine, without_spark
-from harness import settle
+from harness import done, ids, settle
 
 import drainmark as dm
 from drainmark.jobs.errors import RewindRefused, UnknownName, UsageError
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.testing.session import shared_engine
-from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.settings import Settings
 
 __all__ = ["engine", "without_spark"]
 
@@ -47,14 +46,18 @@ OTHERS = ("all_rows", "copied", "snapshot")
 
 @pytest.fixture
 def root(engine: NoSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a project, which is the working directory."""
-    (tmp_path / "inbox").mkdir()
-    (tmp_path / "app.py").write_text(APPLICATION)
-    (tmp_path / "drainmark.toml").write_text(
-        f'applications = ["app.py"]\nhome = "home"\n[databases]\ncrm = "sqlite:///{tmp_path}/crm.db"\n'
+    return made(tmp_path, monkeypatch)
+
+
+def made(folder: Path, patched: pytest.MonkeyPatch) -> Path:
+    """Make a project, which becomes the working directory."""
+    (folder / "inbox").mkdir()
+    (folder / "app.py").write_text(APPLICATION)
+    (folder / "drainmark.toml").write_text(
+        f'applications = ["app.py"]\nhome = "home"\n[databases]\ncrm = "sqlite:///{folder}/crm.db"\n'
     )
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    patched.chdir(folder)
+    return folder
 
 
 def write(root: Path, number: int, text: str) -> None:
@@ -65,18 +68,6 @@ def write(root: Path, number: int, text: str) -> None:
 def drawn(draw: random.Random) -> str:
     """Return lines for a file; an empty one, and keys that a file has twice, come up."""
     return "".join(f"{draw.choice('abcde')},{draw.randrange(9)}\n" for _ in range(draw.choice([0, 1, 2, 4])))
-
-
-def done(*arguments: str) -> None:
-    assert invoke([*arguments, "--yes"]) == 0, arguments
-
-
-def ids(root: Path) -> list[int]:
-    place = Workplace(Settings(home=root / "home", project_root=root))
-    try:
-        return [0, *place.history("app/rows").states]
-    finally:
-        place.registry.close()
 
 
 def read(table: str, at: int) -> Counter[str]:
@@ -131,22 +122,33 @@ def live(root: Path, draw: random.Random, *, is_keyed: bool) -> None:
         done("run", "app.py", "--max-group", str(draw.choice([1, 3])))
 
 
-@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))])
-def test_changes_are_the_difference_of_two_states(root: Path, seed: int) -> None:
-    draw, is_keyed = random.Random(seed), seed % 2 == 0
-    live(root, draw, is_keyed=is_keyed)
+@pytest.fixture(scope="module", params=[1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 20))])
+def lived(
+    engine: NoSpark, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[tuple[Path, random.Random, bool]]:
+    """Yield a project with a history; of odd seeds files are replaced, of even ones there are tables with keys."""
+    with pytest.MonkeyPatch.context() as patched:
+        folder, draw, is_keyed = (
+            made(tmp_path_factory.mktemp("lived"), patched),
+            random.Random(request.param),
+            request.param % 2 == 0,
+        )
+        live(folder, draw, is_keyed=is_keyed)
+        yield folder, draw, is_keyed
+
+
+def test_changes_are_the_difference_of_two_states(lived: tuple[Path, random.Random, bool]) -> None:
+    root, draw, is_keyed = lived
     states = ids(root)
     for table in (*OTHERS, *KEYED) if is_keyed else OTHERS[:2]:
-        for after, through in [(0, states[-1]), *(sorted(draw.choices(states, k=2)) for _ in range(8))]:
+        for after, through in [(0, states[-1]), *(sorted(draw.choices(states, k=2)) for _ in range(4))]:
             check(root, table, after, through)
         assert check(root, table, states[-1], states[-1]) == []
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 9))])
-def test_a_frame_of_spark_has_the_rows_of_any_state(root: Path, seed: int) -> None:
-    draw, is_keyed = random.Random(seed), seed % 2 == 0
-    live(root, draw, is_keyed=is_keyed)
+def test_a_frame_of_spark_has_the_rows_of_any_state(lived: tuple[Path, random.Random, bool]) -> None:
+    root, draw, is_keyed = lived
     spark = shared_engine().session
     for table in ("all_rows", "snapshot", "newest", "item_totals") if is_keyed else ("all_rows",):
         for at in (0, *draw.choices(ids(root), k=3), ids(root)[-1]):

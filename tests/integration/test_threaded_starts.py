@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
+from waiting import SOON, eventually
 
 import drainmark as dm
 from drainmark.jobs.errors import OperatorFailed
@@ -24,7 +25,6 @@ from drainmark.orchestration.testing.running import Result
 pytestmark = pytest.mark.spark
 
 RunApp = Callable[..., Result]
-SOON = 60.0
 
 
 def numbers(*found: int) -> pa.Table:
@@ -152,13 +152,6 @@ class Stay:
         self.is_over.set()
         self.thread.join(SOON)
         assert not self.thread.is_alive()
-
-
-def eventually(is_so: Callable[[], Any]) -> None:
-    until = time.monotonic() + SOON
-    while not is_so():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -11,18 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from harness import run_once
-from integration.test_upgrading import REGION, inbox, planned, rewind, seen, shown, write
+from integration.test_upgrading import REGION, planned, rewind, seen, shown, write
 
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.errors import StateIncompatible
-from drainmark.jobs.graph.params import Params
-from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.verbs.plan import drop_states
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
-__all__ = ["inbox"]
 pytestmark = pytest.mark.spark
 
 HOUR = dt.timedelta(hours=1)
@@ -80,8 +77,7 @@ def declare_window(inbox: Path, rows: int) -> Opened:
             dm.aggregate(lines, keys=["k"], values=values, window=window, emit="row", name="totals"),
             dm.DeltaAppend("seen"),
         )
-    plan = compile_application(dm.build_application(declared))
-    return Opened(reference="growing", plan=plan, params=Params(), overrides={})
+    return open_application(dm.build_application(declared))
 
 
 @pytest.mark.slow
@@ -115,8 +111,7 @@ def declare_within(inbox: Path, ids: int) -> Opened:
             return scanned
 
         dm.sink(dm.deduplicate(lines, keys=["k"], within=ids, name="firsts"), dm.DeltaAppend("seen"))
-    plan = compile_application(dm.build_application(declared))
-    return Opened(reference="growing", plan=plan, params=Params(), overrides={})
+    return open_application(dm.build_application(declared))
 
 
 @pytest.mark.slow
@@ -144,8 +139,7 @@ def declare_value(inbox: Path, value: Any) -> Opened:
 
         totals = dm.aggregate(lines, keys=["k"], values={"total": value}, name="totals")
         dm.sink(totals, dm.DeltaUpsert("totals", keys=["k"]))
-    plan = compile_application(dm.build_application(declared))
-    return Opened(reference="growing", plan=plan, params=Params(), overrides={})
+    return open_application(dm.build_application(declared))
 
 
 @pytest.mark.seed("RT3")
@@ -195,8 +189,7 @@ def declare_firsts(inbox: Path, event_time: str = "sold_at", within: Any = HOUR)
             name="hours", inputs=[firsts],
         )  # fmt: skip
         dm.sink(hours, dm.DeltaAppend("seen"))
-    plan = compile_application(dm.build_application(declared))
-    return Opened(reference="growing", plan=plan, params=Params(), overrides={})
+    return open_application(dm.build_application(declared))
 
 
 def sales(*hours: int) -> str:
@@ -267,8 +260,7 @@ def declare_custom(inbox: Path, state: type = Total, *, keys: Sequence[str] = ("
             added, keys=keys, state=state, output="k string, total bigint", batch="arrow", name="totals", inputs=[lines]
         )
         dm.sink(totals, dm.DeltaAppend("seen"))
-    plan = compile_application(dm.build_application(declared))
-    return Opened(reference="growing", plan=plan, params=Params(), overrides={})
+    return open_application(dm.build_application(declared))
 
 
 @pytest.mark.slow

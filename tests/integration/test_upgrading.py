@@ -14,13 +14,11 @@ from typing import Any
 import pytest
 from followed import chains, follow
 from hand_runs import engine, gives, without_spark
-from harness import run_once, settle, starts_of_spark
+from harness import run_once, starts_of_spark, write
 
 import drainmark as dm
 from drainmark.jobs.errors import ForeignTable, StateIncompatible, StatesMoved, UnknownName, UsageError
 from drainmark.jobs.failpoints import InjectedFailure, arm
-from drainmark.jobs.graph.params import Params
-from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.cli.plan import _outcome
 from drainmark.orchestration.runs.region_runs import region_run
@@ -35,13 +33,6 @@ from drainmark.resources.checkpoints.as_of import read_at
 __all__ = ["engine", "without_spark"]
 
 REGION = "growing/lines"
-
-
-@pytest.fixture
-def inbox(tmp_path: Path) -> Path:
-    folder = tmp_path / "inbox"
-    folder.mkdir()
-    return folder
 
 
 @gives("k string, total bigint")
@@ -80,14 +71,7 @@ def declare(
         if extra:
             counts = {"count": dm.count(), **({"most": dm.max("n")} if more_extra else {})}
             dm.aggregate(shaped, keys=["k"], values=counts, name="extra")
-    plan = compile_application(dm.build_application(declared))
-    return Opened(reference="growing", plan=plan, params=Params(), overrides={})
-
-
-def write(inbox: Path, *files: str) -> None:
-    for text in files:
-        (inbox / f"{len(list(inbox.iterdir()))}.csv").write_text(text)
-    settle(inbox)
+    return open_application(dm.build_application(declared))
 
 
 def planned(workplace: Workplace, opened: Opened, *drop: str) -> UpgradePlan:
@@ -289,8 +273,7 @@ def declare_newest(inbox: Path, *keys: str) -> Opened:
             return scanned
 
         dm.sink(lines, dm.DeltaUpsert("newest", keys))
-    plan = compile_application(dm.build_application(declared))
-    return Opened(reference="growing", plan=plan, params=Params(), overrides={})
+    return open_application(dm.build_application(declared))
 
 
 @pytest.mark.seed("H4")

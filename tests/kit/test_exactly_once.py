@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.errors import UnknownName, UsageError
-from drainmark.jobs.failpoints import OF_AUTONOMOUS, OF_STAGES, FailPoint, arm
+from drainmark.jobs.failpoints import OF_AUTONOMOUS, OF_STAGES, FailPoint
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.orchestration.testing.crash import matrix
 
@@ -20,12 +19,6 @@ TWO_REGIONS = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
 IN_FLIGHT = TWO_REGIONS.with_name("in_flight.py")
 REGION = "two_regions/orders"
 NOT_PASSED = {*OF_AUTONOMOUS, *OF_STAGES, *(point for point in FailPoint if matrix.is_of_slices(point))}
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    arm("")
 
 
 def orders(files: int = 3) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -192,12 +192,6 @@ def acknowledging(declare: Callable[[Any], None], done: Path) -> Callable[[], No
         declare(events)
 
     return acknowledged
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    arm("")
 
 
 def names_in(folder: Path) -> list[str]:

@@ -211,7 +211,7 @@ def test_a_partitioned_table_is_read_by_ids_when_its_log_and_files_are_gone(tmp_
         each.close()
 
 
-@pytest.mark.parametrize("shape", [CHAIN, DIAMOND], ids=["chain", "diamond"])
+@pytest.mark.parametrize("shape", [pytest.param(CHAIN, marks=pytest.mark.slow), DIAMOND], ids=["chain", "diamond"])
 @settings(max_examples=2, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_history_ends_in_the_tables_of_one_run(

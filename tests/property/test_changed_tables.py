@@ -35,10 +35,10 @@ class Way:
 
 
 WAYS = [
-    pytest.param(Way(1, 2**23, 2**25), id="one by one"),
-    pytest.param(Way(1, 2**23, 0), id="one by one, states looked up in files"),
+    pytest.param(Way(2, 2**23, 0), id="some, states looked up in files"),
     pytest.param(Way(20, 0, 2**25), id="all, by Spark's tasks"),
-    pytest.param(Way(2, 0, 0), id="some, by Spark's tasks, states in files"),
+    pytest.param(Way(1, 2**23, 2**25), id="one by one", marks=pytest.mark.slow),
+    pytest.param(Way(2, 0, 0), id="some, by Spark's tasks, states in files", marks=pytest.mark.slow),
 ]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,19 +13,12 @@ from examples import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from waiting import SOON, eventually
 
 from drainmark.jobs.errors.operator_code import PermitViolation
 from drainmark.jobs.state.handlers.permits import Consistency, OperatorLock, PermitGate
 
-SOON = 20.0
 THREADS = ["a", "b", "c"]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < until, "it did not come to that"
-        threading.Event().wait(0.0005)
 
 
 class Actor:
@@ -84,7 +76,7 @@ class Permits(RuleBasedStateMachine):
         if self.is_closing and not self.held[name]:  # V131, V132: it gets no new permit
             self.actors[name].tell(self.gate.acquire)
             self.waiting[name] = "permit"
-            wait_for(lambda: self.gate.waiting == len(self.waiting))
+            eventually(lambda: self.gate.waiting == len(self.waiting))
             return
         self.granted(name, self.actors[name].ask(self.gate.acquire))
 
@@ -143,7 +135,7 @@ class Permits(RuleBasedStateMachine):
         self.waiting[name] = "begun" if self.is_closing else "asked"
         self.depth = getattr(self, "depth", {}) | {name: self.held[name]}
         self.held[name] = 0
-        wait_for(lambda: self.gate.waiting == len(self.waiting))
+        eventually(lambda: self.gate.waiting == len(self.waiting))
         self.after_release()
 
     @precondition(lambda self: not self.is_closing)
@@ -156,7 +148,7 @@ class Permits(RuleBasedStateMachine):
             self.runtime.tell(lambda: self.gate.drain(lambda: drained.append("drained"), SOON))
         else:
             self.runtime.tell(lambda: self.gate.stop(SOON, for_reset=True))
-        wait_for(lambda: not self.gate.is_open)
+        eventually(lambda: not self.gate.is_open)
         assert drained == (["drained"] if is_drain else [])
         self.is_closing = True
         if is_drain:
@@ -182,7 +174,7 @@ class Permits(RuleBasedStateMachine):
                 assert self.actors[name].answers.get(timeout=SOON) is (not is_reset)
                 self.held[name] = self.depth[name]
                 self.seen[name] = self.resets
-        wait_for(lambda: self.gate.waiting == len(self.waiting))
+        eventually(lambda: self.gate.waiting == len(self.waiting))
 
     @rule()
     def who_was_given_up_comes_late(self) -> None:
@@ -218,7 +210,7 @@ def test_while_drain_runs_permits_are_given_and_afterwards_none() -> None:
 
     assert gate.drain(drain, SOON)
     blocked.tell(gate.acquire)
-    wait_for(lambda: gate.waiting == 1)
+    eventually(lambda: gate.waiting == 1)
     assert gate.held == 0
     gate.resume()
     assert not blocked.answers.get(timeout=SOON).was_reset
@@ -233,7 +225,7 @@ def test_a_thread_may_go_on_while_the_checkpoint_is_pending() -> None:
     outcomes = []
     for ending in ("pending", "completed", "reset"):
         start.tell(gate.make_consistent_non_blocking)
-        wait_for(lambda: gate.waiting == 1)
+        eventually(lambda: gate.waiting == 1)
         assert gate.drain(lambda: None, SOON)
         if ending == "reset":
             gate.resume(after_reset=True)
@@ -284,7 +276,7 @@ def test_a_drain_that_awaits_its_permit_through_a_reset_leaves_the_next_life_ope
     gate, late, before = PermitGate(), Actor(), PermitGate().life
     assert gate.stop(SOON, for_reset=True)
     late.tell(lambda: gate.drain(lambda: None, SOON, life=before))
-    wait_for(lambda: gate.waiting == 1)
+    eventually(lambda: gate.waiting == 1)
     gate.resume(after_reset=True)
     assert late.answers.get(timeout=SOON) is False
     assert gate.is_open
@@ -298,10 +290,10 @@ def test_who_waits_for_permits_when_a_reset_begins_is_told() -> None:
     found: list[bool] = []
     life = gate.life
     waiter.tell(lambda: found.append(gate.stop(SOON, life=life)))
-    wait_for(lambda: not gate.is_open)
+    eventually(lambda: not gate.is_open)
     assert not gate.stop(0.05, for_reset=True)
     holder.ask(gate.release)
-    wait_for(lambda: bool(found))
+    eventually(lambda: bool(found))
     assert found == [False]
 
 
@@ -310,7 +302,7 @@ def test_the_end_of_a_run_wakes_who_waits() -> None:
     gate.stop(SOON)
     actor = Actor()
     actor.tell(gate.acquire)
-    wait_for(lambda: gate.waiting == 1)
+    eventually(lambda: gate.waiting == 1)
     gate.close()
     assert isinstance(actor.answers.get(timeout=SOON), PermitViolation)
 

@@ -72,13 +72,16 @@ def test_a_file_leaves_and_comes_back_with_a_rewind(fed: HandFed) -> None:
 
 
 @pytest.mark.seed("RC1", "RC2")
-def test_any_history_of_files_retractions_and_rewinds_has_the_tables_of_the_files_that_count(fed: HandFed) -> None:
+@pytest.mark.parametrize("steps", [9, pytest.param(30, marks=pytest.mark.slow)])
+def test_any_history_of_files_retractions_and_rewinds_has_the_tables_of_the_files_that_count(
+    fed: HandFed, steps: int
+) -> None:
     chance = random.Random(7)
     names = [f"file-{n:02}" for n in range(24)]
     for name in names:
         fed.write(name, [f"{chance.choice('abcde')}{name}{n}" for n in range(chance.randrange(4))])
     waiting = list(names)
-    for _ in range(14):
+    for _ in range(steps):
         match chance.choice(["add", "add", "retract", "retract", "rewind"]):
             case "add":
                 new, waiting = waiting[:3], waiting[3:]

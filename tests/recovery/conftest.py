@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +15,10 @@ import pytest
 from graphs import BESIDE, GRAPHS
 from scene import Build, Scene
 from staged_graphs import is_unaligned
+from waiting import eventually
 
 from drainmark.orchestration.testing.crash.children import Nursery
 from drainmark.orchestration.testing.crash.killing import ChildServer
-
-PATIENCE = 120.0
 
 
 @pytest.fixture(scope="session")
@@ -142,10 +140,7 @@ def kill_in_flight(scene: Scene, graph: str, group: int = 2) -> None:
     scene.gate.hold()
     child = scene.start(["run", group])
     try:
-        deadline = time.monotonic() + PATIENCE
-        while not is_hanging(scene, graph):
-            assert time.monotonic() < deadline, f"nothing is in flight: {child.events()}\n{child.log_text()[-3000:]}"
-            time.sleep(0.05)
+        eventually(lambda: is_hanging(scene, graph), lambda: f"{child.events()}\n{child.log_text()[-3000:]}")
     finally:
         child.signal(signal.SIGKILL)
         code = child.wait().code

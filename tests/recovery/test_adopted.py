@@ -19,6 +19,7 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 from graphs import APPS, FILES
 from scene import Scene
+from waiting import eventually
 
 from drainmark.orchestration.testing.crash.children import Nursery
 
@@ -93,10 +94,7 @@ def test_a_committed_group_is_published_once(scene: Scene, point: str) -> None:
 def test_a_client_killed_in_a_commit_is_followed_by_one_that_finishes_it(scene: Scene) -> None:
     """The server may or may not commit for the dead client: that commit and the successor's exclude each other."""
     client = scene.start(["run", 3])
-    deadline = time.monotonic() + 60
-    while not any(_is_busy(scene.home / "lake" / sink) for sink in SINKS):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    eventually(lambda: any(_is_busy(scene.home / "lake" / sink) for sink in SINKS), pause=0.005)
     os.kill(client.pid, signal.SIGKILL)
     client.wait()
     scene.run_well(["run", 3])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from graphs import Build, fragile, hanging
 from scene import Scene, write_file
+from waiting import eventually
 
 from drainmark.orchestration.testing.crash.children import Ended, Nursery
 from drainmark.orchestration.verbs import interventions
@@ -165,24 +166,19 @@ def test_a_worker_that_hangs_is_cancelled(build: MakeScene) -> None:
     assert ended.error["id"] == "DRAIN_TIMEOUT"
     assert ended.error["facts"]["trigger"] == str(bad)
     scene.assert_sinks([good])
-    await_death(int((scene.folder / "pid").read_text()))
+    eventually(lambda: has_died(int((scene.folder / "pid").read_text())), "a cancelled job leaves no worker")
     interventions.skip(scene.place, scene.region, str(bad), "it never ends")
     scene.run_well(["run"])
     scene.assert_sinks([good])
     scene.assert_nothing_left()
 
 
-def await_death(pid: int, seconds: float = 30.0) -> None:
-    """Wait until a worker has died: a cancelled job must leave no worker that goes on."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.1)
-    msg = f"the Python worker {pid} still runs"
-    raise AssertionError(msg)
+def has_died(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
 
 
 @pytest.mark.seed("V106")

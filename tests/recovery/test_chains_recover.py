@@ -5,18 +5,18 @@ The command is a process of its own, killed by SIGKILL; the regions before and a
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
+import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from by_hand import HandFed
 from chained_by_hand import Reader, source_of, take
+from killed_commands import KILLED, killed_at
 
-from drainmark.jobs.failpoints import ENVIRONMENT, FailPoint
+from drainmark.jobs.failpoints import FailPoint
+from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
@@ -39,56 +39,70 @@ CASES = [
 ]
 
 
+COMMAND = ("reset", "one/files", "--to", "1", "--cascade", "--yes", "--home")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Two regions of files, `left` and `right`, which read them, and `last`, which reads these."""
+
+    place: Workplace
+    one: HandFed
+    other: HandFed
+    readers: tuple[Reader, Reader, Reader]
+
+    @classmethod
+    def at(cls, folder: Path) -> Scene:
+        place = Workplace(Settings(home=folder / "home", project_root=folder))
+        left, right, last = (
+            Reader(place, folder / "none", region=f"{name}/rows", names=(name,),
+                   sources=tuple(source_of(f"{name}_{table}", table) for table in tables))
+            for name, tables in {"left": ("one",), "right": ("one", "other"), "last": ("left", "right")}.items()
+        )  # fmt: skip
+        one = HandFed(place, folder / "inbox", region="one/files", names=("one",))
+        other = HandFed(place, folder / "others", region="other/files", names=("other",))
+        return cls(place, one, other, (left, right, last))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return a folder in which all regions have read two files of each, and a copy of its home."""
+    folder, kept = tmp_path_factory.mktemp("chain"), tmp_path_factory.mktemp("kept") / "home"
+    scene = Scene.at(folder)
+    for name in "ab":
+        take(scene.one, name)
+        take(scene.other, name.upper())
+        for each in scene.readers:
+            each.run()
+    scene.place.registry.close()
+    shutil.copytree(folder / "home", kept)
+    return folder, kept
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Workplace]:
-    found = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+def scene(built: tuple[Path, Path]) -> Iterator[Scene]:
+    folder, kept = built
+    shutil.rmtree(folder / "home")
+    shutil.copytree(kept, folder / "home")
+    found = Scene.at(folder)
     yield found
-    found.registry.close()
-
-
-def reset(place: Workplace, failpoint: str = "") -> int:
-    command = [
-        sys.executable,
-        "-m",
-        "drainmark.orchestration.cli.main",
-        "reset",
-        "one/files",
-        "--to",
-        "1",
-        "--cascade",
-        "--yes",
-    ]
-    environment = {**os.environ, ENVIRONMENT: failpoint}
-    done = subprocess.run([*command, "--home", str(place.home)], env=environment, capture_output=True, check=False)
-    assert b"Traceback" not in done.stderr, done.stderr.decode()
-    return done.returncode
+    found.place.registry.close()
 
 
 @pytest.mark.parametrize(("point", "number"), CASES)
-def test_the_same_command_goes_on_after_a_kill(place: Workplace, tmp_path: Path, point: FailPoint, number: int) -> None:
-    one = HandFed(place, tmp_path / "inbox", region="one/files", names=("one",))
-    other = HandFed(place, tmp_path / "others", region="other/files", names=("other",))
-    left, right, last = (
-        Reader(place, tmp_path / "none", region=f"{name}/rows", names=(name,),
-               sources=tuple(source_of(f"{name}_{table}", table) for table in tables))
-        for name, tables in {"left": ("one",), "right": ("one", "other"), "last": ("left", "right")}.items()
-    )  # fmt: skip
-    readers = (left, right, last)
-    for name in "ab":
-        take(one, name)
-        take(other, name.upper())
-        for each in readers:
-            each.run()
+def test_the_same_command_goes_on_after_a_kill(scene: Scene, point: FailPoint, number: int) -> None:
+    one, readers, home = scene.one, scene.readers, str(scene.place.home)
+    left, right, last = readers
     assert last.rows() == sorted("aabbAB")
 
-    assert reset(place, f"{point}:kill:{number}") == -signal.SIGKILL
+    assert killed_at(f"{point}:kill:{number}", *COMMAND, home) == KILLED
     assert left.rows() in (["a"], ["a", "b"])
     assert right.rows() in (["A", "a"], sorted("aAbB"))
     assert last.rows() in (sorted("aaA"), sorted("aabbAB"))
     upstream_is_done = one.values() == [(1, "a")]
     assert not upstream_is_done or last.rows() == sorted("aaA"), "readers go back before what they read"
 
-    assert reset(place) == 0
+    assert invoke([*COMMAND, home]) == 0
     assert [each.rows() for each in readers] == [["a"], ["A", "a"], sorted("aaA")]
     assert one.values() == [(1, "a")]
     one.drain()

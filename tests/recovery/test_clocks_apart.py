@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from hosts import other_host
-from postgres import PostgresServer, why_not
+from postgres import server
 from scene import Scene
 
 from drainmark.jobs.failpoints import FailPoint
 from drainmark.orchestration.testing.crash.children import codes
 
+__all__ = ["server"]
+
 HOUR = 3600
 OWNED_OR_FENCED = 4
 SHORT_LEASE = {"lease_seconds": 5.0, "heartbeat_seconds": 0.2}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    if reason := why_not():
-        pytest.skip(reason)
-    server = PostgresServer()
-    try:
-        server.create()
-        yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.recovery)])

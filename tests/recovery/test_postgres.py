@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import signal
 import socket
-import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from hosts import other_host
-from postgres import PostgresServer, why_not
+from postgres import PostgresServer, server
 from scene import Scene
+from waiting import eventually
 
 from drainmark.jobs.failpoints import FailPoint
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.orchestration.testing.crash.children import Nursery
+
+__all__ = ["server"]
 
 Build = Callable[..., Scene]
 
@@ -27,19 +28,6 @@ SHORT_LEASE = {"lease_seconds": 5.0, "heartbeat_seconds": 0.2}
 OVER_SOON = {"lease_seconds": 2.0, "heartbeat_seconds": 0.2}
 LONG_LEASE = {"lease_seconds": 600.0, "heartbeat_seconds": 0.2}
 """The process that takes over decides the length of a lease: this one outlasts even a slow start."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    """Yield a server for this module alone, because tests stop it."""
-    if reason := why_not():
-        pytest.skip(reason)
-    server = PostgresServer()
-    try:
-        server.create()
-        yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture
@@ -57,7 +45,7 @@ def scene(build: Build, server: PostgresServer) -> Scene:
 def test_a_restart_under_a_run_is_not_noticed(scene: Scene, server: PostgresServer) -> None:
     run = scene.start(["scan"], ["run", 1], failpoints=f"process.before:hang={HANG}:2")
     run.await_step("group")
-    wait_until(lambda: scene.next_id == 3)  # the ids of the second group are taken: it hangs
+    eventually(lambda: scene.next_id == 3)  # the ids of the second group are taken: it hangs
     server.restart()
     ended = run.wait()
     assert ended.code == 0, ended
@@ -86,7 +74,7 @@ def test_a_run_whose_registry_is_away_ends_and_the_next_one_goes_on(
     run = scene.start(["scan"], ["run", 1], failpoints=f"{point.value}:hang={HANG}:{nth}")
     run.await_step("group")
     if point is FailPoint.RELEASE_BEFORE:
-        wait_until(lambda: groups(run) == 5)
+        eventually(lambda: groups(run) == 5)
     server.stop()
     try:
         ended = run.wait()
@@ -100,14 +88,6 @@ def test_a_run_whose_registry_is_away_ends_and_the_next_one_goes_on(
 
 def groups(run: Any) -> int:
     return sum(event["step"] == "group" for event in run.events())
-
-
-def wait_until(holds: Callable[[], Any], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
-        pause.wait(0.02)
 
 
 # --- two hosts ----------------------------------------------------------------------------------------------------

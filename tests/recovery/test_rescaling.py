@@ -4,7 +4,6 @@ partitions reads these batches and the states of the stages (F6, F24, AU9)."""
 from __future__ import annotations
 
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from order_files import Row, numbered, orders_of, orders_text
 from scene import Build, Scene
 from staged_graphs import app_in
+from waiting import eventually
 
 from drainmark.orchestration.testing.crash.children import Nursery
 
@@ -82,10 +82,7 @@ def kill_after(scene: Scene, is_so: Callable[[Scene], bool]) -> None:
     scene.gate.hold(after=1)
     child = scene.start()
     try:
-        deadline = time.monotonic() + PATIENCE
-        while not (scene.gate.is_held and is_so(scene)):
-            assert time.monotonic() < deadline, f"it did not come so far: {child.events()}\n{child.log_text()[-3000:]}"
-            time.sleep(0.05)
+        eventually(lambda: scene.gate.is_held and is_so(scene), lambda: f"{child.events()}\n{child.log_text()[-3000:]}")
     finally:
         child.signal(signal.SIGKILL)
         code = child.wait(PATIENCE).code

@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from followed import follow
 from graphs import log_watch
 from harness import state_shown
 from scene import Scene
+from waiting import eventually
 
 from drainmark.jobs.errors import SparkLost
 from drainmark.jobs.errors.spark_faults import lost_engine
@@ -83,15 +84,6 @@ counts = dm.aggregate(slow, keys=["line"], values={"count": dm.count()}, name="c
 dm.sink(counts, dm.DeltaUpsert("waiting_counts", keys=["line"]))
 dm.sink(slow, dm.DeltaAppend("waiting_lines"))
 '''
-
-
-def eventually(find: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < deadline:
-        if found := find():
-            return found
-        time.sleep(0.05)
-    pytest.fail(f"waited in vain for {what}")
 
 
 def server_of(home: Path, **more: Any) -> ResidentServer:

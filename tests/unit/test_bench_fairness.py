@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from waiting import eventually
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.append(str(BENCHMARKS))  # the benchmarks are programs in one folder, not a package
@@ -323,14 +324,8 @@ def running(program: Program, jvm: str, *, has_java: bool = True) -> psutil.Proc
     program.jvm = jvm
     program.start()
     assert program.process is not None
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        below = psutil.Process(program.process.pid).children(recursive=True)
-        found = [each for each in below if each.name() == ("java" if has_java else "sleep")]
-        if found:
-            return found[0]
-        time.sleep(0.01)
-    raise AssertionError("it did not start")
+    process, name = psutil.Process(program.process.pid), "java" if has_java else "sleep"
+    return eventually(lambda: [each for each in process.children(recursive=True) if each.name() == name], name)[0]
 
 
 def test_the_kill_notes_the_jvm_and_ends_it(program: Program, java: Path) -> None:

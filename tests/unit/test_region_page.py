@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from html.parser import HTMLParser
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 from by_hand import HandFed
 from harness import verbs
+from waiting import eventually
 
 from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.main import invoke
@@ -274,10 +274,7 @@ def test_the_server_ends_with_who_started_it(fed: HandFed) -> None:
         assert connection.getresponse().status == 200
     parent.kill()
     parent.communicate()
-    deadline = time.monotonic() + 30
-    while Path(f"/proc/{child}").exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not Path(f"/proc/{child}").exists()
+    eventually(lambda: not Path(f"/proc/{child}").exists())
 
 
 # --- the address -------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from channel_parts import KINDS, MemoryFiles, batch_of, ids_of, rows_of, spool_of, stages_of, values_of
+from waiting import SOON
 
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import AccountingError, Fenced, Interrupted
@@ -24,7 +25,6 @@ from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
 from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken, connect
 from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE, Wait
 
-SOON = 20.0
 PATIENT = Wait(seconds=SOON)
 
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from waiting import SOON
 
 from drainmark.jobs.errors.operator_code import StreamClosed, StreamStuck
 from drainmark.jobs.streams import Acknowledged, ManualThreads, RealThreads, RefCounter, Stream
-
-SOON = 20.0
 
 
 @pytest.fixture

@@ -14,8 +14,6 @@ from drainmark.jobs.errors.operator_code import ReferenceMiscounted
 from drainmark.jobs.streams import Acknowledged, RefCounter, Stream
 from drainmark.jobs.streams.references import release, retain
 
-SOON = 20.0
-
 
 class Boom(Exception):
     """The error that callbacks raise."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from waiting import SOON, eventually
 
 from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.errors.operator_code import StreamRefused, StreamStuck
@@ -28,7 +28,6 @@ from drainmark.jobs.streams.all_or_nothing import Wholes
 from drainmark.jobs.streams.graph_run import GraphRun
 from drainmark.jobs.streams.progress import Progress
 
-SOON = 20.0
 Flow = Callable[[Stream], Stream]
 
 
@@ -81,7 +80,7 @@ class Hosted:
         """Request a cut and wait for it; return its number."""
         before = self.host._newest
         self.host.submissions.ask()
-        wait_for(lambda: self.host._newest > before or self.host.failure)
+        eventually(lambda: self.host._newest > before or self.host.failure)
         return self.host._newest
 
     def commit(self, cut: int) -> None:
@@ -99,12 +98,12 @@ class Hosted:
 
     def submitted(self, position: int) -> None:
         """Wait until everything up to a position (inclusive) is submitted."""
-        wait_for(lambda: (self.handler._progress.position or 0) >= position or self.host.failure)
+        eventually(lambda: (self.handler._progress.position or 0) >= position or self.host.failure)
         assert self.host.failure is None
 
     def ended(self) -> None:
         """Wait until the start's thread has ended and made its last cut."""
-        wait_for(lambda: self.host._own is None)
+        eventually(lambda: self.host._own is None)
 
 
 @pytest.fixture
@@ -118,13 +117,6 @@ def hosted(tmp_path: Path) -> Iterator[Callable[..., Hosted]]:
     yield host
     for one in made:
         one.host.close()
-
-
-def wait_for(condition: Callable[[], Any]) -> None:
-    until = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        threading.Event().wait(0.002)
 
 
 # --- acknowledging ------------------------------------------------------------------------------------------------
@@ -178,9 +170,9 @@ class Few(Numbers):
 def test_a_long_stretch_without_rows_is_cut_by_itself(hosted: Any) -> None:
     """No row makes a cut due; without a cut, the next run would read the whole stretch again."""
     at = hosted(lambda source: source.filter(lambda n: n < 0), kind=Few, allowed=25)
-    wait_for(lambda: at.host._newest or at.host.failure)
+    eventually(lambda: at.host._newest or at.host.failure)
     at.commit(1)
-    wait_for(lambda: at.handler.told)
+    eventually(lambda: at.handler.told)
     assert at.handler.told[0] >= 10
     assert at.host.failure is None
 
@@ -235,7 +227,7 @@ def test_a_cut_has_all_rows_of_a_datum_or_none(hosted: Any) -> None:
 @pytest.mark.parametrize("commits", ["before the reset", "before the replay", "after the replay"])
 def test_what_is_in_beyond_the_prefix_is_read_again_and_left_out(hosted: Any, commits: str) -> None:
     at = hosted(lambda source: source.partition(2, key=lambda n: n % 2).map(table), allowed=3)
-    wait_for(lambda: at.handler._progress.state()[1])
+    eventually(lambda: at.handler._progress.state()[1])
     assert (at.cut(), at.rows(1)) == (1, [1, 3])
     if commits == "before the reset":
         at.commit(1)
@@ -245,7 +237,7 @@ def test_what_is_in_beyond_the_prefix_is_read_again_and_left_out(hosted: Any, co
         at.commit(1)
     assert at.handler._progress.state() == (1, [3])
     at.handler.allowed = 3
-    wait_for(lambda: not at.handler._progress.has(3))
+    eventually(lambda: not at.handler._progress.has(3))
     if commits == "after the replay":
         at.commit(1)
     assert at.cut() == 2, "and the state still says what is in"
@@ -277,7 +269,7 @@ def test_what_runs_beside_each_other_is_in_whole_cuts(hosted: Any) -> None:
 def test_a_source_at_its_end_flushes_and_its_last_cut_has_everything(hosted: Any) -> None:
     at = hosted(lambda source: source.buffer(2).partition(4).map(table), total=6, allowed=6)
     at.ended()
-    wait_for(lambda: at.host._newest)
+    eventually(lambda: at.host._newest)
     assert (at.all_rows, at.handler._progress.position) == ([1, 2, 3, 4, 5, 6], 6)
 
 
@@ -303,7 +295,7 @@ def test_what_fails_in_the_graph_fails_the_run_and_the_next_one_goes_on(hosted: 
     at.submitted(2)
     at.commit(at.cut())
     at.handler.allowed = 9
-    wait_for(lambda: at.host.failure)
+    eventually(lambda: at.host.failure)
     assert isinstance(at.host.failure, OperatorFailed)
     assert isinstance(at.host.failure.__cause__, ValueError)
     assert at.handler.told == [2]
@@ -311,7 +303,7 @@ def test_what_fails_in_the_graph_fails_the_run_and_the_next_one_goes_on(hosted: 
     broken.clear()
     again = hosted(flows[way], total=5, allowed=5)
     again.ended()
-    wait_for(lambda: again.host._newest > 1)
+    eventually(lambda: again.host._newest > 1)
     assert (again.handler.reads, again.all_rows) == ([2], [1, 2, 3, 4, 5])
 
 
@@ -324,13 +316,13 @@ def test_what_fails_in_the_graph_fails_the_run_and_the_next_one_goes_on(hosted: 
 ])  # fmt: skip
 def test_nodes_that_remember_are_refused(hosted: Any, flow: Flow) -> None:
     at = hosted(flow)
-    wait_for(lambda: at.host.failure)
+    eventually(lambda: at.host.failure)
     assert isinstance(at.host.failure, StreamRefused)
 
 
 def test_what_is_no_table_or_has_no_metadata_is_refused(hosted: Any) -> None:
     at = hosted(lambda source: source, allowed=1)
-    wait_for(lambda: at.host.failure)
+    eventually(lambda: at.host.failure)
     assert isinstance(at.host.failure.__cause__, TypeError)
 
 
@@ -343,7 +335,7 @@ class Forgetful(Stream):
 
 def test_rows_that_belong_to_no_datum_are_refused(hosted: Any) -> None:
     at = hosted(Forgetful, allowed=1)
-    wait_for(lambda: at.host.failure)
+    eventually(lambda: at.host.failure)
     assert isinstance(at.host.failure, StreamRefused)
 
 
@@ -352,7 +344,7 @@ def test_a_stream_that_can_only_grow_is_stuck(hosted: Any) -> None:
         max_in_flight = 4
 
     at = hosted(lambda source: source.partition(5).map(table), kind=Small, allowed=9)
-    wait_for(lambda: at.host.failure)
+    eventually(lambda: at.host.failure)
     assert isinstance(at.host.failure, StreamStuck)
 
 
@@ -372,7 +364,7 @@ def test_a_cut_never_has_a_part_of_a_datum_that_could_not_be_submitted_as_a_whol
     at.submitted(1)
     at.commit(at.cut())
     at.handler.allowed = 2
-    wait_for(lambda: at.host.failure)
+    eventually(lambda: at.host.failure)
     at.host._cut()  # the run has failed
     assert at.all_rows == [1, -1]
     at.host.failure = None  # as long as the thread has not noticed
@@ -384,7 +376,7 @@ def test_a_cut_never_has_a_part_of_a_datum_that_could_not_be_submitted_as_a_whol
     broken.clear()
     again = hosted(flow, total=3, allowed=3)
     again.ended()
-    wait_for(lambda: again.host._newest > 1)
+    eventually(lambda: again.host._newest > 1)
     assert again.all_rows == [1, -1, 2, -2, 3, -3]
 
 
@@ -424,7 +416,7 @@ def test_a_zip_one_side_of_which_never_comes_is_stuck_and_says_so(
         return left.zip(none_of(source), maxsize=3).map(lambda pair: table(pair[0]))
 
     at = hosted(flow, kind=Paired, total=6, allowed=6)
-    wait_for(lambda: at.host.failure)
+    eventually(lambda: at.host.failure)
     assert isinstance(at.host.failure, StreamStuck)
     assert (at.host.failure.operator, at.host.failure.facts["kept"]) == ("start", kept)
     at.ended()
@@ -461,7 +453,7 @@ def test_cuts_and_resets_at_random_lose_nothing_and_double_nothing(hosted: Any, 
                 at.host.reset()
         assert at.host.failure is None
     at.ended()
-    wait_for(lambda: at.handler._progress.position == total and not at.host.submissions._is_asked)
+    eventually(lambda: at.handler._progress.position == total and not at.host.submissions._is_asked)
     at.commit(at.cut())
     assert at.host.failure is None
     wanted = Counter(range(1, total + 1))
@@ -507,13 +499,13 @@ def test_a_boundary_waits_for_a_state_of_all_before_it(hosted: Any) -> None:
 
     at = hosted(lambda source: source.buffer(4).partition(3).map(table), kind=Pairs, allowed=9)
     for cut, rows in ((1, [1, 2]), (2, [3, 4])):
-        wait_for(lambda cut=cut: at.host._newest == cut)
+        eventually(lambda cut=cut: at.host._newest == cut)
         assert (at.rows(cut), at.handler._progress.position) == (rows, rows[-1]), "it waits, and reads nothing"
         at.commit(cut)
         assert at.handler.told[-1] == rows[-1]
-    wait_for(lambda: at.host._newest == 3)
+    eventually(lambda: at.host._newest == 3)
     at.host.reset()
-    wait_for(lambda: at.host._newest == 4)
+    eventually(lambda: at.host._newest == 4)
     assert (at.rows(3), at.rows(4)) == ([5, 6], [7, 8]), "make_consistent ended with the reset, and it goes on"
 
 
@@ -526,6 +518,6 @@ def test_a_boundary_waits_for_a_state_of_all_before_it(hosted: Any) -> None:
 def test_a_zip_behind_a_node_with_a_timer_is_stuck_all_the_same(hosted: Any, windows: Flow) -> None:
     """A thread that waits for the lock of a node that waits for room is as stuck as the node: neither has work left."""
     at = hosted(lambda source: windows(source).zip(none_of(source), maxsize=1).map(table), total=9, allowed=9)
-    wait_for(lambda: at.host.failure)
+    eventually(lambda: at.host.failure)
     assert isinstance(at.host.failure, StreamStuck)
     at.ended()

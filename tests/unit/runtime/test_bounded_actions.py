@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from waiting import SOON
 
 from drainmark.jobs.errors import DrainmarkError, OperatorFailed
 from drainmark.jobs.runtime.timeout import Bounded, Grace
-
-PATIENCE = 20.0
 
 
 def result_of(action: Any) -> Any:
     def late(seconds: float) -> DrainmarkError:
         return DrainmarkError(f"it took longer than {seconds:g} s")
 
-    return Bounded(action, PATIENCE, Grace(lambda: False), late=late).result()
+    return Bounded(action, SOON, Grace(lambda: False), late=late).result()
 
 
 @pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), KeyboardInterrupt()], ids=repr)

@@ -217,29 +217,29 @@ def test_zstd_is_unpacked_as_a_stream_with_a_bound(
 # --- Parquet ------------------------------------------------------------------------------------------------------
 
 _TEXT = pa.array(["x" * 100_000])
-HOSTILE = {
-    "a page of zeros": (pa.table({"a": ["0" * 4_000_000]}), {"use_dictionary": False}, "a page of column 'a'"),
+HOSTILE: dict[str, tuple[Callable[[], pa.Table], Any, str]] = {
+    "a page of zeros": (lambda: pa.table({"a": ["0" * 4_000_000]}), {"use_dictionary": False}, "a page of column 'a'"),
     "a text that all rows share": (
-        pa.table({"a": pa.DictionaryArray.from_arrays(pa.array([0] * 10_000, pa.int32()), _TEXT)}),
+        lambda: pa.table({"a": pa.DictionaryArray.from_arrays(pa.array([0] * 10_000, pa.int32()), _TEXT)}),
         {"store_schema": False},
         "bytes when decompressed",
     ),
     "a row of many items": (
-        pa.table({"a": pa.array([[7] * 500_000])}),
+        lambda: pa.table({"a": pa.array([[7] * 500_000])}),
         {},
         "arrays in column 'a.list.element'",
     ),
     "a text that all texts begin with": (
-        pa.table({"a": _TEXT.take(pa.array([0] * 2000))}),
+        lambda: pa.table({"a": _TEXT.take(pa.array([0] * 2000))}),
         {"use_dictionary": False, "column_encoding": {"a": "DELTA_BYTE_ARRAY"}},
         "bytes when decompressed",
     ),
     "items that all begin with a text": (
-        pa.table({"a": [["x" * 10_000] * 5000]}),
+        lambda: pa.table({"a": [["x" * 10_000] * 5000]}),
         {"use_dictionary": False, "column_encoding": {"a.list.element": "DELTA_BYTE_ARRAY"}},
         "arrays in column 'a.list.element'",
     ),
-    "rows without values": (pa.table({"a": pa.nulls(3_000_000, pa.int64())}), {}, "bytes when decompressed"),
+    "rows without values": (lambda: pa.table({"a": pa.nulls(3_000_000, pa.int64())}), {}, "bytes when decompressed"),
 }
 
 
@@ -251,8 +251,8 @@ def sizes_of(path: Path) -> Sequence[parquet_pages.Size]:
 def test_a_small_parquet_file_of_gigabytes_is_refused_unread(
     tmp_path: Path, small_caps: bad_records.Caps, name: str
 ) -> None:
-    rows, written, reason = HOSTILE[name]
-    path = tmp_path / "file.data"
+    make, written, reason = HOSTILE[name]
+    rows, path = make(), tmp_path / "file.data"
     pq.write_table(rows, path, compression="zstd", **written)
     stored = rows.schema.field("a").type
     kind = from_arrow_type(stored.value_type if pa.types.is_dictionary(stored) else stored)
@@ -272,13 +272,11 @@ def test_ordinary_parquet_files_are_within_the_caps_and_their_bytes_are_told(tmp
         assert sum(size.total for size in sizes) < 20 * sum(read)
 
 
-_WORDS = [f"{number:x}" * 6 for number in range(3000)]
-_MANY = [_WORDS[number * 7919 % 3000] for number in range(60_000)]
-SHARING = {
-    "one long text among short ones": pa.table({"a": [*_MANY, "x" * 50_000]}),
-    "lists": pa.table({"a": [_MANY[at : at + 10] for at in range(0, 60_000, 10)]}),
-    "structs": pa.table({"a": [{"b": text} if text != _WORDS[0] else None for text in _MANY]}),
-    "maps": pa.table({"a": pa.array([[(text, text)] for text in _MANY], pa.map_(pa.string(), pa.string()))}),
+SHARING: dict[str, Callable[[list[str]], Any]] = {
+    "one long text among short ones": lambda texts: [*texts, "x" * 50_000],
+    "lists": lambda texts: [texts[at : at + 10] for at in range(0, 60_000, 10)],
+    "structs": lambda texts: [{"b": text} if text != "0" * 6 else None for text in texts],
+    "maps": lambda texts: pa.array([[(text, text)] for text in texts], pa.map_(pa.string(), pa.string())),
 }
 
 
@@ -292,7 +290,8 @@ def test_texts_that_share_bytes_are_counted_as_often_as_they_occur(
     tmp_path: Path, name: str, version: str, compression: str, encoding: str
 ) -> None:
     """As if each were the longest, or the whole dictionary, most files with many texts would be refused."""
-    rows, path = SHARING[name], tmp_path / "file.data"
+    texts = [f"{number * 7919 % 3000:x}" * 6 for number in range(60_000)]
+    rows, path = pa.table({"a": SHARING[name](texts)}), tmp_path / "file.data"
     pq.write_table(rows, path)
     leaves = [
         leaf.path for leaf in map(pq.read_metadata(path).schema.column, range(pq.read_metadata(path).num_columns))

@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from pyarrow import orc
 from pyspark.sql import types as sql
 from reads import parsed
+from waiting import eventually
 
 from drainmark.jobs.formats import orc as orc_format
 from drainmark.jobs.formats.bad_records import OtherColumns, Refused
@@ -183,10 +183,7 @@ tried()
     )  # fmt: skip
     first, forked, again = map(int, ended.stdout.split())
     assert first == again != forked
-    until = time.monotonic() + 60
-    while any(is_running(each) for each in (first, forked)):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    eventually(lambda: not any(is_running(each) for each in (first, forked)))
 
 
 def is_running(process: int) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from waiting import SOON, eventually
 
 from drainmark.jobs.protocol.records.manifest import Sent
 from drainmark.jobs.runtime.autonomous.tables import WAITING, Outlets
@@ -20,7 +20,6 @@ from drainmark.resources.storage.folder import folder_at
 
 pytestmark = pytest.mark.seed("V48")
 
-SOON = 20.0
 SCHEMA = json.dumps({
     "type": "struct",
     "fields": [
@@ -68,13 +67,6 @@ def threads() -> int:
     return sum(thread.name == "send lake/t" for thread in threading.enumerate())
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < until
-        threading.Event().wait(0.005)
-
-
 def test_what_waits_for_a_table_that_hangs_is_written_in_the_order_of_groups(hanging: Hanging) -> None:
     first = hanging.group(1)
     assert hanging.held.wait(SOON)
@@ -87,7 +79,7 @@ def test_what_waits_for_a_table_that_hangs_is_written_in_the_order_of_groups(han
     assert [done.result(SOON) for done in (first, *waiting)] == [Sent(rows=1)] * (1 + WAITING)
     assert hanging.written == list(range(1, 2 + WAITING))
     assert hanging.table.read().to_pylist() == [{"k": "a", "n": 1 + WAITING, "_sequence_id": 1 + WAITING}]
-    wait_for(lambda: not threads())
+    eventually(lambda: not threads())
     assert hanging.group(100).result(SOON) == Sent(rows=1)
 
 
@@ -106,7 +98,7 @@ def test_the_end_of_a_run_waits_a_while_and_drops_what_waits_then(hanging: Hangi
     hanging.group(2)
     hanging.outlets.close(0.05)
     hanging.go.set()
-    wait_for(lambda: not threads())
+    eventually(lambda: not threads())
     assert hanging.written == [1]
 
 

@@ -19,12 +19,6 @@ FOR_EVER = 1e9
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    arm("")
-
-
 def numbers(buffer: PushBuffer) -> list[list[int]]:
     segments = [buffer.segment(number) for number, _ in buffer.sealed(0)]
     return [[json.loads(line)["n"] for line in path.read_text().splitlines()] for path in segments]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 
 import pytest
+from waiting import SOON
 
 from drainmark.jobs.runtime.parallel import side_by_side
-
-SOON = 20.0
 
 
 @pytest.mark.seed("V115", "N23")

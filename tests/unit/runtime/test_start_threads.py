@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from waiting import SOON, eventually
 
 from drainmark.jobs.errors import DrainmarkError, ResetTimeout
 from drainmark.jobs.operators.sources.pushed.push_buffer import PUSHED_AT, PushBuffer
@@ -20,7 +20,6 @@ from drainmark.jobs.runtime.hosting.submissions import Submissions
 from drainmark.jobs.state.handlers.checkpoint import Checkpoint, CheckpointWriter, packed
 from drainmark.jobs.state.handlers.state_handler import StartHandler
 
-SOON = 20.0
 Hosted = Callable[[Callable[[], StartHandler], pa.Schema], StartHost]
 
 
@@ -48,13 +47,6 @@ def cut_rows(host: StartHost) -> list[dict[str, Any]]:
     paths = [host.buffer.segment(number) for number, _ in host.buffer.sealed(0)]
     found = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
     return [{name: value for name, value in row.items() if name != PUSHED_AT} for row in found]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < until
-        threading.Event().wait(0.005)
 
 
 class Three(StartHandler):
@@ -93,12 +85,12 @@ def test_a_reset_while_run_is_returning_has_it_called_again(hosted: Hosted) -> N
     assert handler.submitted.wait(SOON)
     host.reset()
     handler.go.set()
-    wait_for(lambda: len(cut_rows(host)) == 3)
+    eventually(lambda: len(cut_rows(host)) == 3)
     assert cut_rows(host) == [{"n": 0}, {"n": 1}, {"n": 2}]
     assert (handler.calls, host.failure) == (2, None)
-    wait_for(lambda: host._own is None)
+    eventually(lambda: host._own is None)
     host.reset()
-    wait_for(lambda: handler.calls == 3 and host._own is None)
+    eventually(lambda: handler.calls == 3 and host._own is None)
     assert len(cut_rows(host)) == 3, "it goes on from its newest cut"
 
 
@@ -118,16 +110,16 @@ def test_a_reset_of_the_handlers_own_that_does_not_end_ends_in_a_time_out(hosted
     host.context.reset_timeout = 0.2
     host.reset()  # a new handler has nothing to reset
     assert handler.submitted.wait(SOON)
-    wait_for(lambda: len(cut_rows(host)) == 3 and not host._cutting.locked())
+    eventually(lambda: len(cut_rows(host)) == 3 and not host._cutting.locked())
     host.buffer = PushBuffer(host.buffer.folder.with_name("another"), rows=1000, seconds=600.0)
     for _ in range(2):
         with pytest.raises(ResetTimeout, match=r"reset\(\) did not return|the lock was not given back"):
             host.reset()
     handler.may_reset.set()
-    wait_for(lambda: handler.n == 0)
+    eventually(lambda: handler.n == 0)
     host.context.reset_timeout = SOON
     host.reset()
-    wait_for(lambda: len(cut_rows(host)) == 3)
+    eventually(lambda: len(cut_rows(host)) == 3)
 
 
 @pytest.mark.seed("V105", "H26")
@@ -143,7 +135,7 @@ def test_a_cut_that_another_owner_made_first_counts_and_run_is_called_again(host
     writer.finish()
     assert host.buffer.seal_with(1, [{"n": 0}], packed(writer))
     handler.go.set()
-    wait_for(lambda: len(cut_rows(host)) == 3)
+    eventually(lambda: len(cut_rows(host)) == 3)
     assert cut_rows(host) == [{"n": 0}, {"n": 1}, {"n": 2}]
     assert (handler.calls, host.failure) == (2, None)
 
@@ -179,7 +171,7 @@ def cut_while_held(hosted: Hosted) -> tuple[StartHost, Torn]:
     host.reset()
     assert handler.submitted.wait(SOON)
     host.submissions.ask()
-    wait_for(host._cutting.locked)
+    eventually(host._cutting.locked)
     return host, handler
 
 
@@ -191,9 +183,9 @@ def test_no_cut_is_made_of_a_permit_that_was_broken_off(hosted: Hosted, ends: st
     if ends == "the end of the run":
         closing = threading.Thread(target=host.close)
         closing.start()
-        wait_for(lambda: host._is_over and host.submissions._is_over)
+        eventually(lambda: host._is_over and host.submissions._is_over)
     handler.go.set()
-    wait_for(lambda: not host.is_running)
+    eventually(lambda: not host.is_running)
     host.close()
     assert cut_rows(host) == []
     assert list(host.buffer.sealed(0)) == []
@@ -204,7 +196,7 @@ def test_a_thread_that_catches_its_error_and_goes_on_is_cut(hosted: Hosted, monk
     monkeypatch.setattr(Torn, "catches", True)
     host, handler = cut_while_held(hosted)
     handler.go.set()
-    wait_for(lambda: cut_rows(host) == [{"n": 1}])
+    eventually(lambda: cut_rows(host) == [{"n": 1}])
     assert host.failure is None
 
 
@@ -226,5 +218,5 @@ def test_a_map_is_stored_as_an_object(hosted: Hosted) -> None:
     """Spark reads a column of type map from a JSON object; it reads a list of pairs as null."""
     host = hosted(Mapped, Mapped.table.schema)
     host.reset()
-    wait_for(lambda: len(cut_rows(host)) == 1)
+    eventually(lambda: len(cut_rows(host)) == 1)
     assert cut_rows(host) == [{"tags": {"a": 1, "b": None}, "deep": [{"in": {"c": "d"}}]}]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
+from waiting import SOON, eventually
 
 from drainmark.jobs.errors import DrainTimeout, Interrupted, ResetTimeout
 from drainmark.jobs.errors.operator_code import CheckpointUnreadable, PermitViolation, ResetWanted
@@ -26,7 +26,6 @@ from drainmark.resources.checkpoints.data_stores import DirectoryDataStore
 
 SCHEMA = pa.schema([("n", pa.int64())])
 NOTHING = SCHEMA.empty_table()
-SOON = 20.0
 
 
 def table(*numbers: int) -> pa.Table:
@@ -164,7 +163,7 @@ def test_a_non_blocking_handler_goes_on_while_its_checkpoint_is_written() -> Non
     second: list[Any] = []
     group = threading.Thread(target=lambda: second.append(host.step([2], {2: table(3)}, NOTHING)))
     group.start()
-    wait_for(lambda: ("process", 2) in handler.calls)
+    eventually(lambda: ("process", 2) in handler.calls)
     assert handler.calls == [("process", 1), "drain", ("prepare", 1), ("process", 2)] or handler.calls[-1] == "drain"
     assert handler.n == 3, "the state goes on"
     handler.go.set()
@@ -360,7 +359,7 @@ def test_a_reset_of_the_handlers_own_that_does_not_end_ends_in_a_time_out(to: in
             host.reset(state if to else {})
         assert caught.value.operator == host.context.operator
     handler.go.set()
-    wait_for(lambda: ("reset", 1) in handler.calls if to else "initial" in handler.calls)
+    eventually(lambda: ("reset", 1) in handler.calls if to else "initial" in handler.calls)
     host.reset(state if to else {})
     assert handler.n == to
     assert step(host, {to + 1: table(5)})[0] == [(to + 1, 5)]
@@ -393,7 +392,7 @@ def test_an_attempt_that_was_given_up_changes_nothing() -> None:
     assert handler.entered.wait(SOON)
     reset = threading.Thread(target=host.reset, args=({},))
     reset.start()
-    wait_for(lambda: not host.context.gate.is_open)
+    eventually(lambda: not host.context.gate.is_open)
     handler.go.set()
     reset.join(SOON)
     thread.join(SOON)
@@ -428,10 +427,10 @@ def test_an_attempt_given_up_in_its_checkpoint_gives_no_permits_while_the_reset_
     assert handler.entered.wait(SOON)
     reset = threading.Thread(target=host.reset, args=({},))
     reset.start()
-    wait_for(lambda: host.life == 2)
+    eventually(lambda: host.life == 2)
     handler.go.set()
     assert handler.resetting.wait(SOON)
-    wait_for(lambda: host.context.gate.waiting == 1)  # the attempt waits with its next id
+    eventually(lambda: host.context.gate.waiting == 1)  # the attempt waits with its next id
     assert not host.context.gate.is_open
     handler.done.set()
     reset.join(SOON)
@@ -470,10 +469,10 @@ def test_an_attempt_given_up_while_it_awaits_a_checkpoint_leaves_the_next_life_a
 
     attempt = threading.Thread(target=given_up)
     attempt.start()
-    wait_for(lambda: handler.calls.count("drain") == 2)
+    eventually(lambda: handler.calls.count("drain") == 2)
     reset = threading.Thread(target=host.reset, args=({},))
     reset.start()
-    wait_for(lambda: host.life == 2)
+    eventually(lambda: host.life == 2)
     handler.go.set()
     reset.join(SOON)
     attempt.join(SOON)
@@ -527,7 +526,7 @@ def test_a_group_that_was_given_up_stores_nothing_behind_a_reset(tmp_path: Path,
         assert entry.held.wait(SOON)
     reset = threading.Thread(target=host.reset, args=(first,))
     reset.start()
-    wait_for(lambda: host.life == 2)
+    eventually(lambda: host.life == 2)
     if is_begun:
         assert handler.calls[-1] != ("reset", 1), "it waits until nobody writes"
     entry.go.set()
@@ -635,10 +634,3 @@ def test_other_columns_than_declared_are_an_error() -> None:
     host, _ = hosted(type("T", (StateHandler,), {"process": lambda self, rows, context: pa.table({"m": [1]})}))
     with pytest.raises(ValueError, match="declares"):
         step(host, {1: table(1)})
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < until
-        threading.Event().wait(0.005)
