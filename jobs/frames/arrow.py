@@ -30,7 +30,7 @@ def frame_of(session: SparkSession, rows: pa.Table, schema: StructType | None = 
         from pyspark.sql.pandas.types import from_arrow_schema
 
         schema = from_arrow_schema(whole.schema)
-    return session.createDataFrame(whole) if schema is None else session.createDataFrame(whole, _relaxed(schema))
+    return session.createDataFrame(whole) if schema is None else session.createDataFrame(whole, relaxed_type(schema))
 
 
 def arrow_of(frame: DataFrame) -> pa.Table:
@@ -40,7 +40,7 @@ def arrow_of(frame: DataFrame) -> pa.Table:
     try:
         return frame.toArrow()
     except pa.ArrowInvalid:
-        schema = _relaxed(frame.schema)
+        schema = relaxed_type(frame.schema)
         if schema == frame.schema:
             raise
         return frame.select(
@@ -75,7 +75,7 @@ def _nullable_inside(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _relaxed(schema: StructType) -> StructType:
+def relaxed_type(schema: StructType) -> StructType:
     """Return Spark's type of rows in which all that is nested in a column may be null."""
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 

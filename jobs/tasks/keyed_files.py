@@ -7,19 +7,21 @@ many keys have changed.
 
 from __future__ import annotations
 
+import base64
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
+from drainmark.jobs.protocol.records.deletion_vectors import encoded
 from drainmark.jobs.state.keyed_parts import part_numbers
 from drainmark.jobs.state.keyed_rows import has_keys, last_per_key, present
 from drainmark.jobs.tasks.executor import Facts
 from drainmark.jobs.tasks.layout import NO_LAYOUT, Layout
 from drainmark.jobs.tasks.parquet_files import WriteTask, row_groups, write_groups
-from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile
+from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile, dead_rows
 from drainmark.jobs.tasks.places import Place
 
 if TYPE_CHECKING:
@@ -93,17 +95,48 @@ class FindTask:
     Attributes:
         place: of the files.
         changed: has the key columns of the changed keys, in the types of the table.
+        marks: also find the rows, for a deletion vector.
     """
 
     place: Place
     changed: pa.Table
+    marks: bool = False
 
     def work(self, share: RowFile) -> Iterator[Facts]:
-        """Yield the path of the file if it has a row of a changed key."""
-        keys = self.changed.schema
-        batches = FileShare(files=(share,), place=self.place, schema=keys).rows()
-        if any(has_keys(rows, self.changed, keys.names).any() for rows in row_groups(batches)):
-            yield {"path": share.path}
+        """Yield a finding about the file if it has rows of changed keys: the arguments of a `FoundRows`."""
+        import numpy as np
+
+        keys, dead = self.changed.schema, dead_rows(share.vector, self.place.opened)
+        first, found = 0, np.zeros(0, np.int64)
+        batches = FileShare(files=(replace(share, vector=None),), place=self.place, schema=keys).rows()
+        for rows in row_groups(batches):
+            numbers = np.flatnonzero(has_keys(rows, self.changed, keys.names)) + first
+            found = np.append(found, np.setdiff1d(numbers, dead, assume_unique=True))
+            first += rows.num_rows
+            if found.size and not self.marks:
+                break
+        if found.size:
+            data = encoded(np.append(dead, found)) if self.marks else b""
+            yield {"path": share.path, "rows": int(found.size), "vector": base64.b64encode(data).decode()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundRows:
+    """The rows of changed keys that a file has.
+
+    Attributes:
+        path: of the file.
+        rows: number of these rows; of some of them if the task did not look for all.
+        vector: these rows and those that had left before, as a deletion vector, in base 64; "" if none is wanted.
+    """
+
+    path: str
+    rows: int
+    vector: str
+
+    @property
+    def data(self) -> bytes:
+        return base64.b64decode(self.vector)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +333,7 @@ def _written(tables: Iterator[pa.Table], place: Place, layout: Layout) -> Iterat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteTask:
-    """The rewriting of files; a share is the names of files whose rows come together.
+    """The rewriting of files; a share is files whose rows come together.
 
     A task streams rows from the old files into the new ones, so a bounded number of rows is in memory, however large a
     file is. If the layout has an order, a task holds and sorts all its rows at once.
@@ -320,19 +353,18 @@ class RewriteTask:
     where: pa.compute.Expression | None = None
     layout: Layout = NO_LAYOUT
 
-    def work(self, share: Sequence[str]) -> Iterator[Facts]:
+    def work(self, share: Sequence[RowFile]) -> Iterator[Facts]:
         """Write the rows of a share to new files, and yield the facts of these."""
         return WriteTask(self.place, self.folder, self.layout).work(self._rows(share))
 
-    def _rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, files: Sequence[RowFile]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        kept = self._kept(names)
+        kept = self._kept(files)
         if self.layout.order:
             kept = iter(self.layout.of_rows(pa.Table.from_batches(kept, self.schema)).to_batches())
         return kept
 
-    def _kept(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        files = tuple(RowFile(path=name) for name in names)
-        for batch in FileShare(files=files, place=self.source, schema=self.schema).rows():
+    def _kept(self, files: Sequence[RowFile]) -> Iterator[pa.RecordBatch]:
+        for batch in FileShare(files=tuple(files), place=self.source, schema=self.schema).rows():
             yield batch if self.where is None else batch.filter(self.where)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import TooManyPartitions
 from drainmark.jobs.errors.environment import SHARE_FOLDERS, FilesLost
-from drainmark.jobs.frames.arrow import relaxed
+from drainmark.jobs.frames.arrow import relaxed, relaxed_type
 from drainmark.jobs.frames.tags import SEQUENCE_ID, arrow_schema
 from drainmark.jobs.tasks.column_statistics import ColumnStatistics, floating_leaves
 from drainmark.jobs.tasks.executor import Facts, OnSpark
@@ -145,6 +145,7 @@ def frame_of_files(
     Args:
         sizes: bytes of the files, if they are known; then several tasks read a large file of a bucket.
     """
+    schema = relaxed_type(schema)
     if isinstance(place, LocalPlace):
         return session.read.schema(schema).parquet(*(place.opened(name) for name in names))
     return frame_of_shares(session, own_shares(place, names, arrow_schema(schema), sizes), schema)

@@ -10,14 +10,17 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from drainmark.jobs.errors import ObjectMissing
 from drainmark.jobs.errors.spark_faults import NOT_REACHED
 from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.protocol.records.deletion_vectors import DeletionVector
+from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.places import Place
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -38,6 +41,7 @@ class RowFile:
         above, through: the rows to read have ids above the one and up to the other (inclusive); None for no bound.
         only: a column of the schema, and the values that the rows to read have there; None for all rows.
         part, parts: the row groups of part number `part`, from 0, if the file is cut into `parts` parts.
+        vector: the rows that have left, None for none; they are not read.
     """
 
     path: str
@@ -49,6 +53,12 @@ class RowFile:
     only: tuple[str, tuple[str, ...]] | None = None
     part: int = 0
     parts: int = 1
+    vector: DeletionVector | None = None
+
+    @classmethod
+    def of(cls, file: StagedFile) -> RowFile:
+        """Return a file of a table as tasks read it."""
+        return cls(path=file.path, size=file.size, vector=file.vector)
 
     def cut(self, share_bytes: int) -> tuple[RowFile, ...]:
         """Return the parts of the file, of at most about `share_bytes` each, in the order of its rows."""
@@ -155,8 +165,11 @@ def _batches(
     import pyarrow.parquet as pq
 
     try:
+        dead = dead_rows(file.vector, opened)
         with pq.ParquetFile(opened(file.path), coerce_int96_timestamp_unit="us") as found:
-            yield from batches_of_groups(found, file.groups_of(found), schema)
+            groups = file.groups_of(found)
+            first = sum(found.metadata.row_group(group).num_rows for group in range(groups.start)) if dead.size else 0
+            yield from without(batches_of_groups(found, groups, schema), dead, first)
     except (FileNotFoundError, ObjectMissing) as error:
         raise owner.gone(file, error) from error
     except (pa.ArrowInvalid, OSError) as error:
@@ -170,6 +183,57 @@ def batches_of_groups(file: pq.ParquetFile, groups: Iterable[int], schema: pa.Sc
     known = [name for name in file.schema_arrow.names if name in schema.names]
     for group in groups:  # one at a time: its bytes are bounded, however large a row is
         yield from file.iter_batches(row_groups=[group], columns=known or None)
+
+
+def dead_rows(vector: DeletionVector | None, opened: Callable[[str], Any]) -> Numbers:
+    """Return the numbers of the rows that have left a file, in their order.
+
+    Raises:
+        OSError: the file of the vector is gone or damaged.
+    """
+    import numpy as np
+
+    if vector is None:
+        return np.zeros(0, np.int64)
+    try:
+        return np.array(vector.of_file(content_of(opened(vector.path))).to_array(), np.int64)
+    except ValueError as error:
+        raise OSError(f"a file of Drainmark's own is damaged: {error}") from error
+
+
+def content_of(source: Any) -> bytes:
+    """Return the bytes of a file: a path, or a file object as pyarrow opens it."""
+    if isinstance(source, str):
+        with open(source, "rb") as file:
+            return file.read()
+    return bytes(source.read())
+
+
+Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+Rows = TypeVar("Rows", "pa.RecordBatch", "pa.Table")
+
+
+def without(pieces: Iterable[Rows], dead: Numbers, first: int = 0) -> Iterator[Rows]:
+    """Yield the rows of a file that have not left it.
+
+    Args:
+        pieces: neighbouring rows of the file, in their order.
+        dead: numbers of the rows that have left, in their order.
+        first: number of the first row.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    for rows in pieces:
+        end = first + rows.num_rows
+        start, stop = np.searchsorted(dead, (first, end))
+        if start < stop:
+            stays = np.ones(rows.num_rows, dtype=bool)
+            stays[dead[start:stop] - first] = False
+            yield rows.filter(pa.array(stays))
+        else:
+            yield rows
+        first = end
 
 
 def typed(rows: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, str | None] = _NONE) -> pa.RecordBatch:

@@ -284,7 +284,7 @@ class CheckpointTable:
             files = staging.write(arrow_table(rows, position), f"{verb}-{world.token()}")
             verify(self.folder, files)
             sent.append((position, files[0]))
-            return lambda: commits.transact(table, self.region, version, adds=files)
+            return lambda: commits.transact(self.folder, table, self.region, version, adds=files)
 
         commits.commit(
             self.folder,

@@ -15,14 +15,16 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, Ta
 from drainmark.jobs.tasks.executor import Executor, Here, OnSpark
 from drainmark.jobs.tasks.keyed_files import Chosen
 from drainmark.jobs.tasks.layout import NO_LAYOUT, layout_of, statistics_properties
+from drainmark.jobs.tasks.parquet_shares import RowFile
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
 from drainmark.resources.checkpoints.foreign_commits import ForeignCommits
 from drainmark.resources.checkpoints.leftovers import Leftovers
+from drainmark.resources.delta import commits
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.commits import Published
 from drainmark.resources.delta.health.visible_rows import VisibleRows
-from drainmark.resources.delta.keyed_changes import KeyedChanges, named
+from drainmark.resources.delta.keyed_changes import KeyedChanges
 from drainmark.resources.delta.managed_table import KeyedTable, ManagedTable, OverwrittenTable, examine_table
 from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
 from drainmark.resources.sinks.external_sinks import External, Externals
@@ -117,7 +119,7 @@ class RegionTables:
         return KeyedChanges(
             folder=self.table(table.history or "").folder,
             keys=table.keys,
-            later=tuple(map(named, files)),
+            later=tuple(map(RowFile.of, files)),
             columns=table.columns,
             deletes=table.deletes,
             chosen=Chosen(above=above) if above > INITIAL_ID else Chosen(),
@@ -192,7 +194,10 @@ class RegionTables:
             )
 
     def widen(self, table: RegionTable) -> None:
-        """Add the columns that the code, or a retraction, added to a table; under a claim."""
+        """Add columns that the code, or a retraction, added to a table, and merge it as the code says; in a claim."""
+        if table.role is TableRole.UPSERT and table.is_managed:
+            found = self.table(table.name)
+            commits.take_vectors(found.folder, self.region, wanted=table.is_merged_on_read, writer=found.writer)
         if table.may_widen:
             self.table(table.name).widen(table.schema_json)
 

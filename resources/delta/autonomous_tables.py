@@ -15,9 +15,10 @@ from drainmark.jobs.errors import SchemaMismatch, StoreUnavailable
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.executor import Here
 from drainmark.jobs.tasks.layout import NO_LAYOUT
+from drainmark.jobs.tasks.parquet_shares import RowFile
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act
-from drainmark.resources.delta.keyed_changes import GivenRows, KeyedChanges, named
+from drainmark.resources.delta.keyed_changes import GivenRows, KeyedChanges
 from drainmark.resources.delta.keyed_merge import Changes, KeyedMerge, Rewriting
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Executors, Staging, verify
@@ -102,7 +103,7 @@ class AutonomousTable(ManagedTable):
             leaving = commits.live_files(table, self.folder) if whole else ()
             if not files and not leaving:
                 return None
-            return lambda: commits.transact(table, self.region, None, adds=files, removes=leaving)
+            return lambda: commits.transact(self.folder, table, self.region, None, adds=files, removes=leaving)
 
         def landed(table: Any) -> bool:
             live = commits.live_paths(table)
@@ -124,7 +125,7 @@ class AutonomousTable(ManagedTable):
     def upsert_files(self, files: Sequence[StagedFile], keys: Sequence[str], schema_json: str) -> int:
         """Merge rows of staged files, one for each key; see `upsert`."""
         verify(self.folder, files)
-        changes = KeyedChanges(folder=self.folder, keys=tuple(keys), later=tuple(map(named, files)))
+        changes = KeyedChanges(folder=self.folder, keys=tuple(keys), later=tuple(map(RowFile.of, files)))
         version = self._upsert(changes, schema_json)
         self._forget([file.path for file in files])
         return version

@@ -11,17 +11,18 @@ import re
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import ObjectMissing, SplitBrain
 from drainmark.jobs.protocol.records.ids import app_id
+from drainmark.jobs.tasks.parquet_shares import content_of
 from drainmark.jobs.world import Seam
 from drainmark.resources.storage.folder import Folder
 
 LOG = "_delta_log"
 LOG_ENTRY = re.compile(r"\d{20}\.(json|checkpoint\..*)")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 REPAIR = "drainmark.repair"
 """Key in the commitInfo of a commit that repairs a table after changes by others: older commits are settled."""
@@ -73,12 +74,7 @@ def lines_of(folder: Folder, path: str) -> list[str]:
     Raises:
         FileNotFoundError: there is no such file.
     """
-    return world.across(Seam.STORE_READ, lambda: _content(folder.source(path)), folder / path).decode().split("\n")
-
-
-def _content(source: Any) -> bytes:
-    content: bytes = Path(source).read_bytes() if isinstance(source, str) else source.read()
-    return content
+    return world.across(Seam.STORE_READ, lambda: content_of(folder.source(path)), folder / path).decode().split("\n")
 
 
 def commits_back(folder: Folder, region: str, newest: int) -> Iterator[LogCommit]:
@@ -97,6 +93,38 @@ def commits_back(folder: Folder, region: str, newest: int) -> Iterator[LogCommit
 def entry_path(version: int) -> str:
     """Return the path of a commit's entry, relative to the table."""
     return f"{LOG}/{version:020d}.json"
+
+
+def newest_checkpoint(folder: Folder, upto: int | None = None) -> int | None:
+    """Return the version of the log's newest checkpoint in one file; None if there is none.
+
+    A listing that lags may lack it, so that it is also looked for by the name that the log gives.
+
+    Args:
+        upto: the last version that counts (inclusive).
+    """
+    found = (int(name[:20]) for name in folder.names(LOG) if _CHECKPOINT.fullmatch(name))
+    listed = max((version for version in found if upto is None or version <= upto), default=None)
+    try:
+        last = json.loads("".join(lines_of(folder, f"{LOG}/_last_checkpoint")))["version"]
+    except (FileNotFoundError, ObjectMissing, ValueError, LookupError):
+        return listed
+    is_newer = (listed is None or last > listed) and (upto is None or last <= upto)
+    return last if is_newer and has_file(folder, checkpoint_path(last)) else listed
+
+
+def has_file(folder: Folder, path: str) -> bool:
+    """Ask for a file by its name: a listing may lag."""
+    try:
+        folder.size(path)
+    except (FileNotFoundError, ObjectMissing):
+        return False
+    return True
+
+
+def checkpoint_path(version: int) -> str:
+    """Return the path of the log's checkpoint of a version, relative to the table."""
+    return f"{LOG}/{version:020d}.checkpoint.parquet"
 
 
 def _commit(version: int, region: str, actions: list[dict[str, Any]]) -> LogCommit:

@@ -12,9 +12,11 @@ acknowledged, and it reports success for a transaction id that it skips because 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import json
+import urllib.parse
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +39,15 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.layout import OF_IDS, partition_text
 from drainmark.jobs.world import Seam
 from drainmark.resources.delta.commit_log import LOG, LOG_ENTRY, LogCommit, SoleWriter, entry_path
+from drainmark.resources.delta.marked_files import (
+    ENABLED,
+    FEATURE,
+    adds_of,
+    may_have_vectors,
+    takes_vectors,
+    vector_files,
+    vector_of,
+)
 from drainmark.resources.delta.staging import (
     STAGING_FOLDER,
     all_nullable,
@@ -176,7 +187,7 @@ def replace(
             given_up = True
             return None
         verify(folder, rewritten)
-        return lambda: transact(table, region, version, adds=rewritten, removes=replaced, data_change=False)
+        return lambda: transact(folder, table, region, version, adds=rewritten, removes=replaced, data_change=False)
 
     def landed(table: Any) -> bool:  # `new` may be empty, so the old files must be gone, too
         live = live_paths(table)
@@ -466,6 +477,7 @@ def properties(region: str, version: int | None, mark: Mapping[str, str] | None 
 
 
 def transact(
+    folder: Folder,
     table: Any,
     region: str,
     version: int | None,
@@ -487,6 +499,12 @@ def transact(
     from deltalake.transaction import AddAction, RemoveAction
 
     now = int(world.now() * 1000)
+    if may_have_vectors(table):
+        live = adds_of(folder, table)
+        changes = [_remove(live[file.path], now, data_change) for file in removes]
+        changes += [_add(file, now, data_change) for file in adds]
+        write_entry(folder, table, region, version, changes, mark=mark)
+        return
     actions: list[AddAction | RemoveAction] = [
         RemoveAction(file.path, data_change, now, file.size, _values(file)) for file in removes
     ]
@@ -495,6 +513,105 @@ def transact(
     table.create_write_transaction(
         actions, "append", table.schema(), partition_by=by, **properties(region, version, mark)
     )
+
+
+def write_entry(
+    folder: Folder,
+    table: Any,
+    region: str,
+    version: int | None,
+    changes: Sequence[Mapping[str, Any]],
+    *,
+    mark: Mapping[str, str] | None = None,
+) -> None:
+    """Commit actions that `deltalake` does not write: as the entry that follows the version of `table`, or not at all.
+
+    Raises:
+        FileExistsError: there is another entry of this version.
+    """
+    import pyarrow as pa
+
+    now = int(world.now() * 1000)
+    info = {
+        "timestamp": now,
+        "operation": "WRITE",
+        "operationParameters": {},
+        "engineInfo": "drainmark",
+        **(mark or {}),
+    }
+    txn = [{"txn": {"appId": app_id(region), "version": version, "lastUpdated": now}}] if version is not None else []
+    lines = (json.dumps(action, separators=(",", ":")) for action in ({"commitInfo": info}, *txn, *changes))
+    folder.write(entry_path(int(table.version()) + 1), pa.py_buffer("".join(f"{line}\n" for line in lines).encode()))
+
+
+def take_vectors(folder: Folder, region: str, *, wanted: bool, writer: SoleWriter | None) -> None:
+    """Let a table take deletion vectors from now on, or no new ones; do nothing if that is so.
+
+    This is part of a claim, and uses its fail points. The commit keeps the version that the table has. `deltalake`
+    would also demand features of readers that the table does not use.
+
+    Raises:
+        CommitOutcomeUnknown, SplitBrain, StoreUnavailable: see `commit`.
+    """
+
+    def is_so(table: Any) -> bool:
+        return takes_vectors(table) is wanted
+
+    def prepare(table: Any) -> Act | None:
+        if is_so(table):
+            return None
+        changes = [_protocol_with_vectors(table), _metadata_with(table, {ENABLED: json.dumps(wanted)})]
+        return lambda: write_entry(folder, table, region, txn_version(table, region), changes)
+
+    commit(folder, verb="claim", prepare=prepare, landed=is_so, writer=writer)
+
+
+def _protocol_with_vectors(table: Any) -> dict[str, Any]:
+    protocol = table.protocol()
+    readers, writers = ({*(names or ()), FEATURE} for names in (protocol.reader_features, protocol.writer_features))
+    writers |= set() if protocol.writer_features else {"appendOnly", "invariants"}  # those of version 2
+    named = {"readerFeatures": sorted(readers), "writerFeatures": sorted(writers)}
+    return {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **named}}
+
+
+def _metadata_with(table: Any, configuration: Mapping[str, str]) -> dict[str, Any]:
+    found = table.metadata()
+    value = {
+        "id": str(found.id),
+        "name": found.name,
+        "description": found.description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": table.schema().to_json(),
+        "partitionColumns": list(found.partition_columns),
+        "createdTime": found.created_time,
+        "configuration": {**found.configuration, **configuration},
+    }
+    return {"metaData": {name: each for name, each in value.items() if each is not None}}
+
+
+def _add(file: StagedFile, now: int, data_change: bool) -> dict[str, Any]:
+    """Return the action that adds a file, with its deletion vector if it has one."""
+    value: dict[str, Any] = {
+        "path": urllib.parse.quote(file.path),
+        "partitionValues": _values(file),
+        "size": file.size,
+        "modificationTime": now,
+        "dataChange": data_change,
+        "stats": _statistics(file),
+    }
+    if file.vector is not None:
+        # Bounds may be those of rows that have left: engines that answer from bounds must know.
+        value["stats"] = json.dumps({**json.loads(value["stats"]), "tightBounds": False})
+        value["deletionVector"] = file.vector.to_log()
+    return {"add": value}
+
+
+def _remove(live: Mapping[str, Any], now: int, data_change: bool) -> dict[str, Any]:
+    """Return the action that removes a file, given the action that added it: they must name the same vector."""
+    kept = {
+        name: live[name] for name in ("path", "partitionValues", "size", "deletionVector") if live.get(name) is not None
+    }
+    return {"remove": {**kept, "deletionTimestamp": now, "dataChange": data_change, "extendedFileMetadata": True}}
 
 
 def _values(file: StagedFile) -> dict[str, str | None]:
@@ -526,14 +643,28 @@ def live_sizes(table: Any) -> dict[str, int]:
     return dict(zip(actions.column("path").to_pylist(), actions.column("size_bytes").to_pylist(), strict=True))
 
 
+def kept_paths(table: Any, folder: Folder) -> set[str]:
+    """Return the paths of the table's files, and of those with their deletion vectors."""
+    return live_paths(table) | (vector_files(adds_of(folder, table)) if may_have_vectors(table) else set())
+
+
 def live_files(table: Any, folder: Folder, among: Collection[str] | None = None) -> tuple[StagedFile, ...]:
-    """Return the files of the table's version, or those among some paths, with exact bounds, in the order of ids."""
+    """Return the files of the table's version, or those among some paths, in the order of ids.
+
+    Bounds are exact, but for files with a deletion vector: these have the bounds of all their rows.
+    """
+    if may_have_vectors(table):
+        adds = adds_of(folder, table)
+        return _ordered(_marked_file(adds[path], folder, table) for path in adds if among is None or path in among)
     by, found = partition_columns(table), actions_of(table)
     wanted = ("path", "size_bytes", "num_records", f"min.{SEQUENCE_ID}", f"max.{SEQUENCE_ID}")
     # Other columns take time, and may have a date of a year that Python does not support.
     names = [name for name in (*wanted, *(f"partition.{each}" for each in by)) if name in found.column_names]
     actions = found.select(names).to_pylist()
-    files = [_live_file(action, folder, by) for action in actions if among is None or action["path"] in among]
+    return _ordered(_live_file(action, folder, by) for action in actions if among is None or action["path"] in among)
+
+
+def _ordered(files: Iterable[StagedFile]) -> tuple[StagedFile, ...]:
     return tuple(sorted(files, key=lambda file: (file.first_id or 0, file.last_id or 0, file.path)))
 
 
@@ -561,6 +692,20 @@ def _live_file(action: dict[str, Any], folder: Folder, by: Sequence[str]) -> Sta
         last_id=last,
         partition=partition_text({name: action[f"partition.{name}"] for name in by}),
     )
+
+
+def _marked_file(action: Mapping[str, Any], folder: Folder, table: Any) -> StagedFile:
+    """Return a file of a table with deletion vectors, from the action that added it."""
+    known, vector = json.loads(action.get("stats") or "{}"), vector_of(action)
+    first, last = (known.get(bound, {}).get(SEQUENCE_ID) for bound in ("minValues", "maxValues"))
+    rows, path = known.get("numRecords"), urllib.parse.unquote(action["path"])
+    if rows is None or first is None or last is None:
+        file = footer(folder, path, action["size"], partition_columns(table))
+    else:
+        partition = partition_text(action.get("partitionValues") or {})
+        file = StagedFile(path=path, size=action["size"], rows=rows, first_id=first, last_id=last, partition=partition)
+    dead = vector.rows if vector is not None else 0
+    return dataclasses.replace(file, rows=file.rows - dead, statistics=action.get("stats") or "", vector=vector)
 
 
 def footer(folder: Folder, path: str, size: int, partition_by: Sequence[str] = ()) -> StagedFile:

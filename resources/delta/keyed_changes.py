@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.frames.tags import GONE
-from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.keyed_parts import in_part
 from drainmark.jobs.state.keyed_rows import last_per_key, present
 from drainmark.jobs.tasks.keyed_files import Chosen, last_rows, with_gone
@@ -145,8 +144,8 @@ def restoring(
     opened = commits.open_table(history)
     live = commits.live_files(opened, history)
     more = tuple(RowFile(path=path, size=history.size(path)) for path in images)
-    later = [named(file) for file in live if (file.last_id or 0) > after]
-    earlier = [named(file) for file in live if (file.first_id or 0) <= to]
+    later = [RowFile.of(file) for file in live if (file.last_id or 0) > after]
+    earlier = [RowFile.of(file) for file in live if (file.first_id or 0) <= to]
     return KeyedChanges(
         folder=history,
         keys=tuple(keys),
@@ -163,11 +162,6 @@ def up_to(history: Folder, images: Sequence[str], to: int, keys: Sequence[str], 
     """Return all keys of a history, each with its last row up to `to`; arguments as of `restoring`."""
     found = restoring(history, images, to, keys, columns)
     return replace(found, later=found.earlier or (), chosen=found.back, earlier=None)
-
-
-def named(file: StagedFile) -> RowFile:
-    """Return a file of a table as tasks read it."""
-    return RowFile(path=file.path, size=file.size)
 
 
 def schema_of(history: Folder, columns: Sequence[str]) -> pa.Schema:

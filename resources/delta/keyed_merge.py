@@ -1,4 +1,6 @@
-"""The merge by key: the files that hold a changed key are rewritten without its row, and new rows are written.
+"""The merge by key: the rows of changed keys leave the files that hold them, and new rows are written.
+
+A file is rewritten without these rows; of a table that takes deletion vectors, they are marked if that is cheaper.
 
 A merge of `deltalake` has all rows of these files in memory, orders them in its own way, and writes some wrong bounds.
 Here the files get the layout of the sink. They are written beside the log, where `gc` finds files that merges replaced.
@@ -7,12 +9,14 @@ If a row moves to another partition, the same commit removes it from the old one
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import StoreUnavailable
+from drainmark.jobs.protocol.records.deletion_vectors import in_one_file
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.executor import Executor, Here
 from drainmark.jobs.tasks.keyed_files import (
@@ -20,6 +24,7 @@ from drainmark.jobs.tasks.keyed_files import (
     Chosen,
     FileRewrite,
     FindTask,
+    FoundRows,
     PartTask,
     ReplaceTask,
     SplitFile,
@@ -30,9 +35,9 @@ from drainmark.jobs.tasks.keyed_files import (
 )
 from drainmark.jobs.tasks.layout import Layout
 from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile, packed
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, marked_files
 from drainmark.resources.delta.commits import Act
-from drainmark.resources.delta.keyed_changes import GivenRows, KeyedChanges, named
+from drainmark.resources.delta.keyed_changes import GivenRows, KeyedChanges
 from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema
 from drainmark.resources.delta.staging import Executors, Staging, verify
 from drainmark.resources.storage.folder import Folder
@@ -61,6 +66,9 @@ _SMALL_BYTES = 8 * 2**20
 _FOLDED_FILES, _FOLDED_BYTES = 8, 64 * 2**20
 """From this number on, small files of a partition are rewritten with its next rows, at most so many bytes of them."""
 
+_MOST_MARKED = 3
+"""A file of which one of so many rows or more has left is rewritten."""
+
 _MUCH_OF_TABLE = 8
 """If the changed bytes times this exceed the bytes of the table, its files are not searched for changed keys."""
 
@@ -72,18 +80,20 @@ class Rewriting:
     """The result of a rewriting of some files of a table.
 
     Attributes:
+        folder: of the table.
         seen: paths of all files of the table at that time.
         adds: files to add.
         leaving: files to remove.
     """
 
+    folder: Folder
     seen: frozenset[str]
     adds: tuple[StagedFile, ...]
     leaving: tuple[StagedFile, ...]
 
     def commit(self, opened: Any, region: str, version: int | None) -> Act:
         """Return the commit to the table that was rewritten."""
-        return lambda: commits.transact(opened, region, version, adds=self.adds, removes=self.leaving)
+        return lambda: commits.transact(self.folder, opened, region, version, adds=self.adds, removes=self.leaving)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,13 +144,15 @@ class KeyedMerge:
     ) -> Rewriting:
         executor = self.executors(_bytes(among) + changes.size)
         layout = replace(self.layout, most_partitions=None)  # the rows are committed already
-        merge = _Merge(self.folder, layout, executor, arrow_schema(opened), changes.keys)
+        marks = marked_files.takes_vectors(opened)
+        merge = _Merge(self.folder, layout, executor, arrow_schema(opened), changes.keys, marks)
         if isinstance(changes, KeyedChanges) and changes.size > merge.most_bytes:
             adds, leaving = merge.in_parts(opened, among, changes)
         else:
             adds, leaving = merge.at_once(opened, among, changes, search=search)
         verify(self.folder, adds)
-        return Rewriting(seen=frozenset(file.path for file in live), adds=adds, leaving=tuple(leaving))
+        seen = frozenset(file.path for file in live)
+        return Rewriting(folder=self.folder, seen=seen, adds=adds, leaving=tuple(leaving))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,13 +202,14 @@ class _Merge:
     executor: Executor
     schema: pa.Schema
     keys: tuple[str, ...]
+    marks: bool = False
 
     @property
     def most_bytes(self) -> int:
         return _FEW_BYTES if isinstance(self.executor, Here) else _SENT_BYTES
 
     def at_once(self, opened: Any, among: Sequence[StagedFile], changes: Changes, *, search: bool) -> Files:
-        """Rewrite the files with changed keys, and fold small files, with all changed rows in memory.
+        """Mark or rewrite the files with changed keys, and fold small files, with all changed rows in memory.
 
         Args:
             search: look for the keys in the files; if not, files that may have some by their bounds are rewritten.
@@ -206,26 +219,48 @@ class _Merge:
             return (), ()
         keys = changed.select(self.keys)
         near = _near(opened, among, bounds_of(changed, self.keys))
-        leaving = self._with_keys(near, keys) if search else near
+        found = self._found(near, keys) if search else {}
+        touched = [file for file in near if file.path in found] if search else near
+        marked = [file for file in touched if search and self.marks and _is_marked(file, found[file.path])]
+        leaving = [file for file in touched if file not in marked]
         leaving = [*leaving, *self._folded(among, leaving, rows)]
+        marked = [file for file in marked if file not in leaving]
         task = ReplaceTask(place=self.folder.place, schema=self.schema, changed=keys, layout=self.layout)
-        return self._staging.made(self.executor, task, _shares(leaving, rows)), leaving
+        written = self._staging.made(self.executor, task, _shares(leaving, rows))
+        return (*written, *self._marked(marked, found)), [*leaving, *marked]
 
-    def _with_keys(self, files: Sequence[StagedFile], changed: pa.Table) -> list[StagedFile]:
-        task = FindTask(place=self.folder.place, changed=changed)
-        found = {facts["path"] for facts in self.executor.run(task, [named(file) for file in files])}
-        return [file for file in files if file.path in found]
+    def _found(self, files: Sequence[StagedFile], changed: pa.Table) -> dict[str, FoundRows]:
+        task = FindTask(place=self.folder.place, changed=changed, marks=self.marks)
+        found = (FoundRows(**facts) for facts in self.executor.run(task, [RowFile.of(file) for file in files]))
+        return {rows.path: rows for rows in found}
+
+    def _marked(self, files: Sequence[StagedFile], found: Mapping[str, FoundRows]) -> Iterator[StagedFile]:
+        """Yield files without the rows found, after their deletion vectors are written, all in one file."""
+        if not files:
+            return
+        import pyarrow as pa
+
+        dead = [_dead(file) + found[file.path].rows for file in files]
+        content, vectors = in_one_file([found[file.path].data for file in files], dead, world.token())
+        self.folder.write(vectors[0].path, pa.py_buffer(content))
+        for file, vector in zip(files, vectors, strict=True):
+            yield replace(file, rows=file.rows - found[file.path].rows, vector=vector)
 
     def _folded(
         self, among: Sequence[StagedFile], leaving: Sequence[StagedFile], rows: pa.Table
     ) -> Iterator[StagedFile]:
-        """Yield the small files of the partitions that get new rows, if these files are many."""
+        """Yield small files of the partitions that get new rows, if these files are many.
+
+        A file that has more bytes than the others together stays: so rows are rewritten O(log n) times.
+        """
         gone = {file.path for file in leaving}
         small = [file for file in among if file.path not in gone and file.size < _SMALL_BYTES]
         if len(small) < _FOLDED_FILES:
             return
         for partition in sorted({partition for partition, _ in self.layout.parts(self.layout.of_rows(rows))}):
             mine = sorted((file for file in small if file.partition == partition), key=lambda file: file.size)
+            while len(mine) >= _FOLDED_FILES and mine[-1].size > _bytes(mine[:-1]):
+                mine.pop()
             if len(mine) >= _FOLDED_FILES:
                 yield from _up_to_bytes(mine)
 
@@ -236,7 +271,7 @@ class _Merge:
             if not task.later:
                 return (), ()
             leaving = _near(opened, among, joined([file.bounds for file in task.later]))
-            files = tuple(named(file) for file in leaving)
+            files = tuple(RowFile.of(file) for file in leaving)
             others = self._split_files(self.folder, files, Chosen(), count, self.schema)
             try:
                 most = -(-(changes.size + _bytes(leaving)) // _FILE_BYTES)
@@ -291,6 +326,21 @@ def _bytes(files: Sequence[StagedFile]) -> int:
     return sum(file.size for file in files)
 
 
+def _dead(file: StagedFile) -> int:
+    return file.vector.rows if file.vector is not None else 0
+
+
+def _is_marked(file: StagedFile, found: FoundRows) -> bool:
+    """Say whether rows are to be marked: until many have left, or the vectors have cost as much as the file.
+
+    Each merge writes the whole vector again, so vectors of merges like this one have cost about half of the size of the
+    last one times the number of these merges.
+    """
+    dead = _dead(file) + found.rows
+    spent = len(found.data) * dead // found.rows // 2
+    return dead * _MOST_MARKED < _dead(file) + file.rows and spent < file.size
+
+
 def _shares(files: Sequence[StagedFile], rows: pa.Table) -> list[FileRewrite]:
     """Return files in shares of at most about `_SHARE_BYTES`; the rows are in the last, which has the smallest."""
     shares: list[list[StagedFile]] = []
@@ -302,7 +352,8 @@ def _shares(files: Sequence[StagedFile], rows: pa.Table) -> list[FileRewrite]:
         shares.append([])
     last = len(shares) - 1
     return [
-        FileRewrite(files=tuple(map(named, some)), rows=rows if at == last else None) for at, some in enumerate(shares)
+        FileRewrite(files=tuple(map(RowFile.of, some)), rows=rows if at == last else None)
+        for at, some in enumerate(shares)
     ]
 
 

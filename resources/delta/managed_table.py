@@ -16,7 +16,7 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.tasks.executor import Here
 from drainmark.jobs.tasks.layout import OF_IDS, Layout
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, marked_files
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act, Published
 from drainmark.resources.delta.keyed_changes import KeyedChanges, restoring
@@ -98,8 +98,8 @@ class ManagedTable:
     def read(self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None) -> pa.Table:
         """Return the rows for which `where` holds, in no order; reads Parquet, never through `to_pyarrow`."""
         table = self._open()
-        paths = [file.path for file in commits.live_files(table, self.folder)]
-        return self.folder.read(paths, arrow_schema(table), columns, where)
+        files = commits.live_files(table, self.folder)
+        return marked_files.read(self.folder, files, arrow_schema(table), columns, where)
 
     # --- committing ------------------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class ManagedTable:
 
         def prepare(table: Any) -> Act:
             verify(self.folder, files)
-            return lambda: commits.transact(table, self.region, version, adds=files)
+            return lambda: commits.transact(self.folder, table, self.region, version, adds=files)
 
         return self._commit("publish", version, prepare)
 
@@ -163,7 +163,9 @@ class ManagedTable:
             near = [file for file in commits.live_files(table, self.folder) if file.may_hold(ids)]
             kept = staging.rewrite([[file] for file in near], arrow_schema(table), ~of_ids(ids))
             verify(self.folder, [*files, *kept])
-            return lambda: commits.transact(table, self.region, version, adds=[*files, *kept], removes=near)
+            return lambda: commits.transact(
+                self.folder, table, self.region, version, adds=[*files, *kept], removes=near
+            )
 
         return self._commit("publish", version, prepare)
 
@@ -198,7 +200,9 @@ class ManagedTable:
             verify(self.folder, kept)
             # Rows that come back were never read from this table by their id: its readers cannot pass over them.
             mark = None if restored else {REWOUND_TO: str(to)}
-            return lambda: commits.transact(table, self.region, version, adds=kept, removes=cut.leaving, mark=mark)
+            return lambda: commits.transact(
+                self.folder, table, self.region, version, adds=kept, removes=cut.leaving, mark=mark
+            )
 
         return self._commit("rewind_table", version, prepare)
 
@@ -235,7 +239,9 @@ class ManagedTable:
         Call this after all committed groups are published, and before you delete files that such a commit names.
         """
         version = txn_version(epoch, INITIAL_ID)
-        self._commit("compact", version, lambda table: lambda: commits.transact(table, self.region, version))
+        self._commit(
+            "compact", version, lambda table: lambda: commits.transact(self.folder, table, self.region, version)
+        )
 
     # --- how -------------------------------------------------------------------------------------------------------
 
@@ -298,7 +304,7 @@ class KeyedTable(ManagedTable):
 
         def prepare(table: Any) -> Act:
             leaving, adds = commits.live_files(table, self.folder), self._merges.rebuilt(table, changes)
-            return lambda: commits.transact(table, self.region, version, adds=adds, removes=leaving)
+            return lambda: commits.transact(self.folder, table, self.region, version, adds=adds, removes=leaving)
 
         return self._commit(verb, version, prepare)
 
@@ -332,7 +338,7 @@ class OverwrittenTable(ManagedTable):
         def prepare(table: Any) -> Act:
             live = commits.live_files(table, self.folder)
             if live and all((file.last_id or 0) <= to for file in live):
-                return lambda: commits.transact(table, self.region, version)
+                return lambda: commits.transact(self.folder, table, self.region, version)
             return self._swap(table, version, history, newest(), staging)
 
         return self._commit("rewind_table", version, prepare)
@@ -341,4 +347,4 @@ class OverwrittenTable(ManagedTable):
         leaving, (ids, files) = commits.live_files(table, self.folder), newest
         parts = [[file] for file in files]
         adds = staging.rewrite(parts, arrow_schema(table), of_ids(ids), source=history.folder)
-        return lambda: commits.transact(table, self.region, version, adds=adds, removes=leaving)
+        return lambda: commits.transact(self.folder, table, self.region, version, adds=adds, removes=leaving)

@@ -32,8 +32,10 @@ from drainmark.jobs.tasks.parquet_files import (
     write_files,
     written_files,
 )
+from drainmark.jobs.tasks.parquet_shares import RowFile
 from drainmark.jobs.tasks.sorted_runs import RunWriter
 from drainmark.jobs.world import Seam
+from drainmark.resources.delta import marked_files
 from drainmark.resources.storage.folder import Folder, LocalFolder, folder_at
 
 if TYPE_CHECKING:
@@ -176,7 +178,7 @@ class Staging:
                 file
                 for part in parts
                 for file in self.write(
-                    source.read([old.path for old in part], schema, None, where), f"rewritten-{part[0].first_id}"
+                    marked_files.read(source, part, schema, where=where), f"rewritten-{part[0].first_id}"
                 )
             )
         task = RewriteTask(
@@ -187,7 +189,7 @@ class Staging:
             where=where,
             layout=layout,
         )
-        shares = [tuple(file.path for file in part) for part in parts]
+        shares = [tuple(map(RowFile.of, part)) for part in parts]
         return self.made(executor, task, shares)
 
     def made(self, executor: Executor, task: Task[Share], shares: Sequence[Share]) -> tuple[StagedFile, ...]:

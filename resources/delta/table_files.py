@@ -11,7 +11,7 @@ from drainmark.jobs.protocol.records.manifest import RowsOf, StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.state.keyed_rows import present
 from drainmark.jobs.tasks.parquet_files import frame_of_files
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, marked_files
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.merge import arrow_schema, of_ids, up_to
 from drainmark.resources.delta.staging import Staging
@@ -64,7 +64,7 @@ class TableFiles:
     def pieces(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield rows as `read_each` does, but a large file one row group at a time, so that few are in memory."""
         for file in files:
-            yield from self._folder.read_pieces(file.path, file.size, columns)
+            yield from marked_files.pieces(self._folder, file, columns)
 
     def newest(self, files: Sequence[StagedFile], to: int | None = None, *, deletes: bool = False) -> RowsOf:
         """Return the last id up to `to` (inclusive) with rows in some files, and the files that may hold it.

@@ -35,7 +35,8 @@ class Found:
 
     Attributes:
         files: those that hold such rows.
-        ids: number of rows by `_sequence_id`; a row that is in several files counts in each.
+        ids: number of rows by `_sequence_id`; a row that is in several files counts in each, and so does a row that has
+            left by a deletion vector, since it is still in its file.
     """
 
     files: list[StagedFile] = field(default_factory=list)

@@ -76,7 +76,9 @@ def erase_autonomous(folder: Folder, table: str, application: str, person: Perso
         new = [file for some in written.values() for file in some]
         made.append((found.files, new))
         verify(folder, new)
-        return lambda: commits.transact(opened, application, None, adds=new, removes=found.files, data_change=False)
+        return lambda: commits.transact(
+            folder, opened, application, None, adds=new, removes=found.files, data_change=False
+        )
 
     def landed(opened: Any) -> bool:
         live, (old, new) = commits.live_paths(opened), made[-1]

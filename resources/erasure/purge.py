@@ -8,6 +8,7 @@ from typing import Any
 
 from drainmark.jobs import world
 from drainmark.jobs.failpoints import ErasePoint
+from drainmark.jobs.protocol.records.deletion_vectors import is_vector_file
 from drainmark.jobs.world import Seam
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import LOG, LOG_ENTRY, SoleWriter
@@ -29,7 +30,7 @@ def unneeded(folder: Folder, kept: Set[str], *, through: int) -> list[str]:
         through: the last epoch (inclusive) whose staged files are returned: a later owner may need its own.
     """
     staged = (entry.path for entry in folder.everything(STAGING_FOLDER) if _epoch_of(entry.path) <= through)
-    beside = (name for name in folder.modified("") if name.endswith((".parquet", PART)))
+    beside = (name for name in folder.modified("") if name.endswith((".parquet", PART)) or is_vector_file(name))
     return sorted(path for path in (*staged, *beside) if path not in kept)
 
 

@@ -326,7 +326,7 @@ def test_the_same_attempt_may_commit_twice_and_each_commit_is_found_by_itself(ro
 
     def refused(point: str) -> None:
         if point == "note.before_commit":
-            commits.transact(commits.open_table(root), "nobody", 1)
+            commits.transact(root, commits.open_table(root), "nobody", 1)
 
     table = CheckpointTable(root, REGION)
     table.claim(claim(1))

@@ -447,7 +447,7 @@ def test_a_drop_that_did_not_land_is_not_taken_for_done(place: Folder) -> None:
     def meet(point: str) -> None:
         if point == "compact.before_commit" and not met:
             met.append(point)  # a commit without changes makes the first commit of the drop fail
-            commits.transact(commits.open_table(other.folder), REGION, txn_version(1, 3))
+            commits.transact(other.folder, commits.open_table(other.folder), REGION, txn_version(1, 3))
 
     table = new_table(place / "t")
     other = ManagedTable(table.folder, REGION)
@@ -607,7 +607,7 @@ def other_commits(root: Folder, times: int) -> Callable[[str], None]:
     def interfere(point: str) -> None:
         if point.endswith(".before_commit") and left[0]:
             left[0] -= 1
-            commits.transact(commits.open_table(root), "nobody", 1)
+            commits.transact(root, commits.open_table(root), "nobody", 1)
 
     return interfere
 

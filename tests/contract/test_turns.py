@@ -135,7 +135,7 @@ def test_tries_that_others_do_not_disturb_are_few(tmp_path: Path, monkeypatch: p
 
     def overtaken(point: str) -> None:
         if point == "send.before_commit":
-            tries.append(commits.transact(commits.open_table(other.folder), "app", None) or 1)
+            tries.append(commits.transact(other.folder, commits.open_table(other.folder), "app", None) or 1)
 
     with passing(overtaken), pytest.raises(CommitOutcomeUnknown):
         table.append(rows(1, 1), SCHEMA_JSON)

@@ -26,6 +26,7 @@ from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.delta import keyed_merge
 from drainmark.resources.settings import Settings
 
 __all__ = ["engine", "without_spark"]
@@ -42,7 +43,7 @@ def rows(scanned):
 totals = dm.aggregate(rows, keys=["customer"], values={"n": dm.sum("n"), "rows": dm.count()}, name="totals")
 dm.sink(rows, dm.DeltaAppend("all_rows"))
 dm.sink(rows, dm.DeltaAppend("by_customer", partition_by=["customer"]))
-dm.sink(rows, dm.DeltaUpsert("newest", keys=["item"]))
+dm.sink(rows, dm.DeltaUpsert("newest", keys=["item"], merge="on-read"))
 dm.sink(rows, dm.DeltaOverwrite("snapshot"))
 dm.sink(rows, dm.DatabaseAppend("crm", "copied"))
 dm.sink(rows, dm.DatabaseUpsert("crm", "copied_newest", keys=["item"]))
@@ -128,8 +129,10 @@ def restore(folder: Path, kept: Path) -> None:
 
 
 def make(folder: Path, files: Sequence[str], patched: pytest.MonkeyPatch) -> None:
-    """Make a project whose last file was read, withdrawn and read again."""
+    """Make a project whose last file was read, withdrawn and read again; rows of `newest` leave by deletion vectors."""
     patched.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 1)
+    patched.setattr(keyed_merge, "_MUCH_OF_TABLE", 0)
+    patched.setattr(keyed_merge, "_MOST_MARKED", 1)
     (folder / "inbox").mkdir(parents=True)
     (folder / "app.py").write_text(APPLICATION)
     (folder / "drainmark.toml").write_text(
@@ -225,6 +228,7 @@ def other(engine: NoSpark, tmp_path_factory: pytest.TempPathFactory) -> dict[tup
 def test_a_person_leaves_every_byte_and_every_state(root: Path, other: dict[tuple[str, int], Counter[str]]) -> None:
     before = ids(root)
     assert len(places_of(root)) > 10
+    assert [*(root / "home/lake/newest").glob("deletion_vector_*.bin")]
     certificate = erased(root)
     assert places_of(root) == {}
     assert certificate["found_afterwards"] == []

@@ -45,6 +45,7 @@ from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.delta import commits, keyed_merge
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.settings import Settings
+from drainmark.resources.storage.folder import Folder
 
 APPEND, STATE, UPSERT = "lake/kept", "state/by_hand/last", "lake/last"
 Harm = Callable[[DeltaTable], Any]
@@ -286,10 +287,10 @@ def test_what_comes_between_check_and_commit_is_never_committed_on_top(
     fed.add("three")
     real, came = commits.transact, []
 
-    def late(opened: DeltaTable, *given: Any, **named: Any) -> None:
-        if not came and APPEND in opened.table_uri:
+    def late(folder: Folder, *given: Any, **named: Any) -> None:
+        if not came and APPEND in folder.uri:
             came.append(append(table(fed, APPEND)))
-        real(opened, *given, **named)
+        real(folder, *given, **named)
 
     with fed.owning() as owner:
         row = owner.groups.commit(fed.group(1))

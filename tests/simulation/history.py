@@ -8,11 +8,14 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from unittest.mock import patch
 
 from drainmark.jobs import world
+from drainmark.resources.delta import keyed_merge
 from simulation import scene as scenes
 from simulation import verbs
 from simulation.checks import DAY, Checks, Wrong
@@ -64,6 +67,11 @@ def script_of(seed: int) -> Script:
     return Script(seed=seed, setup=setup, phases=scenes.phases(seed, setup))
 
 
+def _as_large_tables() -> AbstractContextManager[object]:
+    """Let small tables be merged as large ones are: files are searched for keys, and rows are marked to the last."""
+    return patch.multiple(keyed_merge, _MUCH_OF_TABLE=0, _MOST_MARKED=1)
+
+
 def play(script: Script, *, keep: bool = False) -> Outcome:
     """Play a history.
 
@@ -76,7 +84,8 @@ def play(script: Script, *, keep: bool = False) -> Outcome:
     sim, checks = Simulated(script, base), Counter[str]()
     finding = kind = ""
     try:
-        _play(script, sim, base, checks)
+        with _as_large_tables():
+            _play(script, sim, base, checks)
     except Exception as error:
         finding = "".join(traceback.format_exception(error))
         kind = _kind_of(error)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
@@ -22,6 +23,9 @@ T = TypeVar("T")
 _ROW = ("kind", "sequence_id", "epoch", "group_first", "group_last", "trigger_uri", "trigger_identity", "recorded_at",
         "detail", "_position")  # fmt: skip
 
+
+Shown = Mapping[str, Collection[int]]
+"""By path of a file that a table shows, the numbers of the rows that have left it."""
 
 _KINDS = ("add", "remove")
 """The actions of a log that change which files a table shows."""
@@ -39,8 +43,8 @@ class Looks:
     home: Path
     databases: Mapping[str, Path]
     _files: dict[str, list[Any]] = field(default_factory=dict)
-    _opened: dict[Path, tuple[object, set[str]]] = field(default_factory=dict)
-    _entries: dict[tuple[str, int], tuple[set[str], set[str]]] = field(default_factory=dict)
+    _opened: dict[Path, tuple[object, Shown]] = field(default_factory=dict)
+    _entries: dict[tuple[str, int], tuple[dict[str, bool], set[str]]] = field(default_factory=dict)
 
     def checkpoint(self, region: str) -> list[Row]:
         """Return the rows of a checkpoint table in commit order; [] without a table."""
@@ -60,13 +64,16 @@ class Looks:
 
     def live(self, name: str) -> set[str] | None:
         """Return the paths of the files that a Delta table shows, below its folder; None without a table."""
-        return self._live(self.home / name)
+        shown = self._live(self.home / name)
+        return None if shown is None else set(shown)
 
     def data_files(self, name: str) -> set[str]:
         """Return the Parquet files, and parts of them, in a table's folder, without those of its log."""
         folder = self.home / name
         found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-        return {str(path) for path in found if path.parts[0] not in ("_delta_log", "_removed")}
+        return {
+            str(path) for path in found if path.parts[0] not in ("_delta_log", "_removed") and path.suffix != ".bin"
+        }
 
     def triggers(self, region: str) -> list[dict[str, Any]]:
         """Return the inputs that the registry knows: uri, identity, identity_key, status and sequence_id of each."""
@@ -78,7 +85,7 @@ class Looks:
             )
             return [{**row, "identity": json.loads(row["identity"])} for row in found]
 
-    def _live(self, folder: Path) -> set[str] | None:
+    def _live(self, folder: Path) -> Shown | None:
         """Return the files that a table shows; it is opened anew if its log has another newest entry."""
         entries = _log_entries(folder)
         if not entries:
@@ -88,18 +95,18 @@ class Looks:
             self._opened[folder] = newest, self._shown(folder, entries)
         return self._opened[folder][1]
 
-    def _shown(self, folder: Path, entries: Sequence[tuple[str, int]]) -> set[str]:
+    def _shown(self, folder: Path, entries: Sequence[tuple[str, int]]) -> Shown:
         ends = entries[0][0], entries[-1][0]
         if ends != tuple(f"{folder}/_delta_log/{number:020d}.json" for number in (0, len(entries) - 1)):  # it was cut
             uris = DeltaTable(str(folder)).file_uris()
-            return {os.path.relpath(uri.removeprefix("file://"), folder) for uri in uris}
-        shown = set[str]()
+            return {_relative(uri, folder): () for uri in uris} | _dead(folder)
+        shown = dict[str, bool]()
         for entry in entries:
             if entry not in self._entries:
                 self._entries[entry] = _changes(entry[0])
             added, removed = self._entries[entry]
-            shown = (shown - removed) | added
-        return shown
+            shown = {path: marked for path, marked in shown.items() if path not in removed} | added
+        return dict.fromkeys(shown, ()) | (_dead(folder) if any(shown.values()) else {})
 
     def _rows(self, folder: Path, columns: tuple[str, ...], made: Callable[[dict[str, Any]], T]) -> list[T] | None:
         """Return the rows of a table, each made of its values; None without a table."""
@@ -109,7 +116,12 @@ class Looks:
         for path in (str(folder / each) for each in live):
             if path not in self._files:
                 self._files[path] = [made(values) for values in _pylist(path, columns)]
-        return [row for each in live for row in self._files[str(folder / each)]]
+        return [
+            row
+            for each, dead in live.items()
+            for number, row in enumerate(self._files[str(folder / each)])
+            if number not in dead
+        ]
 
     def _of_database(self, name: str, table: str) -> Pairs | None:
         with closing(sqlite3.connect(self.databases[name])) as connection:
@@ -130,11 +142,24 @@ def _log_entries(folder: Path) -> list[tuple[str, int]]:
     return []
 
 
-def _changes(entry: str) -> tuple[set[str], set[str]]:
-    """Return the paths that an entry of a log adds, and those that it removes."""
+def _changes(entry: str) -> tuple[dict[str, bool], set[str]]:
+    """Return the paths that an entry of a log adds, with whether some rows have left, and those that it removes."""
     actions = [json.loads(line) for line in Path(entry).read_text().split("\n") if line]
-    added, removed = ({unquote(action[kind]["path"]) for action in actions if kind in action} for kind in _KINDS)
-    return added, removed
+    added, removed = ({unquote(each[kind]["path"]): each[kind] for each in actions if kind in each} for kind in _KINDS)
+    return {path: "deletionVector" in action for path, action in added.items()}, set(removed)
+
+
+def _relative(uri: str, folder: Path) -> str:
+    return os.path.relpath(unquote(uri).removeprefix("file://"), folder)
+
+
+def _dead(folder: Path) -> Shown:
+    """Return the rows that have left files by deletion vectors, as deltalake tells them."""
+    found = pa.table(DeltaTable(str(folder)).deletion_vectors()).to_pylist()
+    return {
+        _relative(each["filepath"], folder): [n for n, stays in enumerate(each["selection_vector"]) if not stays]
+        for each in found
+    }
 
 
 def _pylist(path: str, columns: tuple[str, ...]) -> list[dict[str, Any]]:

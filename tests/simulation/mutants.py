@@ -1,4 +1,4 @@
-"""Faults that are put into the product, to see that a simulation finds them; nothing else here patches.
+"""Faults that are put into the product, to see that a simulation finds them.
 
 Each is a promise's mechanism taken out, of the kind that a change of the protocol might break.
 """

@@ -57,6 +57,7 @@ def reading_of(region: str, number: int) -> tuple[str, str]:
 
 SINKS: Mapping[str, tuple[str, TableRole, str, Mapping[str, str]]] = {
     "upsert": ("lake/last{n}", TableRole.UPSERT, "", {}),
+    "marked": ("lake/last{n}", TableRole.UPSERT, "", {"merge": "on-read"}),
     "latest": ("database/shop/latest{n}", TableRole.UPSERT, "database", {"database": "shop", "table": "latest{n}"}),
     "rows": ("database/shop/rows{n}", TableRole.COPY, "database", {"database": "shop", "table": "rows{n}"}),
     "files": (
@@ -69,7 +70,7 @@ SINKS: Mapping[str, tuple[str, TableRole, str, Mapping[str, str]]] = {
 }
 """The kinds of sinks, besides the append table of each region: name, role, kind and options; `{n}` is its number."""
 
-KEYED = ("upsert", "latest")
+KEYED = ("upsert", "marked", "latest")
 
 
 def tables_of(number: int, sinks: Sequence[str], *, is_keyed: bool, label: str = "") -> tuple[RegionTable, ...]:

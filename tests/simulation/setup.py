@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from drainmark.jobs.failpoints import FailPoint
@@ -25,6 +25,9 @@ _SELDOM = {
 
 _DUELS = 0.5
 _CHAINS = 0.15
+_MARKED = 0.5
+"""The share of upsert tables that are merged on read."""
+
 _HOT = ("", "", *map(str, (Seam.REGISTRY_WRITE, Seam.DELTA_OPEN, Seam.DELTA_COMMIT, Seam.SINK_FILE)))
 """The seams where a process that stands still or dies leaves most behind."""
 
@@ -98,7 +101,10 @@ def setup_of(seed: int) -> Setup:
     draw = Random(f"{seed}/setup")
     if Random(f"{seed}/kind").random() < _CHAINS:
         return _chain(draw)
-    return _duel(draw) if draw.random() < _DUELS else _crowd(draw)
+    found = _duel(draw) if draw.random() < _DUELS else _crowd(draw)
+    if Random(f"{seed}/merge").random() < _MARKED:
+        return replace(found, sinks=tuple("marked" if sink == "upsert" else sink for sink in found.sinks))
+    return found
 
 
 def _duel(draw: Random) -> Setup:

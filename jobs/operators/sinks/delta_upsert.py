@@ -5,15 +5,18 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
+from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.operator import names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.delta_append import DeltaSink, OnSchemaChange
 from drainmark.jobs.printable import markdown_code
-from drainmark.jobs.protocol.records.manifest import TableRole
+from drainmark.jobs.protocol.records.manifest import ON_READ, TableRole
 
 __all__ = ["DeltaUpsert"]
+
+Merge = Literal["on-write", "on-read"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,10 @@ class DeltaUpsert:
         partition_by: as for `DeltaAppend`. A row that changes its partition leaves the old one.
         cluster_by: as for `DeltaAppend`; a change sorts the files that it rewrites.
         register: as for `DeltaAppend`.
+        merge: "on-write" writes each file that holds a changed key again. "on-read" marks the old rows in Delta's
+            deletion vectors instead, and files with many such rows are written again later: so the bytes written, and
+            a rewind, follow the change. Not every reader of Delta knows deletion vectors: see the docs,
+            `how-to/tables.md`. It may be changed at any time.
 
     Example:
         paid = dm.aggregate(orders, keys=["customer"], values={"paid": dm.sum("amount")})
@@ -50,6 +57,7 @@ class DeltaUpsert:
     partition_by: Sequence[str] = ()
     cluster_by: Sequence[str] = ()
     register: str = ""
+    merge: Merge = "on-write"
 
     @property
     def label(self) -> str:
@@ -67,6 +75,7 @@ class DeltaUpsert:
             partition_by=names_of(self.partition_by),
             cluster_by=names_of(self.cluster_by),
             register=self.register,
+            merge=self.merge,
         )
 
 
@@ -85,9 +94,24 @@ class DeltaUpsertSink(DeltaSink):
     max_lag: float | None = None
     """Seconds."""
 
+    merge: str = "on-write"
+
     @property
     def options(self) -> Mapping[str, Any]:
-        return {**super().options, **({} if self.max_lag is None else {"max_lag": float(self.max_lag)})}
+        lag = {} if self.max_lag is None else {"max_lag": float(self.max_lag)}
+        merge = {} if self.merge == "on-write" else {"merge": self.merge}
+        return {**super().options, **lag, **merge}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        yield from super().violations(in_region)
+        if self.merge == ON_READ and not in_region:
+            yield Violation(
+                rule="AUTONOMOUS_MERGE",
+                message=f"{self.name!r} is outside of a consistent region, and {self.table!r} is to be merged on read",
+                operator=self.name,
+                location=self.location,
+                remedy="leave merge out, or let a consistent region write the table",
+            )
 
     @property
     def condition(self) -> str | None:
@@ -99,6 +123,11 @@ class DeltaUpsertSink(DeltaSink):
             yield "NO_KEYS", "an upsert sink has no keys", "name the key columns, or use DeltaAppend"
         if self.max_lag is not None and not self.max_lag >= 0:
             yield "MAX_LAG", f"max_lag is {self.max_lag!r}", "give a duration, or 0 for a table that never lags"
+        if self.merge not in get_args(Merge):
+            yield "MERGE", f"merge is {self.merge!r}", 'write "on-write" or "on-read"'
+        elif self.merge == ON_READ and self.adopt:
+            message = f"{self.table!r} is adopted, and whether it has deletion vectors is its maker's choice"
+            yield "ADOPTED_MERGE", message, "leave merge out; set delta.enableDeletionVectors on the table itself"
         yield from super().problems()
 
     def described(self) -> str:

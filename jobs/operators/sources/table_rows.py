@@ -210,6 +210,7 @@ class TableRows(ByVersion):
                 path=urllib.parse.unquote(file.path),
                 size=file.size,
                 constants=json.loads(file.partition or "{}"),
+                vector=file.vector,
                 above=first - 1 if (file.first_id or 0) < first else None,
                 through=last if (file.last_id or 0) > last else None,
             )

@@ -26,7 +26,7 @@ The table is the truth: claims, states, rewinds, halts. Values that only some ki
 A state of the kind `retraction` has no input: it takes the state back that its identity names, and may have `why`
 (format 6).
 The `images` of a `manifest` may be made of `runs`, and its files may have a `partition` (format 6). The `tables` of a
-claim and of a rewind may have `deletes` (format 6).
+claim and of a rewind may have `deletes`, or be merged on read (format 6).
 `through`: the id up to which (inclusive) rows are published. `lags`: by visible table that is behind its history, the
 last id that it shows (format 6); a rewind names them, too. `dropped`: by CHANGES table, the id up to which (inclusive)
 changes may be gone (format 3); the `images` of a rewind stand in for them. `trimmed`: by history of rows, the id up to
@@ -60,7 +60,8 @@ PLAIN_FORMAT = 4
 
 def format_of(tables: Iterable[RegionTable]) -> int:
     """Return the format of a row that describes tables, and has nothing else that needs a newer one."""
-    return FORMAT_VERSION if any(table.deletes for table in tables) else PLAIN_FORMAT
+    is_new = any(table.deletes or table.is_merged_on_read for table in tables)
+    return FORMAT_VERSION if is_new else PLAIN_FORMAT
 
 
 class RowKind(StrEnum):

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from drainmark.jobs.protocol.records.deletion_vectors import DeletionVector
+
 
 class TableRole(StrEnum):
     """The way in which the staged files of a table are published."""
@@ -37,6 +39,7 @@ class StagedFile:
         partition: by column of a partitioned table, the value of all rows as Delta's log has it, as JSON; else "".
         statistics: JSON of the column statistics for the log; "" if the log has `_sequence_id` only. Rows keep it
             beside the files: an older Drainmark can read the rows, and writes fewer statistics.
+        vector: the rows that have left a visible file, None for none; they do not count in `rows`. No row has it.
     """
 
     path: str
@@ -47,6 +50,7 @@ class StagedFile:
     mark: str = field(default="", compare=False, repr=False)
     partition: str = ""
     statistics: str = field(default="", compare=False, repr=False)
+    vector: DeletionVector | None = None
 
     def may_hold(self, ids: Collection[int]) -> bool:
         """Say whether some ids are within the file's bounds."""
@@ -56,6 +60,7 @@ class StagedFile:
         value = asdict(self)
         del value["mark"]
         del value["statistics"]  # see `Manifest`
+        del value["vector"]
         if not self.partition:
             del value["partition"]
         return value
@@ -71,6 +76,9 @@ RowsOf = tuple[Collection[int], Sequence[StagedFile]]
 
 REGISTERED = "registered"
 """Option of a Delta table: the name that it gets in a catalogue of Spark."""
+
+ON_READ = "on-read"
+"""The option `merge` of an UPSERT table whose rows leave by deletion vectors."""
 
 WITHOUT_NAMES = "tables-without-names"
 """Name of a note in the registry: the reason for each table that could not get that name; JSON."""
@@ -126,6 +134,11 @@ class RegionTable:
     def is_managed(self) -> bool:
         """Say whether it is a Delta table that only Drainmark writes to."""
         return not self.adopted and not self.external
+
+    @property
+    def is_merged_on_read(self) -> bool:
+        """Say whether rows leave it by deletion vectors."""
+        return self.options.get("merge") == ON_READ
 
     @property
     def may_widen(self) -> bool:

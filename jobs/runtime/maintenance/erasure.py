@@ -400,7 +400,8 @@ class RegionErasure:
         for each in found:
             target = store.table(each.table.name)
             owner.ledger.refresh()  # a fenced owner deletes nothing
-            kept = {file.path for file in target.files.live()} | named.get(each.table.name, {}).keys()
+            kept = commits.kept_paths(commits.open_table(target.folder), target.folder)
+            kept |= named.get(each.table.name, {}).keys()
             self._delete(target.folder, each.table.name, purge.unneeded(target.folder, kept, through=owner.epoch))
             purge.forget_log(target.folder, owner.region, writer=target.writer)
         checkpoint = store.checkpoint

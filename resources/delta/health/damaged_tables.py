@@ -17,6 +17,7 @@ from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import REPAIR, LogCommit, SoleWriter, commits_back
 from drainmark.resources.delta.commits import Act, Published
 from drainmark.resources.delta.health.visible_rows import VisibleRows
+from drainmark.resources.delta.marked_files import may_have_vectors
 from drainmark.resources.delta.merge import arrow_schema, of_ids
 from drainmark.resources.delta.staging import Staging, verify
 from drainmark.resources.storage.folder import Folder
@@ -94,6 +95,8 @@ class _FormerFiles:
 
     def trace(self) -> bool:
         """Find the files; return False if the state before the commits cannot be known."""
+        if may_have_vectors(self.table):
+            return False  # others may have changed the vector of a file that stays
         before = dict(commits.live_sizes(self.table))
         for commit in self.since:
             before = {path: size for path, size in before.items() if path not in commit.added} | dict(commit.removed)
@@ -166,7 +169,7 @@ def put_right(
         removes = [StagedFile(path=p, size=s, rows=0, first_id=None, last_id=None) for p, s in repair.removed.items()]
         adds = [*repair.added, *_written(table)]
         verify(folder, adds)
-        return lambda: commits.transact(table, region, txn, adds=adds, removes=removes, mark={REPAIR: mark})
+        return lambda: commits.transact(folder, table, region, txn, adds=adds, removes=removes, mark={REPAIR: mark})
 
     def _written(table: Any) -> list[StagedFile]:
         schema = arrow_schema(table)

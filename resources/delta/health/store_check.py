@@ -10,9 +10,11 @@ from typing import Any
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, StoreRefused
+from drainmark.jobs.tasks.parquet_shares import content_of
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import LogCommit
 from drainmark.resources.delta.health.damaged_tables import recent_commits
+from drainmark.resources.delta.marked_files import FEATURE
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
 _PROBES = "_drainmark_probe"
@@ -45,7 +47,7 @@ def shortcomings(folder: Folder) -> list[str]:
             pass
         else:
             found.append("a file is written over another: two owners could both commit")
-        if _content(folder.source(path)) != _FIRST:
+        if content_of(folder.source(path)) != _FIRST:
             found.append("the content read is not the content that was written")
         if name not in folder.names(_PROBES):
             found.append("a new file is not listed at once")
@@ -70,13 +72,8 @@ def _links(folder: Path) -> list[str]:
     return ["a link is made over a file: two owners could both commit"]
 
 
-def _content(source: Any) -> bytes:
-    content: bytes = Path(source).read_bytes() if isinstance(source, str) else source.read()
-    return content
-
-
 _READER, _WRITER, _BY_FEATURES = 1, 2, (3, 7)
-_FEATURES = frozenset({"appendOnly", "invariants", "timestampNtz", "variantType", "variantType-preview"})
+_FEATURES = frozenset({"appendOnly", "invariants", "timestampNtz", "variantType", "variantType-preview", FEATURE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, Ta
 from drainmark.jobs.state.keyed_parts import last_of_keys
 from drainmark.jobs.state.keyed_rows import kept_columns, present
 from drainmark.jobs.tasks.keyed_files import Chosen
-from drainmark.resources.delta.keyed_changes import KeyedChanges, named
+from drainmark.jobs.tasks.parquet_shares import RowFile
+from drainmark.resources.delta.keyed_changes import KeyedChanges
 from drainmark.resources.delta.keyed_merge import KeyedMerge
 from drainmark.resources.delta.merge import arrow_schema, of_ids, up_to
 from drainmark.resources.delta.staging import Executors, Staging
@@ -50,7 +51,7 @@ class VisibleRows:
         if self.table.role is TableRole.OVERWRITE:
             ids, near = self._newest
             return staging.rewrite([[file] for file in near], schema, of_ids(ids), source=self.history)
-        later = tuple(map(named, self.files))
+        later = tuple(map(RowFile.of, self.files))
         changes = KeyedChanges(
             folder=self.history,
             keys=self.table.keys,

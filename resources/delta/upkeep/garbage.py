@@ -12,6 +12,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from drainmark.jobs.protocol.records.deletion_vectors import is_vector_file
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.outside_regions import application_of, tables_below
 from drainmark.resources.delta.staging import STAGING_FOLDER
@@ -51,7 +52,7 @@ def garbage_of(folder: Folder, name: str, *, named: Set[str], below_epoch: int, 
         dead = list(_staged(folder, named, below_epoch))
     elif commits.is_table(folder):
         table = commits.open_table(folder)
-        kept = commits.live_paths(table) | removed_since(folder, now - KEPT_SECONDS) | named
+        kept = commits.kept_paths(table, folder) | removed_since(folder, now - KEPT_SECONDS) | named
         dead = [*_staged(folder, kept, below_epoch), *_merged(folder, kept, now - KEPT_SECONDS)]
     else:
         return Garbage(table=name)
@@ -112,6 +113,7 @@ def _merged(folder: Folder, kept: Set[str], before: float) -> Iterator[FileEntry
 
 
 def _is_data(path: str) -> bool:
-    """Say whether a path is a data file, or a part of one that a crash left."""
+    """Say whether a path is a data file, a file of deletion vectors, or a part of one that a crash left."""
     name = PurePosixPath(path).name
-    return name.endswith(PART) or (name.endswith(".parquet") and not name.startswith((".", "_")))
+    is_whole = name.endswith(".parquet") and not name.startswith((".", "_"))
+    return is_whole or name.endswith(PART) or is_vector_file(name)

@@ -8,17 +8,26 @@ removed files for a day: our own files `_removed/<version>.json` list them, wher
 from __future__ import annotations
 
 import json
-import re
 import urllib.parse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import ObjectMissing
 from drainmark.jobs.world import Seam
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commit_log import LOG, LOG_ENTRY, SoleWriter, entry_path, lines_of
+from drainmark.resources.delta.commit_log import (
+    LOG,
+    LOG_ENTRY,
+    SoleWriter,
+    checkpoint_path,
+    entry_path,
+    has_file,
+    lines_of,
+    newest_checkpoint,
+)
 from drainmark.resources.delta.commits import Act
+from drainmark.resources.delta.marked_files import vector_of
 from drainmark.resources.storage.folder import PART, Folder
 
 KEPT_SECONDS = 86_400
@@ -33,8 +42,6 @@ _FORMER_RECORD = "former"
 _RETENTION = "delta.deletedFileRetentionDuration"
 FORMER = {_RETENTION: "interval 1 days"}
 """The property of tables of earlier releases, until their first maintenance."""
-
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 def maintain(folder: Folder, region: str, *, writer: SoleWriter | None) -> None:
@@ -82,9 +89,9 @@ def _remember(folder: Folder, version: int) -> None:
     """Record the files removed since the last checkpoint, and the name of the record before."""
     import pyarrow as pa
 
-    newest = _newest_checkpoint(folder)
+    newest = newest_checkpoint(folder)
     removes = list(_removed_behind(folder, version, newest))
-    if newest is not None and _has(folder, f"{REMOVED}/{_record(newest)}"):
+    if newest is not None and has_file(folder, f"{REMOVED}/{_record(newest)}"):
         former: str | None = _record(newest)
     else:
         former = max((name for name in folder.names(REMOVED) if not name.endswith(PART)), default=None)
@@ -106,7 +113,7 @@ def removed_since(folder: Folder, since: float) -> set[str]:
     Args:
         since: seconds since 1970.
     """
-    newest = _newest_checkpoint(folder)
+    newest = newest_checkpoint(folder)
     removes = list(_removed_behind(folder, int(commits.open_table(folder).version()), newest))
     names = {
         name for name, modified in folder.modified(REMOVED).items() if modified >= since and not name.endswith(PART)
@@ -144,37 +151,12 @@ def _record(version: int) -> str:
     return f"{version:020d}.json"
 
 
-def _newest_checkpoint(folder: Folder) -> int | None:
-    """Return the version of the log's newest checkpoint in one file; None if there is none.
-
-    A listing that lags may lack it, so that it is also looked for by the name that the log gives.
-    """
-    listed = max((int(name[:20]) for name in folder.names(LOG) if _CHECKPOINT.fullmatch(name)), default=None)
-    try:
-        last = json.loads("".join(lines_of(folder, f"{LOG}/_last_checkpoint")))["version"]
-    except (FileNotFoundError, ObjectMissing, ValueError, LookupError):
-        return listed
-    is_newer = listed is None or last > listed
-    return last if is_newer and _has(folder, _checkpoint(last)) else listed
-
-
-def _has(folder: Folder, path: str) -> bool:
-    """Ask for a file by its name: a listing may lag."""
-    try:
-        folder.size(path)
-    except (FileNotFoundError, ObjectMissing):
-        return False
-    return True
-
-
-def _checkpoint(version: int) -> str:
-    return f"{LOG}/{version:020d}.checkpoint.parquet"
-
-
 def _removes_of_checkpoint(folder: Folder, version: int) -> list[dict[str, Any]]:
     """Return the files that left the table, from a checkpoint of the log."""
-    tables = folder.read_each([_checkpoint(version)], ["remove.path", "remove.deletionTimestamp"])
-    return [value for rows in tables for value in rows.column("remove").to_pylist() if value and value["path"]]
+    columns = ["remove.path", "remove.deletionTimestamp", "remove.deletionVector"]
+    tables = folder.read_each([checkpoint_path(version)], columns)
+    found = (value for rows in tables for value in rows.column("remove").to_pylist() if value and value["path"])
+    return [file for action in found for file in _files_of(action)]
 
 
 def _removed_behind(folder: Folder, version: int, checkpoint: int | None) -> Iterator[dict[str, Any]]:
@@ -191,4 +173,11 @@ def _removes(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
         if '"remove"' in line:
             action = json.loads(line).get("remove")
             if action:
-                yield {"path": action["path"], "deletionTimestamp": action.get("deletionTimestamp")}
+                yield from _files_of(action)
+
+
+def _files_of(action: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the files of a `remove` that nobody needs without it: the data file, and that of its deletion vector."""
+    vector = vector_of(action)
+    for path in (action["path"], *((vector.path,) if vector is not None else ())):
+        yield {"path": path, "deletionTimestamp": action.get("deletionTimestamp")}

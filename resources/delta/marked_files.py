@@ -1,0 +1,129 @@
+"""Files of which some rows have left their table by deletion vectors: what the log says of them, and their rows.
+
+`deltalake` reads such tables, and checks out their versions, but it neither tells the vectors of files nor commits any.
+So the adds of a version come from the log itself. They are kept from call to call, since only new entries are read.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import ObjectMissing
+from drainmark.jobs.protocol.records.deletion_vectors import DeletionVector
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.tasks.parquet_shares import dead_rows, without
+from drainmark.resources.delta.commit_log import checkpoint_path, entry_path, lines_of, newest_checkpoint
+from drainmark.resources.delta.merge import typed
+from drainmark.resources.storage.folder import Folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FEATURE = "deletionVectors"
+ENABLED = "delta.enableDeletionVectors"
+
+Adds = Mapping[str, Mapping[str, Any]]
+"""The `add` actions of a version, by path relative to the table."""
+
+_Stamp = tuple[int, str]
+_known: dict[tuple[str, str], tuple[int, _Stamp, Adds]] = {}
+"""By table and its id, the last version that this process has looked at, the stamp of its log entry, and its adds. An
+older copy of a table may have been put back since: then there is no such entry, or another one."""
+
+
+def may_have_vectors(table: Any) -> bool:
+    """Say whether files of an open `DeltaTable` may have deletion vectors."""
+    return FEATURE in (table.protocol().reader_features or ())
+
+
+def takes_vectors(table: Any) -> bool:
+    """Say whether writers may mark rows of an open `DeltaTable` by deletion vectors."""
+    return may_have_vectors(table) and bool(table.metadata().configuration.get(ENABLED) == "true")
+
+
+def adds_of(folder: Folder, table: Any) -> Adds:
+    """Return the adds of the version of an open `DeltaTable`.
+
+    Raises:
+        FileNotFoundError, ObjectMissing: the log does not reach back to them any more.
+    """
+    version, key = int(table.version()), (folder.uri, str(table.metadata().id))
+    before, stamp, adds = _known.get(key, (version, None, {}))
+    try:
+        if before > version or folder.stamp(entry_path(before)) != stamp:
+            raise FileNotFoundError(entry_path(before))
+        adds = _later(folder, before, adds, version)
+    except (FileNotFoundError, ObjectMissing):
+        adds = _later(folder, *_of_checkpoint(folder, version), version)
+    with suppress(FileNotFoundError, ObjectMissing):  # a log may begin with a checkpoint
+        _known[key] = version, folder.stamp(entry_path(version)), adds
+    return adds
+
+
+def _later(folder: Folder, before: int, known: Adds, version: int) -> Adds:
+    adds = dict(known)
+    for number in range(before + 1, version + 1):
+        actions = [json.loads(line) for line in lines_of(folder, entry_path(number)) if line.strip()]
+        for action in (action["remove"] for action in actions if "remove" in action):
+            adds.pop(urllib.parse.unquote(action["path"]), None)
+        for action in (action["add"] for action in actions if "add" in action):
+            adds[urllib.parse.unquote(action["path"])] = action
+    return adds
+
+
+def _of_checkpoint(folder: Folder, version: int) -> tuple[int, Adds]:
+    """Return the version of the log's newest checkpoint up to a version, and its adds; (-1, {}) without any."""
+    newest = newest_checkpoint(folder, version)
+    if newest is None:
+        return -1, {}
+    adds = {}
+    for rows in folder.read_each([checkpoint_path(newest)], ["add"]):
+        for action in rows.column("add").to_pylist():
+            if action is not None and action["path"] is not None:
+                action["partitionValues"] = dict(action["partitionValues"] or ())
+                adds[urllib.parse.unquote(action["path"])] = action
+    return newest, adds
+
+
+def vector_of(action: Mapping[str, Any]) -> DeletionVector | None:
+    """Return the vector of an action, None for none."""
+    found = action.get("deletionVector")
+    return DeletionVector.of_log(found) if found else None
+
+
+def vector_files(adds: Adds) -> set[str]:
+    """Return the paths of the files with the vectors of adds, relative to the table."""
+    return {vector.path for action in adds.values() if (vector := vector_of(action)) is not None}
+
+
+# --- rows ---------------------------------------------------------------------------------------------------------
+
+
+def pieces(folder: Folder, file: StagedFile, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """Yield the rows of a file that have not left its table, as `Folder.read_pieces` does."""
+    dead = dead_rows(file.vector, folder.place.opened)
+    return without(folder.read_pieces(file.path, file.size, columns), dead)
+
+
+def read(
+    folder: Folder,
+    files: Iterable[StagedFile],
+    schema: pa.Schema,
+    columns: Sequence[str] | None = None,
+    where: pa.compute.Expression | None = None,
+) -> pa.Table:
+    """Return the rows of files that have not left their table, as `Folder.read` does."""
+    import pyarrow as pa
+
+    files = list(files)
+    found = folder.read([file.path for file in files if file.vector is None], schema, columns, where)
+    parts = [found]
+    for file in (file for file in files if file.vector is not None):
+        for rows in pieces(folder, file):
+            some = typed(rows, schema) if where is None else typed(rows, schema).filter(where)
+            parts.append(some.select(found.column_names))
+    return pa.concat_tables(parts)
