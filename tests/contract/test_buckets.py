@@ -20,9 +20,11 @@ from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.operators.sources.pushed.bucket_buffer import BucketBuffer
 from drainmark.jobs.tasks import file_ranges, read_files
 from drainmark.jobs.tasks.buckets import Bucket, StoredObject
+from drainmark.jobs.tasks.executor import OnSpark
 from drainmark.jobs.tasks.file_ranges import END, FileRange, InputFile
-from drainmark.jobs.tasks.parquet_files import own_shares
+from drainmark.jobs.tasks.parquet_files import WriteTask, frame_of_files, own_shares, written_files
 from drainmark.jobs.tasks.places import BucketPlace, LocalPlace
+from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage.bucket_folder import BucketFolder
 from drainmark.resources.storage.object_store import ObjectStore
 
@@ -154,6 +156,18 @@ def test_a_file_is_read_by_any_number_of_tasks(store: ObjectStore, bucket: Bucke
     found = [list(share.rows()) for share in shares]
     assert sum(bool(batches) for batches in found) == min(len(shares), 10)
     assert [n for batches in found for batch in batches for n in batch.column(0).to_pylist()] == list(range(100))
+
+
+@pytest.mark.spark
+def test_rows_come_back_whose_types_say_that_no_member_of_a_struct_is_null(bucket: Bucket, engine: SparkEngine) -> None:
+    """As Spark says of a constant, also where the whole struct is null: of the missing side of an outer join."""
+    place = BucketPlace(bucket, "t")
+    found = engine.session.sql("select id, lag(struct(true as a, id as b)) over (order by id) as old from range(3)")
+    assert not found.schema["old"].dataType["a"].nullable
+    facts = OnSpark(engine.session).run_over(found, WriteTask(place, "rows"))
+    files = written_files(facts)
+    rows = frame_of_files(engine.session, place, [file.name for file in files], found.schema)
+    assert sorted(map(tuple, rows.collect())) == sorted(map(tuple, found.collect()))
 
 
 def test_a_file_of_any_size_goes_into_so_many_tasks_as_a_driver_bears() -> None:

@@ -31,6 +31,7 @@ from drainmark.jobs.state.keyed_rows import last_per_key
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
+from drainmark.resources.storage.folder import Folder
 
 WITH_SPACE = "with space/orders"
 MANAGED = pytest.mark.parametrize(
@@ -100,10 +101,10 @@ def test_an_answer_without_a_commit_is_found_out(
     """Not even where the entry behind the checked version is another commit of the region."""
     files, really = staged(table, ("a", 1, 10, 1)), commits.transact
 
-    def silent(opened: Any, region: str, version: int | None, **changes: Any) -> None:
+    def silent(folder: Folder, opened: Any, region: str, version: int | None, **changes: Any) -> None:
         monkeypatch.setattr(commits, "transact", really)
         if is_others:
-            really(opened, region, txn_version(1, 1))
+            really(folder, opened, region, txn_version(1, 1))
 
     monkeypatch.setattr(commits, "transact", silent)
     assert not table.publish(txn_version(1, 2), files).done_before

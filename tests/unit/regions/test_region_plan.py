@@ -78,7 +78,7 @@ def test_plan_says_what_vectorises_keeps_state_and_writes() -> None:
     assert region.vectorisation["rows"] is Vectorises.CHECKED
     assert region.forced_single == ("top",)
     assert [operator.name for operator in region.stateful] == ["totals"]
-    assert [operator.name for operator in region.sinks] == ["save_rows", "save_top"]
+    assert [operator.name for operator in region.operators if operator.is_sink] == ["save_rows", "save_top"]
     assert [(table.name, table.guarantee) for table in region.tables] == [
         ("rows", Guarantee.EXACTLY_ONCE),
         ("top", Guarantee.EXACTLY_ONCE),
