@@ -64,6 +64,7 @@ class TableDamage:
             restored: the version of the newest row that is noted as published.
         commits: those of others that changed rows, oldest first, as JSON: `version`, `operation`, `engine`, `user`.
         live: bytes by path of the files that the table shows now.
+        marked: paths of those among them of which rows have left by deletion vectors.
         sound: files that the table showed before these commits and that still exist.
         gone: files that the table showed before these commits and that no longer exist.
         is_traced: whether these are all rows that the table had; False if the region committed on top, if the log was
@@ -74,6 +75,7 @@ class TableDamage:
     txn_version: int | None
     commits: tuple[Mapping[str, Any], ...] = ()
     live: Mapping[str, int] = field(default_factory=dict)
+    marked: frozenset[str] = frozenset()
     sound: tuple[StagedFile, ...] = ()
     gone: tuple[StagedFile, ...] = ()
     is_traced: bool = True
@@ -249,13 +251,13 @@ def _bounds(file: StagedFile) -> range:
 
 
 def _repair(name: str, damage: TableDamage, shown: Iterable[StagedFile], **more: Any) -> TableRepair:
-    files = {file.path: file for file in shown}
+    files, unchanged = {file.path: file for file in shown}, damage.live.keys() - damage.marked
     return TableRepair(
         table=name,
         version=damage.version,
         txn_version=damage.txn_version,
         commits=damage.commits,
-        added=tuple(file for path, file in files.items() if path not in damage.live),
-        removed={path: size for path, size in damage.live.items() if path not in files},
+        added=tuple(file for path, file in files.items() if path not in unchanged),
+        removed={path: size for path, size in damage.live.items() if path not in files or path in damage.marked},
         **more,
     )

@@ -196,9 +196,16 @@ def dead_rows(vector: DeletionVector | None, opened: Callable[[str], Any]) -> Nu
     if vector is None:
         return np.zeros(0, np.int64)
     try:
-        return np.array(vector.of_file(content_of(opened(vector.path))).to_array(), np.int64)
+        return np.array(vector.of_part(_bytes_of(opened(vector.path), *vector.span)).to_array(), np.int64)
     except ValueError as error:
         raise OSError(f"a file of Drainmark's own is damaged: {error}") from error
+
+
+def _bytes_of(source: Any, start: int, end: int) -> bytes:
+    """Return some bytes of a file: a merge writes the vectors of all its files to one, so that it may be large."""
+    with open(source, "rb") if isinstance(source, str) else source as file:
+        file.seek(start)
+        return bytes(file.read(end - start))
 
 
 def content_of(source: Any) -> bytes:

@@ -10,8 +10,8 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.orchestration.workplace.declaration import has_left, is_declared
 from drainmark.orchestration.workplace.workplace import Workplace, looks
 from drainmark.resources.checkpoints.region_store import RegionTables
-from drainmark.resources.delta import commits
 from drainmark.resources.delta.outside_regions import tables_outside
+from drainmark.resources.delta.table_files import TableFiles
 from drainmark.resources.storage.folder import Folder
 
 OUTSIDE = "outside"
@@ -92,12 +92,13 @@ def _facts(store: RegionTables, table: RegionTable) -> dict[str, Any]:
 
 
 def _of_files(folder: Folder) -> dict[str, Any]:
-    files = commits.live_files(commits.open_table(folder), folder)
+    found = TableFiles(folder)
+    files = found.live()
     return {
         "rows": sum(file.rows for file in files),
         "bytes": sum(file.size for file in files),
         "files": len(files),
-        "last_sequence_id": max((file.last_id for file in files if file.last_id is not None), default=None),
+        "last_sequence_id": found.last_of(files) if any(file.last_id is not None for file in files) else None,
     }
 
 

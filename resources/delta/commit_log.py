@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,7 @@ class LogCommit:
         user: the user that made it, if the engine names one.
         changes_data: it added or removed rows.
         added, removed: bytes by path, relative to the table.
+        marked: paths of the files that it removed with a deletion vector.
     """
 
     version: int
@@ -51,6 +52,7 @@ class LogCommit:
     changes_data: bool
     added: Mapping[str, int] = field(default_factory=dict)
     removed: Mapping[str, int] = field(default_factory=dict)
+    marked: Set[str] = frozenset()
 
     @property
     def is_repair(self) -> bool:
@@ -144,6 +146,7 @@ def _commit(version: int, region: str, actions: list[dict[str, Any]]) -> LogComm
         changes_data=any(change.get("dataChange", True) for change in changes),
         added=_sizes(actions, "add"),
         removed=_sizes(actions, "remove"),
+        marked=_sizes([each for each in actions if each.get("remove", {}).get("deletionVector")], "remove").keys(),
     )
 
 

@@ -76,6 +76,34 @@ CONFIGURATION = {
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
 
+_WRITABLE = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "generatedColumns",
+        "invariants",
+        "timestampNtz",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantType",
+        "variantType-preview",
+        FEATURE,
+    }
+)
+"""The features of tables for which `write_entry` may write."""
+
+_FEATURES_SINCE = {
+    "appendOnly": 2,
+    "invariants": 2,
+    "checkConstraints": 3,
+    "changeDataFeed": 4,
+    "generatedColumns": 4,
+    "columnMapping": 5,
+    "identityColumns": 6,
+}
+"""The features that tables have by the version of their writers, if their protocol does not name features."""
+
 Act = Callable[[], None]
 """Makes the commit, on the table object that was checked."""
 
@@ -528,9 +556,14 @@ def write_entry(
 
     Raises:
         FileExistsError: there is another entry of this version.
+        SplitBrain: others let the table have a feature whose commits need more than these do; `deltalake` refuses it.
     """
     import pyarrow as pa
 
+    unknown = sorted({*(table.protocol().writer_features or ())} - _WRITABLE)
+    if unknown:
+        msg = f"the table {folder} has the feature {', '.join(unknown)}, which Drainmark cannot write"
+        raise SplitBrain(msg, remedy="take the feature away, and leave the table to Drainmark", table=folder.uri)
     now = int(world.now() * 1000)
     info = {
         "timestamp": now,
@@ -566,10 +599,23 @@ def take_vectors(folder: Folder, region: str, *, wanted: bool, writer: SoleWrite
     commit(folder, verb="claim", prepare=prepare, landed=is_so, writer=writer)
 
 
+def set_properties(folder: Folder, table: Any, region: str, version: int, values: Mapping[str, str]) -> None:
+    """Commit properties of a table.
+
+    Of a table that has deletion vectors, `deltalake` would demand more of its readers with them: the feature
+    `variantType`, which many of them do not know.
+    """
+    if may_have_vectors(table):
+        write_entry(folder, table, region, version, [_metadata_with(table, values)])
+    else:
+        table.alter.set_table_properties(dict(values), **properties(region, version))
+
+
 def _protocol_with_vectors(table: Any) -> dict[str, Any]:
     protocol = table.protocol()
     readers, writers = ({*(names or ()), FEATURE} for names in (protocol.reader_features, protocol.writer_features))
-    writers |= set() if protocol.writer_features else {"appendOnly", "invariants"}  # those of version 2
+    if not protocol.writer_features:
+        writers |= {name for name, since in _FEATURES_SINCE.items() if since <= protocol.min_writer_version}
     named = {"readerFeatures": sorted(readers), "writerFeatures": sorted(writers)}
     return {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **named}}
 
@@ -646,6 +692,12 @@ def live_sizes(table: Any) -> dict[str, int]:
 def kept_paths(table: Any, folder: Folder) -> set[str]:
     """Return the paths of the table's files, and of those with their deletion vectors."""
     return live_paths(table) | (vector_files(adds_of(folder, table)) if may_have_vectors(table) else set())
+
+
+def marked_paths(table: Any, folder: Folder) -> frozenset[str]:
+    """Return the paths of the table's files that have deletion vectors."""
+    adds = adds_of(folder, table) if may_have_vectors(table) else {}
+    return frozenset(path for path, action in adds.items() if action.get("deletionVector"))
 
 
 def live_files(table: Any, folder: Folder, among: Collection[str] | None = None) -> tuple[StagedFile, ...]:

@@ -14,9 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs import world
 from drainmark.jobs.errors import StoreUnavailable
-from drainmark.jobs.protocol.records.deletion_vectors import in_one_file
+from drainmark.jobs.protocol.records.deletion_vectors import DeletionVector
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.executor import Executor, Here
 from drainmark.jobs.tasks.keyed_files import (
@@ -74,6 +73,9 @@ _MUCH_OF_TABLE = 8
 
 Changes = GivenRows | KeyedChanges
 
+_Version = tuple[str, DeletionVector | None]
+"""A file of a table as one version has it: others may mark more of its rows."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewriting:
@@ -81,13 +83,13 @@ class Rewriting:
 
     Attributes:
         folder: of the table.
-        seen: paths of all files of the table at that time.
+        seen: all files of the table at that time.
         adds: files to add.
         leaving: files to remove.
     """
 
     folder: Folder
-    seen: frozenset[str]
+    seen: frozenset[_Version]
     adds: tuple[StagedFile, ...]
     leaving: tuple[StagedFile, ...]
 
@@ -130,12 +132,10 @@ class KeyedMerge:
         Return None if others removed files that were to leave, or if the commit that failed has landed after all.
         """
         live = commits.live_files(opened, self.folder)
-        paths = frozenset(file.path for file in live)
-        if not paths.issuperset(file.path for file in before.leaving):
+        shown = _versions(live)
+        if not shown >= _versions(before.leaving) or shown & _versions(before.adds):
             return None
-        if not paths.isdisjoint(file.path for file in before.adds):
-            return None
-        theirs = [file for file in live if file.path not in before.seen]
+        theirs = [file for file in live if not _versions([file]) <= before.seen]
         made = self._rewriting(opened, live, theirs, changes.without_rows(), search=True)
         return replace(made, adds=(*before.adds, *made.adds), leaving=(*before.leaving, *made.leaving))
 
@@ -151,8 +151,7 @@ class KeyedMerge:
         else:
             adds, leaving = merge.at_once(opened, among, changes, search=search)
         verify(self.folder, adds)
-        seen = frozenset(file.path for file in live)
-        return Rewriting(folder=self.folder, seen=seen, adds=adds, leaving=tuple(leaving))
+        return Rewriting(folder=self.folder, seen=_versions(live), adds=adds, leaving=tuple(leaving))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,12 +237,9 @@ class _Merge:
         """Yield files without the rows found, after their deletion vectors are written, all in one file."""
         if not files:
             return
-        import pyarrow as pa
-
         dead = [_dead(file) + found[file.path].rows for file in files]
-        content, vectors = in_one_file([found[file.path].data for file in files], dead, world.token())
-        self.folder.write(vectors[0].path, pa.py_buffer(content))
-        for file, vector in zip(files, vectors, strict=True):
+        data = [found[file.path].data for file in files]
+        for file, vector in zip(files, marked_files.written(self.folder, data, dead), strict=True):
             yield replace(file, rows=file.rows - found[file.path].rows, vector=vector)
 
     def _folded(
@@ -320,6 +316,10 @@ class _Merge:
     @property
     def _staging(self) -> Staging:
         return Staging.beside_log(self.folder, self.layout)
+
+
+def _versions(files: Sequence[StagedFile]) -> frozenset[_Version]:
+    return frozenset((file.path, file.vector) for file in files)
 
 
 def _bytes(files: Sequence[StagedFile]) -> int:

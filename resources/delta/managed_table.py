@@ -92,8 +92,8 @@ class ManagedTable:
         return sum(file.rows for file in self.files.live())
 
     def newest_id(self) -> int:
-        """Return the largest `_sequence_id`, 0 if there is none; from the statistics."""
-        return max((file.last_id or 0 for file in self.files.live()), default=0)
+        """Return the largest `_sequence_id`, 0 if there is none; from the statistics if they are exact."""
+        return self.files.last_of(self.files.live())
 
     def read(self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None) -> pa.Table:
         """Return the rows for which `where` holds, in no order; reads Parquet, never through `to_pyarrow`."""

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import ObjectMissing
-from drainmark.jobs.protocol.records.deletion_vectors import DeletionVector
+from drainmark.jobs.protocol.records.deletion_vectors import IN_A_FILE, DeletionVector, in_one_file
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.parquet_shares import dead_rows, without
 from drainmark.resources.delta.commit_log import checkpoint_path, entry_path, lines_of, newest_checkpoint
@@ -95,9 +96,33 @@ def vector_of(action: Mapping[str, Any]) -> DeletionVector | None:
     return DeletionVector.of_log(found) if found else None
 
 
+def vector_file(action: Mapping[str, Any]) -> str | None:
+    """Return the path of the file with the vector of an action, relative to the table; None without a file there.
+
+    Other programs may have put the vector into the log, or elsewhere.
+    """
+    found = action.get("deletionVector")
+    return DeletionVector.of_log(found).path if found and found["storageType"] == IN_A_FILE else None
+
+
 def vector_files(adds: Adds) -> set[str]:
     """Return the paths of the files with the vectors of adds, relative to the table."""
-    return {vector.path for action in adds.values() if (vector := vector_of(action)) is not None}
+    return {path for action in adds.values() if (path := vector_file(action)) is not None}
+
+
+def written(folder: Folder, data: Sequence[bytes], counts: Sequence[int]) -> list[DeletionVector]:
+    """Write vectors to one new file beside the log, and return their places.
+
+    Args:
+        counts: numbers of rows in the vectors.
+    """
+    import pyarrow as pa
+
+    while True:
+        content, vectors = in_one_file(data, counts, world.token())
+        with suppress(FileExistsError):  # a store that has lost its first answer says this of our own file
+            folder.write(vectors[0].path, pa.py_buffer(content))
+            return vectors
 
 
 # --- rows ---------------------------------------------------------------------------------------------------------

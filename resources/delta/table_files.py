@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
@@ -43,6 +43,17 @@ class TableFiles:
     def up_to(self, through: int) -> tuple[StagedFile, ...]:
         """Return the visible files in which all ids are at most `through`."""
         return tuple(file for file in self.live() if file.last_id is not None and file.last_id <= through)
+
+    def last_of(self, files: Iterable[StagedFile]) -> int:
+        """Return the largest id of the rows in visible files, 0 if there is none.
+
+        It is in the statistics; but those of a file with a deletion vector may have the id of a row that has left.
+        """
+        newest = INITIAL_ID
+        for file in sorted(files, key=lambda file: file.vector is not None):
+            if (file.last_id or INITIAL_ID) > newest:
+                newest = max(newest, self._last_id(file, file.last_id))
+        return newest
 
     def rows_above(self, to: int) -> int:
         """Return the number of rows with ids above `to`, from statistics; only files that straddle `to` are read."""
@@ -85,10 +96,10 @@ class TableFiles:
         return any(present(some).num_rows < some.num_rows for some in rows)
 
     def _last_id(self, file: StagedFile, to: int | None) -> int:
-        """Return the largest id up to `to` (inclusive) with rows in a file, which is read only if it has later ids."""
+        """Return the largest id up to `to` (inclusive) with rows in a file, which is read only if it has others."""
         import pyarrow.compute as pc
 
-        if to is None or (file.last_id or 0) <= to:
+        if to is None or (file.vector is None and (file.last_id or 0) <= to):
             return file.last_id or INITIAL_ID
         found = (rows.filter(pc.field(SEQUENCE_ID) <= to) for rows in self.pieces([file], [SEQUENCE_ID]))
         return max((pc.max(rows[SEQUENCE_ID]).as_py() or INITIAL_ID for rows in found), default=INITIAL_ID)

@@ -76,7 +76,7 @@ def _retain(folder: Folder, region: str, wanted: str, writer: SoleWriter | None)
     def prepare(table: Any) -> Act | None:
         if has(table):
             return None
-        properties = commits.properties(region, commits.txn_version(table, region) or 0)  # 0: nothing came yet
-        return lambda: table.alter.set_table_properties({_RETENTION: wanted}, **properties)
+        version = commits.txn_version(table, region) or 0  # 0: nothing came yet
+        return lambda: commits.set_properties(folder, table, region, version, {_RETENTION: wanted})
 
     commits.commit(folder, verb="erase", prepare=prepare, landed=has, writer=writer)

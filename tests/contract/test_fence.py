@@ -316,6 +316,28 @@ def test_a_stopped_publish_wakes_after_the_log_was_cleaned(home: Folder, old: Zo
     assert table.txn_version() == txn_version(2, 4)
 
 
+@ON_A_DISK
+@pytest.mark.seed("H1", "H2", "H10")
+@pytest.mark.parametrize("verb", ["state", pytest.param("claim", marks=pytest.mark.slow)])
+def test_a_stopped_owner_wakes_fenced_after_the_log_of_the_checkpoint_table_was_cleaned(
+    home: Folder, old: Zombie, verb: str
+) -> None:
+    """The log has no entry of the number that its commit would get, so that nothing seems to be in its way."""
+    old.stop_in(verb, home)
+    owner = CheckpointTable(home / "checkpoint", REGION)
+    owner.claim(checkpoint_row(RowKind.CLAIM, 2, 3, "owner"))
+    owner.append([checkpoint_row(RowKind.STATE, 2, 4, "owner")], sequence_id=4)
+    before = owner.rows()
+    owner.maintain()
+    *cleaned, _ = [name for name in owner.folder.names("_delta_log") if name.endswith(".json")]
+    for name in cleaned:
+        remove(owner.folder, f"_delta_log/{name}")
+
+    assert old.wake() == "fenced"
+
+    assert owner.rows() == before
+
+
 CREATE = f"""
 import sys
 from places import place_at

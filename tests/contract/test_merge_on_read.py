@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import uuid
 from collections.abc import Sequence
@@ -18,20 +19,27 @@ from harness import passing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from places import ON_A_DISK
-from test_large_tables import SCHEMA, Row, Scene, told
+from test_large_tables import KEYS, REGION, SCHEMA, SCHEMA_JSON, Row, Scene, told
+from test_large_tables import rows_of as table_rows
 
-from drainmark.jobs.errors import SplitBrain
+from drainmark.jobs.errors import CommitOutcomeUnknown, SplitBrain
 from drainmark.jobs.protocol.records.deletion_vectors import DeletionVector, decoded, encoded, in_one_file
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.tasks.parquet_shares import dead_rows
 from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.delta import commits, keyed_merge, marked_files
+from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.health.damaged_tables import damage_of
 from drainmark.resources.delta.merge import arrow_schema
-from drainmark.resources.delta.upkeep.garbage import garbage_of
-from drainmark.resources.delta.upkeep.log_retention import KEPT_SECONDS
+from drainmark.resources.delta.upkeep.garbage import garbage_of, outside_regions
+from drainmark.resources.delta.upkeep.log_retention import FORMER, KEPT_SECONDS
+from drainmark.resources.erasure import purge
 from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage.folder import Folder, LocalFolder
+
+INLINE = "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L"
+"""A vector of six rows, as Delta's protocol shows it."""
 
 PARTITIONED = {"partition_by": ["customer"], "cluster_by": ["total"]}
 
@@ -239,6 +247,140 @@ def test_vectors_that_spark_wrote_are_read_and_named_as_damage(tmp_path: Path, e
     assert not damage.is_traced, "so it is built again from its history"
 
 
+@pytest.mark.usefixtures("eager")
+def test_readers_need_no_feature_but_vectors_after_its_properties_have_changed(tmp_path: Path) -> None:
+    """`deltalake` demands `variantType` of the readers of a table with features when it sets a property."""
+    scene = scene_of(LocalFolder(tmp_path), tmp_path)
+    scene.merge(1, *rows_in(0, 100, 1))
+    scene.merge(2, *rows_in(40, 43, 2))
+    managed = scene.store.table(scene.table.name)
+    commits.open_table(managed.folder).alter.set_table_properties(
+        FORMER, **commits.properties(REGION, scene.version(2))
+    )
+    features = commits.open_table(managed.folder).protocol().reader_features
+    assert set(features or ()) == {"deletionVectors", "variantType"}, "else nothing is to be done about it"
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("upkeep", ["erase", "maintain"])
+def test_upkeep_demands_no_other_feature_of_readers(tmp_path: Path, upkeep: str) -> None:
+    scene = scene_of(LocalFolder(tmp_path), tmp_path)
+    managed = scene.store.table(scene.table.name)
+    scene.merge(1, *rows_in(0, 100, 1))
+    scene.merge(2, *rows_in(40, 43, 2))
+    if upkeep == "erase":
+        purge.forget_log(managed.folder, REGION, writer=managed.writer)
+    else:
+        opened = commits.open_table(managed.folder)
+        commits.set_properties(managed.folder, opened, REGION, scene.version(2), FORMER)
+        managed.upkeep.maintain()
+    opened = commits.open_table(managed.folder)
+    assert opened.protocol().reader_features == ["deletionVectors"]
+    assert opened.metadata().configuration.items() >= commits.CONFIGURATION.items()
+    assert scene.shown() == scene.expected() == seen_by_deltalake(scene)
+    scene.merge(3, *rows_in(50, 53, 3))
+    assert scene.shown() == scene.expected() == seen_by_deltalake(scene)
+
+
+@pytest.mark.usefixtures("eager")
+def test_its_newest_id_is_that_of_a_row_that_is_there(tmp_path: Path) -> None:
+    scene = scene_of(LocalFolder(tmp_path), tmp_path)
+    scene.merge(1, *rows_in(0, 100, 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keyed_merge, "_MOST_MARKED", 1000)
+        scene.merge(2, *rows_in(40, 43, 2))
+    (file,) = files_of(scene)
+    assert (file.first_id, file.last_id) == (1, 2)
+    scene.rewind(3, to=1)
+    assert any(file.last_id == 2 for file in files_of(scene)), "else bounds are exact anyway"
+    managed = scene.store.table(scene.table.name)
+    assert managed.newest_id() == 1
+
+
+def test_a_table_keeps_the_features_that_it_had_by_its_version(tmp_path: Path) -> None:
+    scene = Scene(LocalFolder(tmp_path), tmp_path, None)
+    scene.merge(1, *rows_in(0, 3, 1))
+    folder = scene.store.table(scene.table.name).folder
+    feed = {"delta.enableChangeDataFeed": "true"}
+    commits.open_table(folder).alter.set_table_properties(feed, **commits.properties(REGION, scene.version(1)))
+    assert commits.open_table(folder).protocol().min_writer_version == 4
+    commits.take_vectors(folder, REGION, wanted=True, writer=None)
+    features = set(commits.open_table(folder).protocol().writer_features or ())
+    assert features == {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "deletionVectors",
+        "generatedColumns",
+        "invariants",
+    }
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_table_to_which_others_gave_a_feature_gets_no_commit_that_breaks_it(tmp_path: Path) -> None:
+    """Row tracking demands ids of rows in each `add`; `deltalake` would refuse such a table, too."""
+    scene = scene_of(LocalFolder(tmp_path), tmp_path)
+    scene.merge(1, *rows_in(0, 100, 1))
+    folder = scene.store.table(scene.table.name).folder
+    names = ["appendOnly", "deletionVectors", "domainMetadata", "invariants", "rowTracking"]
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": names}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    commits.write_entry(folder, commits.open_table(folder), scene.store.region, scene.version(1), [protocol])
+    before = scene.shown()
+    with pytest.raises(CommitOutcomeUnknown, match="rowTracking"):
+        scene.merge(2, *rows_in(40, 43, 2))
+    assert scene.shown() == before
+
+
+# --- tables of autonomous operators whose owner lets them take vectors -----------------------------------------------
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> AutonomousTable:
+    table = AutonomousTable(LocalFolder(tmp_path / "lake/newest"), "app")
+    table.append(table_rows(*rows_in(0, 100, 1)), SCHEMA_JSON)
+    commits.take_vectors(table.folder, "app", wanted=True, writer=None)
+    return table
+
+
+@pytest.mark.usefixtures("eager")
+def test_rows_that_others_mark_meanwhile_in_a_file_that_is_rewritten_do_not_come_back(
+    tmp_path: Path, outside: AutonomousTable
+) -> None:
+    other = AutonomousTable(outside.folder, "app")
+    groups = [rows_in(0, 100, 1), rows_in(3, 5, 2), rows_in(40, 43, 3)]
+    passed = list[str]()
+
+    def pass_point(point: str) -> None:
+        if point != "send.before_commit":
+            return
+        passed.append(point)
+        if len(passed) == 1:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(keyed_merge, "_MOST_MARKED", 1)
+                other.upsert(table_rows(*groups[1]), KEYS, SCHEMA_JSON)
+
+    with passing(pass_point), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keyed_merge, "_MOST_MARKED", 1000)  # this one rewrites
+        outside.upsert(table_rows(*groups[2]), KEYS, SCHEMA_JSON)
+    expected = {row[0]: row for group in groups for row in group}
+    shown = (told(tuple(row.values())) for row in outside.read().to_pylist())
+    assert sorted(shown) == sorted(map(told, expected.values()))
+
+
+@pytest.mark.usefixtures("eager")
+def test_gc_keeps_the_vectors_of_a_table_that_autonomous_operators_write(
+    tmp_path: Path, outside: AutonomousTable
+) -> None:
+    outside.upsert(table_rows(*rows_in(40, 43, 2)), KEYS, SCHEMA_JSON)
+    outside.upsert(table_rows(*rows_in(50, 53, 3)), KEYS, SCHEMA_JSON)
+    now = max(outside.folder.modified("").values()) + KEPT_SECONDS + 60
+    (found,) = outside_regions(LocalFolder(tmp_path), now=now)
+    outside.folder.remove(found.files)
+    assert [name for name in found.files if name.endswith(".bin")], "the vector of an earlier version goes"
+    assert outside.read().num_rows == 100
+
+
 # --- what is left on disk -------------------------------------------------------------------------------------------
 
 
@@ -273,6 +415,51 @@ def test_gc_deletes_vectors_that_no_version_of_the_last_day_has(place: Folder, t
 
 
 @pytest.mark.usefixtures("eager")
+def test_upkeep_and_gc_pass_over_vectors_that_others_kept_in_the_log(tmp_path: Path) -> None:
+    """Also after the repair: its commit removes the file with that vector."""
+    scene = scene_of(LocalFolder(tmp_path), tmp_path)
+    scene.merge(1, *rows_in(0, 100, 1))
+    managed = scene.store.table(scene.table.name)
+    folder, (file,) = managed.folder, files_of(scene)
+    given = {"storageType": "i", "pathOrInlineDv": INLINE, "sizeInBytes": 40, "cardinality": 6}
+
+    def commit(removed: dict[str, Any], added: dict[str, Any]) -> None:
+        opened = commits.open_table(folder)
+        action = marked_files.adds_of(folder, opened)[file.path]
+        plain = {name: action[name] for name in ("path", "partitionValues", "size", "modificationTime", "stats")}
+        remove = {"path": file.path, "deletionTimestamp": 1, "dataChange": True, **removed}
+        changes = [{"remove": remove}, {"add": {**plain, "dataChange": True, **added}}]
+        commits.write_entry(folder, opened, REGION, scene.version(1), changes)
+
+    commit({}, {"deletionVector": given})
+    with pytest.raises(SplitBrain, match="'i'"):
+        scene.shown()
+    assert garbage_of(folder, scene.table.name, named=set(), below_epoch=1, now=0.0).files == ()
+    commit({"deletionVector": given}, {})
+    managed.upkeep.maintain()
+    assert garbage_of(folder, scene.table.name, named=set(), below_epoch=1, now=0.0).files == ()
+    assert scene.shown() == scene.expected() == seen_by_deltalake(scene)
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_vector_whose_write_lost_its_answer_is_written_again(tmp_path: Path) -> None:
+    """A store then says that the file exists; a commit that raised this would say that the entry exists."""
+
+    class Losing(LocalFolder):
+        lost = 0
+
+        def write(self, path: str, data: pa.Buffer) -> str:
+            mark = super().write(path, data)
+            if path.endswith(".bin") and not Losing.lost:
+                Losing.lost += 1
+                raise FileExistsError(path)
+            return mark
+
+    assert marked_files.written(Losing(tmp_path), [encoded([3, 5])], [2])[0].rows == 2
+    assert Losing.lost == 1
+
+
+@pytest.mark.usefixtures("eager")
 def test_a_vector_that_is_damaged_or_gone_is_an_error(tmp_path: Path) -> None:
     scene = scene_of(LocalFolder(tmp_path), tmp_path)
     scene.merge(1, *rows_in(0, 100, 1))
@@ -299,8 +486,25 @@ def test_vectors_of_one_file_come_back(vectors: list[set[int]]) -> None:
     data = [encoded(rows) for rows in vectors]
     assert [set(decoded(each)) for each in data] == vectors
     content, places = in_one_file(data, [len(rows) for rows in vectors], uuid.uuid4().hex)
-    assert [set(place.of_file(content)) for place in places] == vectors
+    assert [set(place.of_part(content[slice(*place.span)])) for place in places] == vectors
     assert [DeletionVector.of_log(place.to_log()) for place in places] == places
+
+
+def test_of_a_file_of_many_vectors_one_is_read() -> None:
+    """Each file of a merge has its vector there: to read all of them for each would take the square of their number."""
+    data = [encoded([number, 70_000 + number]) for number in range(500)]
+    content, places = in_one_file(data, [2] * 500, uuid.uuid4().hex)
+    taken = list[int]()
+
+    class Counted(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            found = super().read(size)
+            taken.append(len(found))
+            return found
+
+    found = [dead_rows(place, lambda path: Counted(content)).tolist() for place in places]
+    assert found == [[number, 70_000 + number] for number in range(500)]
+    assert sum(taken) < len(content)
 
 
 def test_the_example_of_the_protocol_is_read() -> None:

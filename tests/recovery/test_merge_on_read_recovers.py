@@ -9,14 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from by_hand import Counting
+from by_hand import Counting, HandFed
 from deltalake import DeltaTable
 
 from drainmark.jobs.errors import Halted
 from drainmark.jobs.failpoints import FailPoint, FilePoint
+from drainmark.jobs.protocol.records.deletion_vectors import encoded
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.orchestration.verbs import interventions, table_repair
 from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.delta import commits, marked_files
 from drainmark.resources.delta.health.store_check import facts_of
 from drainmark.resources.settings import Settings
 
@@ -152,3 +154,29 @@ def test_what_others_did_to_it_is_noticed_and_put_right(fed: OnRead) -> None:
     assert shown(fed) == before
     fed.drain()
     assert shown(fed) == expected("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize("is_built_on", [False, True], ids=["at once", "after a commit"])
+def test_rows_that_others_marked_in_a_table_of_rows_come_back(tmp_path: Path, *, is_built_on: bool) -> None:
+    """Their file is still in the table, so it has to be shown again without the vector."""
+    fed = HandFed(Workplace(Settings(home=tmp_path / "home", project_root=tmp_path)), tmp_path / "inbox")
+    for name in ("a", "b"):
+        fed.write(name, [f"{name}{number}" for number in range(5)])
+        fed.add(name)
+    fed.drain()
+    before = fed.values()
+    folder = fed.workplace.store(fed.region).table("lake/kept").folder
+    commits.take_vectors(folder, fed.region, wanted=True, writer=None)
+    opened = commits.open_table(folder)
+    file, _ = commits.live_files(opened, folder)
+    (vector,) = marked_files.written(folder, [encoded([0, 2])], [2])
+    marked = replace(file, rows=3, vector=vector)
+    commits.transact(folder, opened, "somebody/else", 7, adds=[marked], removes=[file])
+    if is_built_on:
+        opened = commits.open_table(folder)
+        commits.transact(folder, opened, fed.region, commits.txn_version(opened, fed.region))
+    assert len(fed.values()) == 8
+    table_repair.mend(fed.workplace, fed.region)
+    assert table_repair.plan(fed.workplace) == []
+    assert fed.values() == before
+    assert [file.vector for file in commits.live_files(commits.open_table(folder), folder)] == [None, None]

@@ -21,6 +21,9 @@ from drainmark.jobs.errors import SplitBrain
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
+IN_A_FILE = "u"
+"""The type, in the log, of a vector in a file beside the data files."""
+
 _PATH = re.compile(r"deletion_vector_[-0-9a-f]{36}\.bin")
 
 _FILE_VERSION = b"\x01"
@@ -62,7 +65,7 @@ class DeletionVector:
         Raises:
             SplitBrain: another engine wrote it in a form that Drainmark does not use.
         """
-        if value["storageType"] != "u":
+        if value["storageType"] != IN_A_FILE:
             msg = f"another program marked rows of a file by a deletion vector of the type {value['storageType']!r}"
             raise SplitBrain(msg, remedy="make sure that only Drainmark writes to the table")
         text = value["pathOrInlineDv"]
@@ -80,25 +83,28 @@ class DeletionVector:
         folder, _, name = self.path.rpartition("/")
         number = uuid.UUID(name.removeprefix("deletion_vector_").removesuffix(".bin"))
         return {
-            "storageType": "u",
+            "storageType": IN_A_FILE,
             "pathOrInlineDv": folder + base64.b85encode(number.bytes).decode().translate(_Z85),
             "offset": self.offset,
             "sizeInBytes": self.size,
             "cardinality": self.rows,
         }
 
-    def of_file(self, content: bytes) -> BitMap:
-        """Return the row numbers, from the content of the file.
+    @property
+    def span(self) -> tuple[int, int]:
+        """Return where the vector, its size and its checksum begin and end in the file."""
+        return self.offset, self.offset + self.size + 2 * _NUMBER.size
+
+    def of_part(self, part: bytes) -> BitMap:
+        """Return the row numbers, from the bytes of the file within `span`.
 
         Raises:
             ValueError: the file is damaged.
         """
-        size_end = self.offset + _NUMBER.size
-        end = size_end + self.size
-        data = content[size_end:end]
-        if content[:1] != _FILE_VERSION or content[self.offset : size_end] != _NUMBER.pack(self.size):
+        head, data, tail = part[: _NUMBER.size], part[_NUMBER.size : -_NUMBER.size], part[-_NUMBER.size :]
+        if head != _NUMBER.pack(self.size) or len(data) != self.size:
             raise ValueError(f"{self.path} has no deletion vector of {self.size} bytes at {self.offset}")
-        if content[end : end + _NUMBER.size] != _NUMBER.pack(zlib.crc32(data)):
+        if tail != _NUMBER.pack(zlib.crc32(data)):
             raise ValueError(f"{self.path} is damaged: the checksum of its deletion vector at {self.offset} is wrong")
         return decoded(data)
 

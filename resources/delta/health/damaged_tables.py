@@ -17,7 +17,6 @@ from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import REPAIR, LogCommit, SoleWriter, commits_back
 from drainmark.resources.delta.commits import Act, Published
 from drainmark.resources.delta.health.visible_rows import VisibleRows
-from drainmark.resources.delta.marked_files import may_have_vectors
 from drainmark.resources.delta.merge import arrow_schema, of_ids
 from drainmark.resources.delta.staging import Staging, verify
 from drainmark.resources.storage.folder import Folder
@@ -49,6 +48,7 @@ def damage_of(folder: Folder, region: str, *, whatever: bool = False) -> TableDa
         txn_version=commits.txn_version(table, region),
         commits=tuple(told(commit) for commit in reversed(damage)),
         live=commits.live_sizes(table),
+        marked=commits.marked_paths(table, folder),
         sound=tuple(found.sound) if is_traced else (),
         gone=tuple(found.gone) if is_traced else (),
         is_traced=is_traced,
@@ -95,12 +95,15 @@ class _FormerFiles:
 
     def trace(self) -> bool:
         """Find the files; return False if the state before the commits cannot be known."""
-        if may_have_vectors(self.table):
-            return False  # others may have changed the vector of a file that stays
         before = dict(commits.live_sizes(self.table))
+        marked = set(commits.marked_paths(self.table, self.folder))
         for commit in self.since:
             before = {path: size for path, size in before.items() if path not in commit.added} | dict(commit.removed)
-        shown = commits.live_files(self.table, self.folder, among=before)
+            marked = (marked - commit.added.keys()) | commit.marked
+        if marked & before.keys():
+            return False  # the vectors of that time may be gone
+        changed = commits.marked_paths(self.table, self.folder)
+        shown = commits.live_files(self.table, self.folder, among=before.keys() - changed)
         live = {file.path for file in shown}
         missing = [path for path, size in before.items() if path not in live and not self._is_there(path, size)]
         known = self._as_it_was(missing) if missing else {}

@@ -79,7 +79,7 @@ def outside_regions(tables: Folder, *, now: float) -> Iterator[Garbage]:
             is_autonomous = application_of(table) is not None
             if not dead and not is_autonomous:
                 continue
-            kept = commits.live_paths(table) | removed_since(folder, now - KEPT_SECONDS)
+            kept = commits.kept_paths(table, folder) | removed_since(folder, now - KEPT_SECONDS)
             dead = [entry for entry in dead if entry.path not in kept]
             dead += _merged(folder, kept, now - KEPT_SECONDS) if is_autonomous else ()
         files = tuple(sorted(entry.path for entry in dead))

@@ -27,7 +27,7 @@ from drainmark.resources.delta.commit_log import (
     newest_checkpoint,
 )
 from drainmark.resources.delta.commits import Act
-from drainmark.resources.delta.marked_files import vector_of
+from drainmark.resources.delta.marked_files import vector_file
 from drainmark.resources.storage.folder import PART, Folder
 
 KEPT_SECONDS = 86_400
@@ -72,8 +72,7 @@ def _renew_retention(folder: Folder, region: str, writer: SoleWriter | None) -> 
         version = commits.txn_version(table, region)
         if version is None or not is_former(table):
             return None
-        properties = commits.properties(region, version)
-        return lambda: table.alter.set_table_properties({_RETENTION: wanted}, **properties)
+        return lambda: commits.set_properties(folder, table, region, version, {_RETENTION: wanted})
 
     if is_former(commits.open_table(folder)):
         commits.commit(
@@ -178,6 +177,6 @@ def _removes(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 def _files_of(action: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the files of a `remove` that nobody needs without it: the data file, and that of its deletion vector."""
-    vector = vector_of(action)
-    for path in (action["path"], *((vector.path,) if vector is not None else ())):
+    vectors = vector_file(action)
+    for path in (action["path"], *((vectors,) if vectors is not None else ())):
         yield {"path": path, "deletionTimestamp": action.get("deletionTimestamp")}
