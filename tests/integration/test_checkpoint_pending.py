@@ -26,6 +26,7 @@ from drainmark.jobs.failpoints import FailPoint, InjectedFailure, arm
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.protocol.transitions import State
 from drainmark.jobs.runtime import timeout
+from drainmark.jobs.runtime.commit import operator_states
 from drainmark.jobs.runtime.commit.commit_point import GroupCommits
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.input.inbox import Group
@@ -75,29 +76,6 @@ class Journal:
         return self.lines.index((what, name, at))
 
 
-def watched(operator: Aggregate, journal: Journal, *, is_non_blocking: bool) -> Aggregate:
-    """Return the aggregate with a handler that notes its calls in the journal; a group is named by its last id."""
-
-    class Handler(KeyedState):
-        def prepare(self, at: int, files: Any, changes: Any) -> Any:
-            journal.note("prepared", operator.name, at)
-            journal.freezing(at)
-            return super().prepare(at, files, changes)
-
-        def checkpoint(self, frozen: Any, staging: Any, session: Any) -> Any:
-            journal.note("begun", operator.name, frozen.at)
-            journal.checkpoint(operator.name, frozen.at)
-            written = super().checkpoint(frozen, staging, session)
-            journal.note("written", operator.name, frozen.at)
-            return written
-
-    class Watched(Aggregate):
-        non_blocking = is_non_blocking
-        state_class = Handler
-
-    return Watched(**{column.name: getattr(operator, column.name) for column in fields(operator)})
-
-
 def opened(
     inbox: Path, journal: Journal, kinds: Mapping[str, bool], *more: Callable[[dm.Stream], object], **region: Any
 ) -> Opened:
@@ -132,8 +110,10 @@ def opened(
     application = dm.build_application(declared)
 
     def seen(operator: Any) -> Any:
-        is_kept = isinstance(operator, Aggregate)
-        return watched(operator, journal, is_non_blocking=kinds[operator.name]) if is_kept else operator
+        if not isinstance(operator, Aggregate):
+            return operator
+        kind = type("Counted", (Aggregate,), {"non_blocking": kinds[operator.name]})
+        return kind(**{column.name: getattr(operator, column.name) for column in fields(operator)})
 
     return open_application(replace(application, operators=tuple(map(seen, application.operators))))
 
@@ -180,8 +160,29 @@ def finished(place: Workplace, application: Opened, **options: Any) -> Driven:
 
 
 @pytest.fixture
-def journal() -> Journal:
-    return Journal()
+def journal(monkeypatch: pytest.MonkeyPatch) -> Journal:
+    """Return the journal in which the state of each count notes its calls; a group is named by its last id."""
+    journal = Journal()
+
+    class Noted(KeyedState):
+        @property
+        def of(self) -> str:
+            return self.table.rpartition("/")[2]
+
+        def prepare(self, at: int, files: Any, changes: Any) -> Any:
+            journal.note("prepared", self.of, at)
+            journal.freezing(at)
+            return super().prepare(at, files, changes)
+
+        def checkpoint(self, frozen: Any, staging: Any, session: Any) -> Any:
+            journal.note("begun", self.of, frozen.at)
+            journal.checkpoint(self.of, frozen.at)
+            written = super().checkpoint(frozen, staging, session)
+            journal.note("written", self.of, frozen.at)
+            return written
+
+    monkeypatch.setattr(operator_states, "KeyedState", Noted)
+    return journal
 
 
 @pytest.fixture

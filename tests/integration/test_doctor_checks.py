@@ -24,6 +24,7 @@ from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.verbs import interventions, table_repair
 from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.delta import commits
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage.folder import LocalFolder
@@ -148,6 +149,16 @@ def test_properties_and_features_that_we_did_not_set_are_told(place: Workplace) 
     feature = deltalake.TableFeatures.DeletionVectors
     sink(place).alter.add_feature(feature, allow_protocol_versions_increase=True)
     assert any("deletionVectors" in message for message in found(place)["tables:fail"])
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_deletion_vectors_that_a_claim_gave_are_not_told(place: Workplace, wanted: bool) -> None:
+    """A table that is merged on read no more keeps the feature."""
+    table = place.store(REGION).table("lake/word_counts")
+    commits.take_vectors(table.folder, REGION, wanted=True, writer=table.writer)
+    commits.take_vectors(table.folder, REGION, wanted=wanted, writer=table.writer)
+    assert "deletionVectors" in (sink(place).protocol().reader_features or ())
+    assert found(place) == {}
 
 
 @pytest.mark.seed("R4")

@@ -201,3 +201,33 @@ def test_a_deleted_key_does_not_come_back(root: Path) -> None:
     assert values("items") == ["ann"]
     done("reset", "app", "--to", "2")
     assert values("items") == ["ann", "bob"]
+
+
+PAST = """
+past = dm.apply_changes(rows, keys=["item"], sequence_by="seq", except_columns=["op", "seq"], stored_as_scd_type=2)
+dm.sink(past, dm.DeltaUpsert("items_then", keys=["item", "valid_from"]))
+"""
+
+
+@pytest.mark.seed("ER2")
+def test_a_version_that_a_change_of_the_person_took_back_does_not_come_back(root: Path) -> None:
+    """The state knows a change by its sequence as a text, and the table a version by its beginning."""
+    (root / "app.py").write_text(CHANGES.partition("now =")[0] + PAST)
+
+    def run(number: int, text: str) -> None:
+        (root / "inbox" / f"{number}.csv").write_text(text)
+        settle(root / "inbox")
+        done("run", "app.py")
+
+    def spans() -> list[tuple[Any, ...]]:
+        rows = dm.read("app", "items_then").to_pylist()
+        return sorted((row["customer"], row["valid_from"], row["valid_to"]) for row in rows)
+
+    run(0, f"u,10,cup,{PERSON}\nu,20,cup,bob\n")
+    run(1, f"u,20,cup,{PERSON}\n")
+    assert spans() == [(PERSON, 10, None)]
+    done("erase", "--where", WHERE)
+    assert found_in(root / "home") == {}
+    assert spans() == []
+    run(2, "u,15,cup,eve\n")
+    assert spans() == [("eve", 15, None)]

@@ -69,7 +69,7 @@ def test_tables_have_names_that_everybody_in_the_session_finds(catalogue: SparkE
     expected = {"rows": [("a", 1), ("a", 3), ("b", 2)], "new_est": [("a", 3), ("b", 2)]}
     assert {name: by_name(catalogue, f"{HERE}.{name}") for name in expected} == expected
     names = catalogue.session.sql(f"SHOW TABLES IN {HERE}").collect()
-    assert {row["tableName"] for row in names} == set(expected)
+    assert {row["tableName"] for row in names if not row["isTemporary"]} == set(expected)  # other tests make views
     assert lacking(result) == []
     published = result.groups[-1].versions["lake/in/all-rows"]
     assert result.workplace.store(result.region.name).table("lake/in/all-rows").delta_version() == published

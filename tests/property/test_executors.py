@@ -158,7 +158,8 @@ def exported(scene: Scene, place: Place) -> tuple[Any, Sequence[Any]]:
 def rewritten(scene: Scene, place: Place) -> tuple[Any, Sequence[Any]]:
     layout = Layout(partition_by=("n",), cluster_by=("k",), has_statistics=True)
     task = RewriteTask(source=scene.inputs, place=place, folder="out", schema=SCHEMA, layout=layout)
-    return task, [tuple(scene.files()), tuple(scene.files()[:1])]
+    files = tuple(RowFile(path=path) for path in scene.files())
+    return task, [files, files[:1]]
 
 
 def row_files(scene: Scene, place: Place) -> list[RowFile]:

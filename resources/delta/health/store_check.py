@@ -14,7 +14,7 @@ from drainmark.jobs.tasks.parquet_shares import content_of
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import LogCommit
 from drainmark.resources.delta.health.damaged_tables import recent_commits
-from drainmark.resources.delta.marked_files import FEATURE
+from drainmark.resources.delta.marked_files import ENABLED, FEATURE
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
 _PROBES = "_drainmark_probe"
@@ -73,7 +73,7 @@ def _links(folder: Path) -> list[str]:
 
 
 _READER, _WRITER, _BY_FEATURES = 1, 2, (3, 7)
-_FEATURES = frozenset({"appendOnly", "invariants", "timestampNtz", "variantType", "variantType-preview", FEATURE})
+_FEATURES = frozenset({"appendOnly", "invariants", "timestampNtz", "variantType", "variantType-preview"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,18 +99,20 @@ def facts_of(folder: Folder, region: str) -> TableFacts:
     """
     table = commits.open_table(folder)
     recent, _ = recent_commits(folder, region, int(table.version()))
+    configuration = dict(table.metadata().configuration)
+    ours = {FEATURE} if ENABLED in configuration else set[str]()  # claims set both, see `commits.take_vectors`
     return TableFacts(
-        configuration=dict(table.metadata().configuration),
-        unknown=_unknown(table.protocol()),
+        configuration=configuration,
+        unknown=_unknown(table.protocol(), _FEATURES | ours),
         foreign=tuple(commit for commit in reversed(recent) if not commit.is_own),
     )
 
 
-def _unknown(protocol: Any) -> tuple[str, ...]:
+def _unknown(protocol: Any, known: frozenset[str]) -> tuple[str, ...]:
     versions = (protocol.min_reader_version, protocol.min_writer_version)
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
     if features:
-        return tuple(sorted(features - _FEATURES))
+        return tuple(sorted(features - known))
     if versions[0] > _READER or versions[1] > _WRITER:
         return () if versions == _BY_FEATURES else (f"protocol {versions[0]}, {versions[1]}",)
     return ()

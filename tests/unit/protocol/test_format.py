@@ -11,6 +11,7 @@ import dataclasses
 import pytest
 
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.deletion_vectors import DeletionVector
 from drainmark.jobs.protocol.records.manifest import (
     FeedTaken,
     Image,
@@ -56,5 +57,14 @@ def test_what_rows_may_say_goes_with_the_format() -> None:
 
 
 def _stored(value: type) -> str:
-    """Return the stored fields; a field that is not compared, such as a file's mark, belongs to one process."""
-    return " ".join(sorted(field.name for field in dataclasses.fields(value) if field.compare))
+    """Return the stored fields; a field that is not compared, such as a file's mark, belongs to one process.
+
+    Which rows of a visible file have left is in the log of its table, and in no row.
+    """
+    fields = {field.name for field in dataclasses.fields(value) if field.compare}
+    return " ".join(sorted(fields - ({"vector"} if value is StagedFile else set())))
+
+
+def test_no_row_says_which_rows_of_a_file_have_left() -> None:
+    vector = DeletionVector(path="v.bin", offset=1, size=2, rows=1)
+    assert "vector" not in StagedFile(path="a", size=1, rows=1, first_id=1, last_id=1, vector=vector).to_json()

@@ -252,7 +252,9 @@ def _of_erased_keys(
 
     edge, keys = history.dropped.get(table.name, INITIAL_ID), list(table.keys)
     rows = _all_rows(store, history, table, lost.select(keys), edge)
-    deleted = _as_gone(lost.filter(lost[GONE]), keys).select(rows.column_names)
+    # a state may be the history of a table with other keys, which have to say there that the row is gone
+    of_readers = {key for other in history.tables if other.history == table.name for key in other.keys}
+    deleted = _as_gone(lost.filter(lost[GONE]), {*keys, *of_readers}).select(rows.column_names)
     left = pa.concat_tables([rows.filter(~where), deleted], promote_options="permissive")
     added, without = [deleted], set[int]()
     pairs = [] if is_state(table, history.tables) else sorted(
