@@ -57,13 +57,8 @@ class ParallelMap(Operator):
 
     def violations(self, in_region: bool) -> Iterator[Violation]:
         if not 1 <= self.threads <= _MOST_THREADS:
-            yield Violation(
-                rule="THREADS",
-                message=f"{self.name}: threads={self.threads} are none, or too many",
-                operator=self.name,
-                location=self.location,
-                remedy=f"give a number from 1 to {_MOST_THREADS}",
-            )
+            remedy = f"give a number from 1 to {_MOST_THREADS}"
+            yield self.wrong("THREADS", f"threads={self.threads} are none, or too many", remedy)
 
     @functools.cached_property
     def made(self) -> StructType:

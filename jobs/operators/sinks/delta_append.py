@@ -109,10 +109,7 @@ class DeltaSink(Sink):
         yield from super().violations(in_region)
         if in_region:
             return
-        for rule, is_asked, done, arguments in (
-            ("AUTONOMOUS_LAYOUT", self._layout(), "laid out", "partition_by and cluster_by"),
-            ("AUTONOMOUS_REGISTER", self.register, "registered", "register"),
-        ):
+        for rule, is_asked, done, arguments in self._asked_of_regions():
             if is_asked:
                 yield Violation(
                     rule=rule,
@@ -121,6 +118,11 @@ class DeltaSink(Sink):
                     location=self.location,
                     remedy=f"leave {arguments} out, or let a consistent region write the table",
                 )
+
+    def _asked_of_regions(self) -> Iterator[tuple[str, bool, str, str]]:
+        """Yield what only a region does to a table: the rule, is it asked for, what is done, and the arguments."""
+        yield "AUTONOMOUS_LAYOUT", bool(self._layout()), "laid out", "partition_by and cluster_by"
+        yield "AUTONOMOUS_REGISTER", bool(self.register), "registered", "register"
 
     @property
     def _order(self) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.operator import names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.delta_append import DeltaSink, OnSchemaChange
@@ -102,16 +101,9 @@ class DeltaUpsertSink(DeltaSink):
         merge = {} if self.merge == "on-write" else {"merge": self.merge}
         return {**super().options, **lag, **merge}
 
-    def violations(self, in_region: bool) -> Iterator[Violation]:
-        yield from super().violations(in_region)
-        if self.merge == ON_READ and not in_region:
-            yield Violation(
-                rule="AUTONOMOUS_MERGE",
-                message=f"{self.name!r} is outside of a consistent region, and {self.table!r} is to be merged on read",
-                operator=self.name,
-                location=self.location,
-                remedy="leave merge out, or let a consistent region write the table",
-            )
+    def _asked_of_regions(self) -> Iterator[tuple[str, bool, str, str]]:
+        yield from super()._asked_of_regions()
+        yield "AUTONOMOUS_MERGE", self.merge == ON_READ, "merged on read", "merge"
 
     @property
     def condition(self) -> str | None:

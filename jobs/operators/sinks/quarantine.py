@@ -50,13 +50,8 @@ class QuarantineSink(Operator):
 
     def violations(self, in_region: bool) -> Iterator[Violation]:
         if not in_region:
-            yield Violation(
-                rule="QUARANTINE_AUTONOMOUS",
-                message=f"{self.name}: no region commits its rows",
-                operator=self.name,
-                location=self.location,
-                remedy="feed it from a consistent region, or write the rows to a table by dm.sink",
-            )
+            remedy = "feed it from a consistent region, or write the rows to a table by dm.sink"
+            yield self.wrong("QUARANTINE_AUTONOMOUS", "no region commits its rows", remedy)
 
     def apply(self, frames: OperatorContext) -> DataFrame:
         """Return `_sequence_id`, `_position` if the stream has it, `raw`, `reason`."""

@@ -62,9 +62,7 @@ class Source(Operator):
 
     def violations(self, in_region: bool) -> Iterator[Violation]:
         for rule, message, remedy in self.found_wrong():
-            yield Violation(
-                rule=rule, message=f"{self.name}: {message}", operator=self.name, location=self.location, remedy=remedy
-            )
+            yield self.wrong(rule, message, remedy)
 
     def columns(self, access: SourceAccess, output: str) -> str | pa.Schema:
         """Return the columns of an output's rows as read, without the tags."""
