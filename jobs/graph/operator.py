@@ -13,7 +13,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Location, Violation
-from drainmark.jobs.frames.tags import GONE
+from drainmark.jobs.frames.names import quoted_name
+from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import Consistent
 from drainmark.jobs.graph.ports import Input, control_part
 
@@ -118,6 +119,24 @@ class KeptState:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputState(KeptState):
+    """A keyed state that is the output of its operator.
+
+    Attributes:
+        columns: that downstream operators see, beside `_sequence_id`.
+        shown: the column that says of a row whether they see it; "" if they see all rows.
+    """
+
+    columns: tuple[str, ...] = ()
+    shown: str = ""
+
+    def seen(self, rows: DataFrame) -> DataFrame:
+        """Return the rows of the output as downstream operators see them."""
+        found = rows.where(self.shown) if self.shown else rows
+        return found.select(SEQUENCE_ID, *(quoted_name(name) for name in self.columns))
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """A column by which an operator measures how far apart rows are.
 
@@ -194,7 +213,6 @@ class Operator(ABC):
     summary: ClassVar[str] = ""
     is_source: ClassVar[bool] = False
     is_sink: ClassVar[bool] = False
-    is_stateful: ClassVar[bool] = False
     may_start: ClassVar[bool] = False
     supports_consistent: ClassVar[bool] = True
     is_reference: ClassVar[bool] = False
@@ -220,6 +238,11 @@ class Operator(ABC):
     composite: tuple[str, ...] = ()
 
     @property
+    def output_state(self) -> OutputState | None:
+        """The state that the output itself is: its last rows by key; None if there is none."""
+        return None
+
+    @property
     def kept(self) -> tuple[KeptState, ...]:
         """States beside the output: by default the last rows from the control ports."""
         return tuple(KeptState(part=control_part(port), keys=port.control_keys) for port in self.inputs if port.control)
@@ -227,7 +250,7 @@ class Operator(ABC):
     @property
     def keeps_state(self) -> bool:
         """Say whether it keeps state from id to id."""
-        return self.is_stateful or bool(self.kept)
+        return self.output_state is not None or bool(self.kept)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -250,11 +273,6 @@ class Operator(ABC):
     def tables(self) -> tuple[str, ...]:
         """Tables below DRAINMARK_HOME/lake that this operator writes."""
         return ()
-
-    @property
-    def registered(self) -> str | None:
-        """Full name, in a catalogue of Spark's, for the table that it writes; None for no name."""
-        return None
 
     @property
     def tables_read(self) -> tuple[str, ...]:

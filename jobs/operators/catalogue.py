@@ -103,7 +103,7 @@ def _entry(cls: type[Operator]) -> CatalogueEntry:
         summary=cls.summary,
         place="start" if cls.may_start else "feed" if feeds else "region",
         vectorises=cls.vectorises.value,
-        state=cls.is_stateful or cls.kept is not Operator.kept,
+        state=cls.output_state is not Operator.output_state or cls.kept is not Operator.kept,
         guarantee=cls.guarantee.value if cls.guarantee else None,
         configurations=cls.configurations,
     )

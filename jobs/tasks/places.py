@@ -210,6 +210,14 @@ class MemoryPlace(Place):
         return "memory"
 
 
+def write_durably(path: Path, content: bytes | pa.Buffer, *, mode: str = "xb") -> None:
+    """Write a file; its bytes are durable when this returns, its name is after `sync_folder`."""
+    with path.open(mode) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def sync_folder(folder: str | os.PathLike[str]) -> None:
     """Make the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -22,7 +22,6 @@ from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.operators.sources.table_source import TableSource
-from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.printable import markdown_code, printable
 from drainmark.jobs.protocol.records.state_generations import first_generation, state_table
 from drainmark.jobs.regions.plan import RegionPlan
@@ -187,12 +186,12 @@ def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[Ta
     for operator in region.operators:
         upstream = _state_keys(region, operator.name) or sources
         has_history = isinstance(operator, Sink) and operator.has_history and not shares_history(operator, region)
-        if isinstance(operator, Aggregate) or has_history:
+        if operator.output_state is not None or has_history:
             yield _asset(
                 state_table(application, operator.name),
                 _state_key(application, operator.name),
                 _state_description(operator),
-                "state" if isinstance(operator, Aggregate) else "history",
+                "history" if has_history else "state",
                 upstream,
                 operator=operator.name,
             )
@@ -277,7 +276,7 @@ def _state_keys(region: RegionPlan, name: str) -> tuple[dg.AssetKey, ...]:
             continue
         seen.add(upstream)
         operator = region.operator(upstream)
-        own = [""] if isinstance(operator, Aggregate) else [kept.part for kept in operator.kept]
+        own = [kept.part for kept in (operator.output_state, *operator.kept) if kept is not None]
         for part in own:
             keys[_state_key(_application(region), operator.name, part)] = None
         if not own:

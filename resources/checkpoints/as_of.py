@@ -114,14 +114,6 @@ class RegionReader:
             return in_order(last.select(list(wanted.columns) or rows.column_names), wanted)
         return rows.sort_by(_SEQUENCE_ID)
 
-    def changed_keys(self, table: RegionTable, after: int, through: int) -> pa.Table:
-        """Return a row for each key of an upsert table that a state changed behind `after`, up to `through`: its last
-        one, also if the key is gone."""
-        import pyarrow.compute as pc
-
-        rows = _rows(self.store, self.history, table.history or "", through, pc.field(_SEQUENCE_ID) > after)
-        return last_per_key(rows, table.keys)
-
     def id_of(self, at: int | dt.datetime | None) -> int | None:
         """Return the id that a time means: of the last state committed by then; a time without an offset is UTC.
 

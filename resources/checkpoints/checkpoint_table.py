@@ -42,8 +42,8 @@ from drainmark.resources.checkpoints.checkpoint_rows import (
 )
 from drainmark.resources.checkpoints.newest_rows import NewestRows, newest_rows
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act
+from drainmark.resources.delta.log.commit_log import SoleWriter
 from drainmark.resources.delta.staging import Staging, verify
 from drainmark.resources.delta.upkeep import log_retention
 from drainmark.resources.storage.folder import Folder, folder_at
@@ -292,7 +292,7 @@ class CheckpointTable:
             prepare=prepare,
             landed=lambda table: self._holds(table, rows[0].attempt, *sent[-1]),
             writer=self.writer,
-            told=lambda entry: sent[-1][1].path in entry.added,
+            carries=version,
         )
 
     def _holds(self, table: Any, attempt: str, position: int, file: StagedFile) -> bool:

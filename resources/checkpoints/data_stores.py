@@ -6,7 +6,6 @@ A new store implements `DataStore` (`jobs/state/handlers/data_store.py`) and is 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +18,7 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing, StoreUnavailable
 from drainmark.jobs.failpoints import StorePoint
 from drainmark.jobs.state.handlers.data_store import VALUE_LIMIT, DataStore, DataStoreEntry
-from drainmark.jobs.tasks.places import sync_folder
+from drainmark.jobs.tasks.places import sync_folder, write_durably
 from drainmark.resources.storage.bucket_folder import folder_of
 from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.storage.s3_connection import PARALLEL
@@ -53,7 +52,7 @@ class DirectoryDataStore(DataStore):
         with _disk(f"create {folder}"):
             if not folder.is_dir():
                 made.mkdir(parents=True)
-                _write_file(made / _LIFE, world.token().encode())
+                write_durably(made / _LIFE, world.token().encode())
                 sync_folder(made)
                 with suppress(FileExistsError, OSError):  # another was faster: a folder with files stays
                     made.rename(folder)
@@ -101,7 +100,7 @@ class _Directory(DataStoreEntry):
             for key, value in pairs.items():
                 world.pass_point(StorePoint.PAIR_BEFORE)
                 part = folder / f"{world.token()}{_PART}"
-                _write_file(part, value)
+                write_durably(part, value)
                 part.replace(folder / _key_name(key))
             sync_folder(folder)
 
@@ -254,10 +253,3 @@ def _disk(doing: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreUnavailable(f"cannot {doing}: {error}", remedy=_REMEDY) from error
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

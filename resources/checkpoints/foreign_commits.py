@@ -11,10 +11,10 @@ from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.repairs import TableDamage, TableRepair, TableVersions
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Published
 from drainmark.resources.delta.health.damaged_tables import damage_of, put_right
 from drainmark.resources.delta.health.visible_rows import VisibleRows
+from drainmark.resources.delta.log.commit_log import SoleWriter
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.storage.folder import Folder

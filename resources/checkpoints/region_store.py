@@ -24,7 +24,7 @@ from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.commits import Published
 from drainmark.resources.delta.health.visible_rows import VisibleRows
-from drainmark.resources.delta.keyed_changes import KeyedChanges
+from drainmark.resources.delta.keyed.keyed_changes import KeyedChanges
 from drainmark.resources.delta.managed_table import KeyedTable, ManagedTable, OverwrittenTable, examine_table
 from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
 from drainmark.resources.sinks.external_sinks import External, Externals

@@ -9,15 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
+from drainmark.jobs.operators.sources.table_feed import CHANGE_TYPE, COMMIT_VERSION
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
-from drainmark.jobs.state.keyed_rows import has_keys, present
-from drainmark.resources.checkpoints.as_of import RegionReader, owner_of
+from drainmark.jobs.state.keyed_rows import has_keys, key_codes, last_per_key
+from drainmark.resources.checkpoints.as_of import RegionReader, owner_of, rows_between
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CHANGE_TYPE = "_change_type"
+_MOST_KEYS = 10_000
+"""Keys of which the earlier rows are looked for in the files; of more keys, all earlier rows are read."""
 
 
 def changes(table: str, *, after: int, through: int | None = None, home: str | None = None) -> pa.Table:
@@ -79,26 +82,92 @@ def _by_id(reader: RegionReader, wanted: RegionTable, after: int, through: int) 
     else:
         before = reader.as_of(wanted.name, after, field.isin(reader.replaced_between(after, through)))
         now = reader.as_of(wanted.name, through, field > after)
-    return _joined((before, "delete"), (now, "insert"))
+    return _of_two_states(told((before, "delete", None), (now, "insert", None)))
+
+
+def _of_two_states(found: pa.Table) -> pa.Table:
+    """Return changes without the ids that made them, which lie between two states, in the order of their rows."""
+    without = found.remove_column(found.num_columns - 1)  # by its place: the table may have a column of that name
+    return without.sort_by([(SEQUENCE_ID, "ascending")])
 
 
 def _by_key(reader: RegionReader, wanted: RegionTable, after: int, through: int) -> pa.Table:
     """Compare states of an upsert table; no row comes back to it, since no file of it is replaced."""
-    changed = reader.changed_keys(wanted, after, through)
-    now = present(changed).select(list(wanted.columns) or changed.column_names)
-    before = reader.as_of(wanted.name, after)
-    before, was = before.filter(has_keys(before, changed, wanted.keys)), has_keys(now, before, wanted.keys)
-    stays = has_keys(before, now, wanted.keys)
-    return _joined(
-        (before.filter(~stays), "delete"),
-        (before.filter(stays), "update_preimage"),
-        (now.filter(was), "update_postimage"),
-        (now.filter(~was), "insert"),
-    )
+    changed = last_per_key(rows_between(reader, wanted, after, through), wanted.keys)
+    found = _of_two_states(of_keys(reader, wanted, after, changed))
+    shown = list(wanted.columns) or changed.column_names
+    return found.select([*shown, CHANGE_TYPE])
 
 
-def _joined(*parts: tuple[pa.Table, str]) -> pa.Table:
+def of_keys(reader: RegionReader, table: RegionTable, after: int, rows: pa.Table) -> pa.Table:
+    """Return the changes that rows of the history of an upsert table made: each follows the row of its key before it.
+
+    Args:
+        after: the id of a state; the rows came behind it.
+
+    Returns:
+        The columns of the history, `_change_type`, and `_commit_version` (int64), the id that made the change. Sorted
+        by it and the key; rows of an id leave before others come: a reader may have other keys.
+    """
+    import numpy as np
     import pyarrow as pa
 
-    told = [rows.append_column(CHANGE_TYPE, pa.array([change] * rows.num_rows, pa.string())) for rows, change in parts]
-    return pa.concat_tables(told, promote_options="permissive").sort_by([(SEQUENCE_ID, "ascending")])
+    keys = list(table.keys)
+    earlier = _earlier(reader, table, after, rows.select(keys))
+    every = pa.concat_tables([earlier, rows], promote_options="permissive").combine_chunks()
+    ids, codes = every[SEQUENCE_ID].to_numpy(), key_codes([every], keys)[0]
+    order = np.lexsort((ids, codes))
+    follows = np.append(False, codes[order][1:] == codes[order][:-1])[: len(order)]
+    before = np.full(len(order), -1)
+    before[order[follows]] = order[np.flatnonzero(follows) - 1]
+    gone = np.zeros(len(order), dtype=bool)
+    if GONE in every.column_names:
+        gone = every[GONE].fill_null(False).to_numpy().astype(bool)
+    had = (before >= 0) & ~gone[before]
+    is_new = ids > after
+    found = {
+        "delete": is_new & gone & had,
+        "update_preimage": is_new & ~gone & had,
+        "update_postimage": is_new & ~gone & had,
+        "insert": is_new & ~gone & ~had,
+    }
+    parts, places, comes = [], [], []
+    for change, wanted in found.items():
+        at, has_left = np.flatnonzero(wanted), change in ("delete", "update_preimage")
+        parts.append(
+            told((every.take(pa.array(before[at] if has_left else at)), change, pa.array(ids[at], pa.int64())))
+        )
+        places.append(at)
+        comes.append(np.full(len(at), not has_left))
+    of = np.concatenate(places)
+    return pa.concat_tables(parts).take(pa.array(np.lexsort((codes[of], np.concatenate(comes), ids[of]))))
+
+
+def _earlier(reader: RegionReader, table: RegionTable, after: int, changed: pa.Table) -> pa.Table:
+    """Return the last row up to an id of each key that changes behind it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    keys, where = list(table.keys), None
+    for key in keys:
+        values = changed[key].unique() if not pa.types.is_nested(changed.schema.field(key).type) else None
+        plain = values is not None and not values.null_count and not pa.types.is_floating(values.type)
+        if values is not None and plain and len(values) <= _MOST_KEYS:
+            among = pc.field(key).isin(values)
+            where = among if where is None else where & among
+    found = rows_between(reader, table, INITIAL_ID, after, where)
+    return last_per_key(found.filter(has_keys(found, changed, keys)), keys)
+
+
+def told(*parts: tuple[pa.Table, str, int | pa.Array | None]) -> pa.Table:
+    """Return rows with the type of their change, and the id that made it: by default that of the row."""
+    import pyarrow as pa
+
+    found = []
+    for rows, change, number in parts:
+        numbers = rows[SEQUENCE_ID] if number is None else number
+        if isinstance(numbers, int):
+            numbers = pa.array([numbers] * rows.num_rows, pa.int64())
+        changes = pa.array([change] * rows.num_rows, pa.string())
+        found.append(rows.append_column(CHANGE_TYPE, changes).append_column(COMMIT_VERSION, numbers))
+    return pa.concat_tables(found, promote_options="permissive")

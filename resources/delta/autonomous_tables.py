@@ -18,8 +18,8 @@ from drainmark.jobs.tasks.layout import NO_LAYOUT
 from drainmark.jobs.tasks.parquet_shares import RowFile
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act
-from drainmark.resources.delta.keyed_changes import GivenRows, KeyedChanges
-from drainmark.resources.delta.keyed_merge import Changes, KeyedMerge, Rewriting
+from drainmark.resources.delta.keyed.keyed_changes import GivenRows, KeyedChanges
+from drainmark.resources.delta.keyed.keyed_merge import Changes, KeyedMerge, Rewriting
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Executors, Staging, verify
 from drainmark.resources.delta.turns import Turn

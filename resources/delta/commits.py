@@ -6,8 +6,9 @@ load, Delta refuses ours. An error of a commit does not tell its outcome, so the
 of a table with a sole writer is kept from commit to commit: opening one replays the log, and loads a client's
 certificates if the table is in a bucket.
 
-`deltalake` commits, and delta-spark only reads: on a local disk its commits may overwrite a commit that was
-acknowledged, and it reports success for a transaction id that it skips because it has seen it, even after a restore.
+`log_entries` writes what is committed; `deltalake` and delta-spark only read. On a local disk a commit of delta-spark
+may overwrite one that was acknowledged, and it reports success for a transaction id that it skips because it has seen
+it, even after a restore.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import (
     CommitOutcomeUnknown,
+    DrainmarkError,
     ForeignTable,
     Interrupted,
     LayoutChanged,
     SplitBrain,
+    StoreRefused,
     StoreUnavailable,
 )
 from drainmark.jobs.errors.machine_faults import machine_fault
@@ -38,8 +41,10 @@ from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.layout import OF_IDS, partition_text
 from drainmark.jobs.world import Seam
-from drainmark.resources.delta.commit_log import LOG, LOG_ENTRY, LogCommit, SoleWriter, entry_path
-from drainmark.resources.delta.marked_files import (
+from drainmark.resources.delta.log import log_entries
+from drainmark.resources.delta.log.commit_log import LOG, LOG_ENTRY, SoleWriter, entry_path
+from drainmark.resources.delta.log.log_entries import write_entry
+from drainmark.resources.delta.log.marked_files import (
     ENABLED,
     FEATURE,
     adds_of,
@@ -76,34 +81,6 @@ CONFIGURATION = {
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
 
-_WRITABLE = frozenset(
-    {
-        "appendOnly",
-        "changeDataFeed",
-        "checkConstraints",
-        "generatedColumns",
-        "invariants",
-        "timestampNtz",
-        "v2Checkpoint",
-        "vacuumProtocolCheck",
-        "variantType",
-        "variantType-preview",
-        FEATURE,
-    }
-)
-"""The features of tables for which `write_entry` may write."""
-
-_FEATURES_SINCE = {
-    "appendOnly": 2,
-    "invariants": 2,
-    "checkConstraints": 3,
-    "changeDataFeed": 4,
-    "generatedColumns": 4,
-    "columnMapping": 5,
-    "identityColumns": 6,
-}
-"""The features that tables have by the version of their writers, if their protocol does not name features."""
-
 Act = Callable[[], None]
 """Makes the commit, on the table object that was checked."""
 
@@ -129,7 +106,7 @@ def commit(
     landed: Callable[[Any], bool],
     writer: SoleWriter | None,
     turn: Turn | None = None,
-    told: Callable[[LogCommit], bool] | None = None,
+    carries: int | None = None,
 ) -> Published:
     """Check and commit on one table object until the commit is found in the table, at most `COMMIT_TRIES` times.
 
@@ -142,15 +119,15 @@ def commit(
         landed: gets a table object as the store has it after the commit, and says whether this very commit is in it.
         writer: for a table that only one region may change: checks the authors of new commits. None if others may.
         turn: for a table that others write, too: tries that were lost to them do not count for `CONTENDED_SECONDS`.
-        told: says whether an entry of the log is this very commit. After a commit without an error that entry is read,
-            and nothing else: `landed` needs a replay of the log, which takes as long as the commit.
+        carries: the region's `txnVersion` in an entry that `write_entry` writes: without an error it is there, and
+            `landed` is not asked, which needs a replay of the log and takes as long as the commit.
 
     Raises:
         CommitOutcomeUnknown: the commit kept being refused, or could not be read back.
         SplitBrain: there is no table, or somebody else changed its rows.
         StoreUnavailable: the store does not answer; if a commit was sent, a later try finds out whether it landed.
     """
-    cause: BaseException | None = None
+    cause: Exception | None = None
     until, version, tries = world.monotonic() + CONTENDED_SECONDS, -1, 0
     for attempt in itertools.count():
         if turn is not None:
@@ -175,17 +152,25 @@ def commit(
             lambda: world.pass_point(f"{verb}.after_commit"),
         )
         sole = writer if cause is None else None
-        found = table if _is_told(sole, table, told) else _read_back(folder, landed, table if sole else None)
+        found = table if _is_sure(sole, table, carries) else _read_back(folder, landed, table if sole else None)
         if found is not None:
             reached = int(found.version())
             if sole is not None:
                 reached = sole.through = version + 1  # without retries a commit comes right after the checked version
             _keep(writer, found)
             return Published(delta_version=reached, done_before=False)
-    if cause is not None and folder.is_failure(cause):
-        raise folder.failure(f"commit ({verb}) to", cause) from None
-    msg = f"the commit ({verb}) to {folder} was tried {attempt} times and is not in the table: {cause}"
-    raise CommitOutcomeUnknown(msg, table=folder.uri) from cause
+    error = _given_up(folder, verb, attempt, cause)
+    raise error from (cause if isinstance(error, CommitOutcomeUnknown) else None)
+
+
+def _given_up(folder: Folder, verb: str, tries: int, cause: Exception | None) -> DrainmarkError:
+    """Return the error of a commit whose last try failed, and which is not in the table."""
+    if isinstance(cause, StoreRefused | StoreUnavailable):
+        return cause
+    if cause is not None and not isinstance(cause, FileExistsError) and folder.is_failure(cause):
+        return folder.failure(f"commit ({verb}) to", cause)
+    msg = f"the commit ({verb}) to {folder} was tried {tries} times and is not in the table: {cause}"
+    return CommitOutcomeUnknown(msg, table=folder.uri)
 
 
 def replace(
@@ -225,32 +210,24 @@ def replace(
     return not given_up
 
 
-def _reply(act: Act, answered: Act) -> BaseException | None:
+def _reply(act: Act, answered: Act) -> Exception | None:
     """Make the commit and return its error, or None; neither tells whether it landed."""
     try:
         act()
         answered()
-    except (KeyboardInterrupt, SystemExit, Interrupted):
+    except Interrupted:
         raise
-    except BaseException as error:  # deltalake's panics are not of type Exception
+    except Exception as error:
         return error
     return None
 
 
-def _is_told(writer: SoleWriter | None, used: Any, told: Callable[[LogCommit], bool] | None) -> bool:
-    """Say whether the log's entry behind the version of a table object is the commit that was made on it.
-
-    False also if the entry cannot be read: then the table is read back, which tells why.
-    """
-    if writer is None or told is None:
+def _is_sure(writer: SoleWriter | None, used: Any, carries: int | None) -> bool:
+    """Say whether a commit without an error on a table object is there; let the writer know what it carries."""
+    if writer is None or carries is None:
         return False
-    try:
-        entry = writer.committed(used, int(used.version()) + 1)
-    except Interrupted:
-        raise
-    except Exception:
-        return False
-    return entry is not None and told(entry)
+    writer.known = (used, int(used.version()) + 1, carries)
+    return True
 
 
 def _read_back(folder: Folder, landed: Callable[[Any], bool], used: Any | None) -> Any | None:
@@ -378,25 +355,12 @@ def create_table(
         StoreRefused: the store knows no conditional put, or does not let us write.
         StoreUnavailable: the store does not answer.
     """
-    from deltalake import DeltaTable, Schema
-    from deltalake.transaction import CommitProperties
-
     schema = all_nullable(schema_json)
     if not is_table(folder):
         refuse_foreign_files(folder)
         folder.require_put_if_absent()
-        create = functools.partial(
-            DeltaTable.create,
-            folder.uri,
-            Schema.from_json(schema),
-            mode="error",
-            description=app_id(region),
-            partition_by=list(partition_by) or None,
-            configuration={**CONFIGURATION, **properties},
-            # With retries the loser of a race commits its metadata as version 1, in any mode.
-            commit_properties=CommitProperties(max_commit_retries=0),
-            storage_options=folder.storage_options(),
-        )
+        values = {**CONFIGURATION, **properties}
+        create = functools.partial(log_entries.create, folder, region, schema, partition_by, values)
         try:
             world.across(Seam.DELTA_COMMIT, create, folder)
         except Exception as error:  # another process was faster, or the answer was lost: the table decides
@@ -486,24 +450,6 @@ _OURS = {STAGING_FOLDER, LOG}
 # --- the parts of a commit ----------------------------------------------------------------------------------------
 
 
-def properties(region: str, version: int | None, mark: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return the keyword arguments of every commit: our transaction if there is a version, no retries, no hooks.
-
-    With retries, deltalake would commit after other commits that landed meanwhile, without the checks on those.
-    Log checkpoints and clean-up are a separate step.
-    """
-    from deltalake.transaction import CommitProperties, PostCommitHookProperties, Transaction
-
-    return {
-        "commit_properties": CommitProperties(
-            max_commit_retries=0,
-            app_transactions=[Transaction(app_id(region), version)] if version is not None else [],
-            custom_metadata=dict(mark) if mark else None,
-        ),
-        "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
-    }
-
-
 def transact(
     folder: Folder,
     table: Any,
@@ -524,64 +470,16 @@ def transact(
 
     The caller has checked that every file removed is live in `table` and every file added exists.
     """
-    from deltalake.transaction import AddAction, RemoveAction
-
-    now = int(world.now() * 1000)
-    if may_have_vectors(table):
-        live = adds_of(folder, table)
-        changes = [_remove(live[file.path], now, data_change) for file in removes]
-        changes += [_add(file, now, data_change) for file in adds]
-        write_entry(folder, table, region, version, changes, mark=mark)
-        return
-    actions: list[AddAction | RemoveAction] = [
-        RemoveAction(file.path, data_change, now, file.size, _values(file)) for file in removes
-    ]
-    actions += [AddAction(file.path, file.size, _values(file), now, data_change, _statistics(file)) for file in adds]
-    by = list(table.metadata().partition_columns) or None
-    table.create_write_transaction(
-        actions, "append", table.schema(), partition_by=by, **properties(region, version, mark)
-    )
-
-
-def write_entry(
-    folder: Folder,
-    table: Any,
-    region: str,
-    version: int | None,
-    changes: Sequence[Mapping[str, Any]],
-    *,
-    mark: Mapping[str, str] | None = None,
-) -> None:
-    """Commit actions that `deltalake` does not write: as the entry that follows the version of `table`, or not at all.
-
-    Raises:
-        FileExistsError: there is another entry of this version.
-        SplitBrain: others let the table have a feature whose commits need more than these do; `deltalake` refuses it.
-    """
-    import pyarrow as pa
-
-    unknown = sorted({*(table.protocol().writer_features or ())} - _WRITABLE)
-    if unknown:
-        msg = f"the table {folder} has the feature {', '.join(unknown)}, which Drainmark cannot write"
-        raise SplitBrain(msg, remedy="take the feature away, and leave the table to Drainmark", table=folder.uri)
-    now = int(world.now() * 1000)
-    info = {
-        "timestamp": now,
-        "operation": "WRITE",
-        "operationParameters": {},
-        "engineInfo": "drainmark",
-        **(mark or {}),
-    }
-    txn = [{"txn": {"appId": app_id(region), "version": version, "lastUpdated": now}}] if version is not None else []
-    lines = (json.dumps(action, separators=(",", ":")) for action in ({"commitInfo": info}, *txn, *changes))
-    folder.write(entry_path(int(table.version()) + 1), pa.py_buffer("".join(f"{line}\n" for line in lines).encode()))
+    live = adds_of(folder, table) if may_have_vectors(table) else None
+    changes = [log_entries.remove(file, live, data_change=data_change) for file in removes]
+    changes += [log_entries.add(file, data_change=data_change) for file in adds]
+    write_entry(folder, table, region, version, changes, mark=mark)
 
 
 def take_vectors(folder: Folder, region: str, *, wanted: bool, writer: SoleWriter | None) -> None:
     """Let a table take deletion vectors from now on, or no new ones; do nothing if that is so.
 
-    This is part of a claim, and uses its fail points. The commit keeps the version that the table has. `deltalake`
-    would also demand features of readers that the table does not use.
+    This is part of a claim, and uses its fail points. The commit keeps the version that the table has.
 
     Raises:
         CommitOutcomeUnknown, SplitBrain, StoreUnavailable: see `commit`.
@@ -593,77 +491,15 @@ def take_vectors(folder: Folder, region: str, *, wanted: bool, writer: SoleWrite
     def prepare(table: Any) -> Act | None:
         if is_so(table):
             return None
-        changes = [_protocol_with_vectors(table), _metadata_with(table, {ENABLED: json.dumps(wanted)})]
+        changes = log_entries.alter(table, features={FEATURE}, configuration={ENABLED: json.dumps(wanted)})
         return lambda: write_entry(folder, table, region, txn_version(table, region), changes)
 
     commit(folder, verb="claim", prepare=prepare, landed=is_so, writer=writer)
 
 
 def set_properties(folder: Folder, table: Any, region: str, version: int, values: Mapping[str, str]) -> None:
-    """Commit properties of a table.
-
-    Of a table that has deletion vectors, `deltalake` would demand more of its readers with them: the feature
-    `variantType`, which many of them do not know.
-    """
-    if may_have_vectors(table):
-        write_entry(folder, table, region, version, [_metadata_with(table, values)])
-    else:
-        table.alter.set_table_properties(dict(values), **properties(region, version))
-
-
-def _protocol_with_vectors(table: Any) -> dict[str, Any]:
-    protocol = table.protocol()
-    readers, writers = ({*(names or ()), FEATURE} for names in (protocol.reader_features, protocol.writer_features))
-    if not protocol.writer_features:
-        writers |= {name for name, since in _FEATURES_SINCE.items() if since <= protocol.min_writer_version}
-    named = {"readerFeatures": sorted(readers), "writerFeatures": sorted(writers)}
-    return {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **named}}
-
-
-def _metadata_with(table: Any, configuration: Mapping[str, str]) -> dict[str, Any]:
-    found = table.metadata()
-    value = {
-        "id": str(found.id),
-        "name": found.name,
-        "description": found.description,
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": table.schema().to_json(),
-        "partitionColumns": list(found.partition_columns),
-        "createdTime": found.created_time,
-        "configuration": {**found.configuration, **configuration},
-    }
-    return {"metaData": {name: each for name, each in value.items() if each is not None}}
-
-
-def _add(file: StagedFile, now: int, data_change: bool) -> dict[str, Any]:
-    """Return the action that adds a file, with its deletion vector if it has one."""
-    value: dict[str, Any] = {
-        "path": urllib.parse.quote(file.path),
-        "partitionValues": _values(file),
-        "size": file.size,
-        "modificationTime": now,
-        "dataChange": data_change,
-        "stats": _statistics(file),
-    }
-    if file.vector is not None:
-        # Bounds may be those of rows that have left: engines that answer from bounds must know.
-        value["stats"] = json.dumps({**json.loads(value["stats"]), "tightBounds": False})
-        value["deletionVector"] = file.vector.to_log()
-    return {"add": value}
-
-
-def _remove(live: Mapping[str, Any], now: int, data_change: bool) -> dict[str, Any]:
-    """Return the action that removes a file, given the action that added it: they must name the same vector."""
-    kept = {
-        name: live[name] for name in ("path", "partitionValues", "size", "deletionVector") if live.get(name) is not None
-    }
-    return {"remove": {**kept, "deletionTimestamp": now, "dataChange": data_change, "extendedFileMetadata": True}}
-
-
-def _values(file: StagedFile) -> dict[str, str | None]:
-    """Return the partition columns of a file with their values, as the log has them."""
-    values: dict[str, str | None] = json.loads(file.partition) if file.partition else {}
-    return values
+    """Commit properties of a table; none of them may demand a feature."""
+    write_entry(folder, table, region, version, log_entries.alter(table, configuration=values))
 
 
 def txn_version(table: Any, region: str) -> int | None:
@@ -726,10 +562,18 @@ def partition_columns(table: Any) -> tuple[str, ...]:
 
 
 def actions_of(table: Any) -> pa.Table:
-    """Return the actions that added the table's files; `pa.table` would import pandas, half of the time of `status`."""
-    import pyarrow as pa
+    """Return the actions that added the table's files; `pa.table` would import pandas, half of the time of `status`.
 
-    return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+    Paths are as the folder has them, and not encoded, as the log has them.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+    paths, at = found.column("path"), found.column_names.index("path")
+    if not pc.any(pc.match_substring(paths, "%")).as_py():
+        return found
+    return found.set_column(at, "path", pa.array(map(urllib.parse.unquote, paths.to_pylist()), pa.string()))
 
 
 def _live_file(action: dict[str, Any], folder: Folder, by: Sequence[str]) -> StagedFile:
@@ -764,15 +608,3 @@ def footer(folder: Folder, path: str, size: int, partition_by: Sequence[str] = (
     """Return the facts of a file of a table, live or not, from its footer."""
     read = functools.partial(facts, path=path, size=size, partition_by=partition_by)
     return world.across(Seam.STORE_READ, lambda: read(folder.source(path)), folder / path)
-
-
-def _statistics(file: StagedFile) -> str:
-    """Return a file's statistics, from which engines answer queries: exact, and of `_sequence_id` at least."""
-    if file.statistics:
-        return file.statistics
-    statistics: dict[str, Any] = {"numRecords": file.rows}
-    if file.first_id is not None:
-        statistics["minValues"] = {SEQUENCE_ID: file.first_id}
-        statistics["maxValues"] = {SEQUENCE_ID: file.last_id}
-        statistics["nullCount"] = {SEQUENCE_ID: 0}
-    return json.dumps(statistics)

@@ -16,11 +16,12 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.tasks.executor import Here
 from drainmark.jobs.tasks.layout import OF_IDS, Layout
-from drainmark.resources.delta import commits, marked_files
-from drainmark.resources.delta.commit_log import SoleWriter
+from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act, Published
-from drainmark.resources.delta.keyed_changes import KeyedChanges, restoring
-from drainmark.resources.delta.keyed_merge import Changes, KeyedMerge
+from drainmark.resources.delta.keyed.keyed_changes import KeyedChanges, Restored
+from drainmark.resources.delta.keyed.keyed_merge import Changes, KeyedMerge
+from drainmark.resources.delta.log import marked_files
+from drainmark.resources.delta.log.commit_log import SoleWriter
 from drainmark.resources.delta.merge import arrow_schema, of_ids, up_to
 from drainmark.resources.delta.schema_evolution import added_columns, widen
 from drainmark.resources.delta.staging import Executors, Staging, all_nullable, verify
@@ -206,32 +207,15 @@ class ManagedTable:
 
         return self._commit("rewind_table", version, prepare)
 
-    def rewind_upsert(
-        self,
-        version: int,
-        to: int,
-        history: ManagedTable,
-        keys: Sequence[str],
-        columns: Sequence[str],
-        *,
-        images: Sequence[str] = (),
-        since: int | None = None,
-    ) -> Published:
-        """Give each key that changed after `to` its last row up to `to`, or delete it if there is none.
+    def rewind_upsert(self, version: int, restored: Restored) -> Published:
+        """Give each key that changed its row back, or delete it if it had none.
 
         Call this before the history itself is rewound.
 
         Args:
             version: of the checkpoint row of the rewind.
-            to: the id that stays the last.
-            history: table of one row for each id and key that it changed.
-            keys: key columns.
-            columns: the columns of the history that are visible here.
-            images, since: see `restoring`.
         """
-        return self._merge(
-            "rewind_table", version, lambda: restoring(history.folder, images, to, keys, columns, since=since)
-        )
+        return self._merge("rewind_table", version, restored.changes)
 
     def fence(self, epoch: int) -> None:
         """Let the table take no more commits of older epochs: an older owner gives up a late commit or finds it done.
@@ -264,7 +248,7 @@ class ManagedTable:
             prepare=lambda table: None if is_done(table) else prepare(table),
             landed=is_done,
             writer=self.writer,
-            told=lambda entry: entry.transaction == version,
+            carries=version,
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commit_log import LOG
+from drainmark.resources.delta.log.commit_log import LOG
 from drainmark.resources.delta.staging import STAGING_FOLDER
 from drainmark.resources.storage.folder import Folder
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from drainmark.jobs.errors import SchemaMismatch
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act
+from drainmark.resources.delta.log.commit_log import SoleWriter
+from drainmark.resources.delta.log.log_entries import alter, write_entry
 from drainmark.resources.delta.staging import all_nullable
 from drainmark.resources.storage.folder import Folder
 
@@ -55,13 +56,11 @@ def widen(folder: Folder, region: str, schema_json: str, *, writer: SoleWriter |
         return added_columns(opened.schema().to_json(), schema_json, where=f"the table {folder}")
 
     def prepare(opened: Any) -> Act | None:
-        from deltalake import Field
-
-        fields = [Field.from_json(json.dumps(field)) for field in lacking(opened)]
-        version = commits.txn_version(opened, region)
+        fields = lacking(opened)
         if not fields:
             return None
-        return lambda: opened.alter.add_columns(fields, **commits.properties(region, version))
+        version = commits.txn_version(opened, region)
+        return lambda: write_entry(folder, opened, region, version, alter(opened, added=fields))
 
     commits.commit(
         folder,

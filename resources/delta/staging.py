@@ -35,7 +35,7 @@ from drainmark.jobs.tasks.parquet_files import (
 from drainmark.jobs.tasks.parquet_shares import RowFile
 from drainmark.jobs.tasks.sorted_runs import RunWriter
 from drainmark.jobs.world import Seam
-from drainmark.resources.delta import marked_files
+from drainmark.resources.delta.log import marked_files
 from drainmark.resources.storage.folder import Folder, LocalFolder, folder_at
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from drainmark.jobs.protocol.records.manifest import RowsOf, StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.state.keyed_rows import present
 from drainmark.jobs.tasks.parquet_files import frame_of_files
-from drainmark.resources.delta import commits, marked_files
-from drainmark.resources.delta.commit_log import SoleWriter
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.log import marked_files
+from drainmark.resources.delta.log.commit_log import SoleWriter
 from drainmark.resources.delta.merge import arrow_schema, of_ids, up_to
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.storage.folder import Folder

@@ -6,17 +6,15 @@ Segments in a bucket, and states of threaded starts beside them, stay as they ar
 from __future__ import annotations
 
 import datetime as dt
-import fcntl
 import json
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from drainmark.jobs import world
+from drainmark.jobs.operators.sources.pushed.push_buffer import locked
 from drainmark.jobs.protocol.erasure import Person
-from drainmark.jobs.tasks.places import sync_folder
+from drainmark.jobs.tasks.places import sync_folder, write_durably
 
 BUFFERS = "buffers"
 
@@ -45,7 +43,7 @@ def sources(home: Path, region: str) -> frozenset[str]:
 def erase(home: Path, region: str, person: Person) -> None:
     """Write the segments with rows of a person again, each in one step, while nobody pushes."""
     for folder in _sources(home, region):
-        with _locked(folder):
+        with locked(folder):
             for path in sorted(folder.glob("*.jsonl")):
                 lines = [*_lines(path, person)]
                 if not all(kept for _, kept in lines):
@@ -103,20 +101,6 @@ def _instant(text: str) -> dt.datetime | None:
 
 def _replace(path: Path, content: bytes) -> None:
     part = path.with_name(f".{path.name}.{world.token()}")
-    with part.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    write_durably(part, content)
     part.replace(path)
     sync_folder(path.parent)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of the buffer, as a push does."""
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -15,6 +15,7 @@ from drainmark.jobs import world
 from drainmark.jobs.protocol.erasure import Person, spellings
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.tasks.places import write_durably
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act
 from drainmark.resources.delta.merge import arrow_schema
@@ -144,10 +145,7 @@ def _mask(path: Path, person: Person) -> None:
     data = path.read_bytes()
     for pattern in person.patterns():
         data = pattern.sub(lambda found: b"x" * len(found.group()), data)
-    with path.open("r+b") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    write_durably(path, data, mode="r+b")
 
 
 def _erase_sqlite(path: Path, person: Person) -> int:

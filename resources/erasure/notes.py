@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
 from drainmark.jobs.protocol.records.triggers import AGAIN, BACK, DIGESTS, RETRACTION, VERSION, slices_of
-from drainmark.resources.delta.commit_log import lines_of
+from drainmark.resources.delta.log.commit_log import lines_of
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from drainmark.jobs.failpoints import ErasePoint
 from drainmark.jobs.protocol.records.deletion_vectors import is_vector_file
 from drainmark.jobs.world import Seam
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commit_log import LOG, LOG_ENTRY, SoleWriter
 from drainmark.resources.delta.commits import Act
+from drainmark.resources.delta.log.commit_log import LOG, LOG_ENTRY, SoleWriter
 from drainmark.resources.delta.staging import STAGING_FOLDER
 from drainmark.resources.delta.upkeep.log_retention import REMOVED
 from drainmark.resources.storage.folder import PART, Folder
@@ -52,7 +52,7 @@ def forget_log(folder: Folder, region: str, *, writer: SoleWriter | None) -> Non
     newest = int(table.version())
     world.across(Seam.DELTA_UPKEEP, table.create_checkpoint, folder)
     world.pass_point(ErasePoint.LOG)
-    names = [name for name in folder.names(LOG) if _is_before(name, newest)]
+    names = [name for name in folder.names(LOG) if name.endswith(PART) or _is_before(name, newest)]
     folder.remove([f"{LOG}/{name}" for name in names])
     folder.remove([f"{REMOVED}/{name}" for name in folder.names(REMOVED)])
     _retain(folder, region, commits.CONFIGURATION[_RETENTION], writer)

@@ -22,7 +22,7 @@ from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.state.keyed_parts import parts_of
 from drainmark.resources.delta.adopted.constraints import Breach
 from drainmark.resources.delta.commits import Published
-from drainmark.resources.delta.keyed_changes import restoring, schema_of
+from drainmark.resources.delta.keyed.keyed_changes import Restored, schema_of
 from drainmark.resources.delta.merge import require_unique
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks import database_writes
@@ -35,7 +35,6 @@ from drainmark.resources.sinks.version_note import SeenVersion
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from drainmark.resources.delta.managed_table import ManagedTable
 
 _IDS = 500  # fewer than a statement may have parameters
 
@@ -272,27 +271,17 @@ class DatabaseTable(DatabaseReader):
 
         return self._commit("rewind_table", version, act)
 
-    def rewind_upsert(
-        self,
-        version: int,
-        to: int,
-        history: ManagedTable,
-        keys: Sequence[str],
-        columns: Sequence[str],
-        *,
-        images: Sequence[str] = (),
-        since: int | None = None,
-    ) -> Published:
-        """Give each key that changed after `to` its last row of an id up to `to`, or delete it; see `ManagedTable`."""
-        parts = parts_of(history.files.rows_above(to if since is None else since))
+    def rewind_upsert(self, version: int, restored: Restored) -> Published:
+        """Give each key that changed its row back, or delete it; see `ManagedTable`."""
+        parts = parts_of(restored.history.files.rows_above(restored.after))
 
         def back(part: int) -> pa.Table:
-            changes = restoring(history.folder, images, to, keys, columns, since=since)
-            return changes.part(schema_of(history.folder, columns), part, parts)[1]
+            schema = schema_of(restored.history.folder, restored.columns)
+            return restored.changes().part(schema, part, parts)[1]
 
         def act(connection: sa.Connection) -> None:
-            leaving = self._target.id > to
-            database_writes.merge(connection, self._target.table, map(back, range(parts)), keys, leaving=leaving)
+            rows, leaving = map(back, range(parts)), self._target.id > restored.to
+            database_writes.merge(connection, self._target.table, rows, restored.keys, leaving=leaving)
 
         return self._commit("rewind_table", version, act)
 

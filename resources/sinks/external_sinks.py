@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from drainmark.resources.delta.adopted.constraints import Breach
     from drainmark.resources.delta.commits import Published
-    from drainmark.resources.delta.managed_table import ManagedTable
+    from drainmark.resources.delta.keyed.keyed_changes import Restored
     from drainmark.resources.settings import Settings
 
 
@@ -46,17 +46,7 @@ class External(Protocol):
     ) -> Published: ...
     def merge(self, version: int, rows: Iterable[pa.Table], keys: Sequence[str]) -> Published: ...
     def rewind_rows(self, version: int, to: int, *, restored: Iterable[pa.Table] = ()) -> Published: ...
-    def rewind_upsert(
-        self,
-        version: int,
-        to: int,
-        history: ManagedTable,
-        keys: Sequence[str],
-        columns: Sequence[str],
-        *,
-        images: Sequence[str] = (),
-        since: int | None = None,
-    ) -> Published: ...
+    def rewind_upsert(self, version: int, restored: Restored) -> Published: ...
     def put_right(
         self,
         version: int,

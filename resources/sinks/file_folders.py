@@ -23,7 +23,7 @@ from typing import Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced, ForeignTable
 from drainmark.jobs.errors.machine_faults import machine_fault
-from drainmark.jobs.tasks.places import LocalPlace, sync_folder
+from drainmark.jobs.tasks.places import LocalPlace, sync_folder, write_durably
 from drainmark.jobs.world import Seam, crosses
 
 CONTROL = "_drainmark"
@@ -274,10 +274,7 @@ def _move(path: Path, target: Path) -> None:
 @crosses(Seam.SINK_FILE)
 def _write(path: Path, data: bytes) -> None:
     """Write a file of a name that only this owner has; it is durable when this returns."""
-    with path.open("wb") as file:  # not "xb": a call that is made twice finds its own file
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    write_durably(path, data, mode="wb")  # not "xb": a call that is made twice finds its own file
 
 
 def _kill(folder: Path) -> None:

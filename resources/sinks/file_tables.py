@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, Fenced, ForeignTable, Interrupted
@@ -29,6 +29,8 @@ from drainmark.resources.sinks.version_note import SeenVersion, VersionNote
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from drainmark.resources.delta.keyed.keyed_changes import Restored
 
 
 class FileReader:
@@ -217,7 +219,7 @@ class FileTable(FileReader):
         """Raise NotImplementedError: the rows of a key are in many files."""
         raise NotImplementedError
 
-    def rewind_upsert(self, *_: Any, **__: Any) -> NoReturn:
+    def rewind_upsert(self, version: int, restored: Restored) -> NoReturn:
         """Raise NotImplementedError: file sinks have no upsert."""
         raise NotImplementedError
 

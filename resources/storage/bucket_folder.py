@@ -107,7 +107,7 @@ class BucketFolder(Folder):
             "aws_endpoint_url": address,
             "aws_endpoint_url_s3": address,
             "aws_allow_http": str(address.startswith("http://")).lower(),
-            "aws_conditional_put": "etag",  # the fence: a log entry is written only if it does not exist
+            "aws_conditional_put": "etag",  # else `deltalake` asks for a table of locks
             "aws_s3_allow_unsafe_rename": "false",  # set explicitly, since the environment could set it otherwise
             "aws_skip_signature": "false",
             **shared,

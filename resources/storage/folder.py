@@ -19,7 +19,7 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, StoreUnavailable
 from drainmark.jobs.errors.machine_faults import machine_fault
 from drainmark.jobs.failpoints import FilePoint
-from drainmark.jobs.tasks.places import MARK_BYTES, LocalPlace, Place, mark_of, stamp_of, sync_folder
+from drainmark.jobs.tasks.places import MARK_BYTES, LocalPlace, Place, mark_of, stamp_of, sync_folder, write_durably
 from drainmark.jobs.world import Seam, crosses
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ class LocalFolder(Folder):
         return StoreUnavailable(f"cannot {doing} {self.uri}: {error}", remedy=remedy, table=self.uri)
 
     def require_put_if_absent(self) -> None:
-        """Do nothing: `deltalake` commits by link(2), which never overwrites."""
+        """Do nothing: a file gets its name by link(2), which never overwrites."""
 
     def write(self, path: str, data: pa.Buffer) -> str:
         target = self.path / path
@@ -276,10 +276,7 @@ class LocalFolder(Folder):
 @crosses(Seam.STORE_WRITE)
 def _write(path: Path, data: pa.Buffer) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("xb") as sink:
-        sink.write(data)
-        sink.flush()
-        os.fsync(sink.fileno())
+    write_durably(path, data)
 
 
 @crosses(Seam.STORE_WRITE)

@@ -27,7 +27,7 @@ _ELSEWHERE = (
 def require_one_winner(store: ObjectStore, bucket: str, folder: str) -> None:
     """Let writers race to put the same objects, and check that for each object one succeeds, and the others are told.
 
-    They send the same requests as `deltalake`. One put after the other would show less: a store that checks first and
+    They send the same requests as commits. One put after the other would show less: a store that checks first and
     writes later refuses the second of them.
 
     Args:

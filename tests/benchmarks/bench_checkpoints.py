@@ -361,7 +361,7 @@ def without_region(engine: SparkEngine, inbox: Path, table: Path, load: Load) ->
         for before in held:
             history = history.unionByName(before.withColumn("__is_new", F.lit(False)))
         held.append(new)
-        return window.seen(window.computed(history))
+        return window.output_state.seen(window.computed(history))
 
     ends = pipelined(measured, compute, lambda rows: rows.write.format("delta").mode("append").save(str(table)))
     kept = engine.session.read.format("delta").load(str(table)).count()

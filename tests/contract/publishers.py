@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
-from drainmark.resources.delta.keyed_changes import GivenRows
+from drainmark.resources.delta.keyed.keyed_changes import GivenRows
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.storage.folder import Folder

@@ -31,6 +31,7 @@ from drainmark.jobs.errors import (
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.state import keyed_parts
+from drainmark.resources.delta.keyed.keyed_changes import Restored
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.settings import Settings
@@ -204,9 +205,9 @@ def test_the_last_row_a_key_is_there_and_comes_back(
     assert database.orders("totals") == sorted([*groups[1], (1, "bob", None, 7)], key=repr)
     assert sink.merge(txn_version(1, 1), [rows(*groups[0])], KEYS).done_before
 
-    sink.rewind_upsert(txn_version(2, 3), 1, database.history, KEYS, table.columns)
+    sink.rewind_upsert(txn_version(2, 3), Restored(1, database.history, KEYS, table.columns))
     assert database.orders("totals") == sorted(groups[0], key=repr)
-    sink.rewind_upsert(txn_version(2, 4), 0, database.history, KEYS, table.columns)
+    sink.rewind_upsert(txn_version(2, 4), Restored(0, database.history, KEYS, table.columns))
     assert database.orders("totals") == []
 
 
@@ -284,7 +285,7 @@ def test_names_that_are_sql_are_names(database: Database, name: str, keys: tuple
             sink.copy(txn_version(1, number), [number], [group])
     assert sorted(sink.read().to_pylist(), key=str) == sorted(values[1:] if keys else values, key=str)
     if keys:
-        sink.rewind_upsert(txn_version(2, 3), 1, database.history, keys, table.columns)
+        sink.rewind_upsert(txn_version(2, 3), Restored(1, database.history, keys, table.columns))
     else:
         sink.rewind_rows(txn_version(2, 3), 1)
     assert sink.read().to_pylist() == values[:1]
@@ -324,7 +325,7 @@ def test_a_table_of_others_keeps_their_rows_and_columns(database: Database) -> N
         ("ann", 5, "ours now"), ("bob", 6, "new"), ("theirs", 1, "keep"),
     ]  # fmt: skip
     assert sink.row_count() == 2
-    sink.rewind_upsert(txn_version(2, 2), 0, database.history, KEYS, table.columns)
+    sink.rewind_upsert(txn_version(2, 2), Restored(0, database.history, KEYS, table.columns))
     assert database.ask("SELECT customer FROM totals") == [("theirs",)]
 
 
@@ -440,7 +441,7 @@ def test_keys_of_sqlite_are_compared_exactly_whatever_the_column_says(lite: Data
         sink.merge(txn_version(1, number), [rows(*group)], KEYS)
     last = [(3, one, 1, 5), (2, other, 1, 9), (1, one, None, 3), (2, other, None, 4)]
     assert lite.orders() == sorted(last, key=repr)
-    sink.rewind_upsert(txn_version(2, 4), 1, lite.history, KEYS, table.columns)
+    sink.rewind_upsert(txn_version(2, 4), Restored(1, lite.history, KEYS, table.columns))
     assert lite.orders() == sorted(groups[0], key=repr)
 
 
@@ -541,7 +542,7 @@ def test_a_rewind_moves_unique_values_back(database: Database, moves: str) -> No
         database.publish_history(txn_version(1, number), *group)
         sink.merge(txn_version(1, number), [rows(*group)], ["customer"])
         database.run("UPDATE orders SET note = 'kept' WHERE _sequence_id = 1")
-    sink.rewind_upsert(txn_version(2, 9), 1, database.history, ["customer"], table.columns)
+    sink.rewind_upsert(txn_version(2, 9), Restored(1, database.history, ["customer"], table.columns))
     assert database.orders() == sorted(groups[0], key=repr)
     assert database.ask("SELECT DISTINCT note FROM orders") == [("kept",)]
 
@@ -589,7 +590,7 @@ def test_rows_whose_leaving_others_notice_are_not_taken_out(database: Database, 
     database.run("INSERT INTO parcels VALUES ('ann'), ('bob')")
     before = database.orders()
     with pytest.raises(TableRefused, match=r"once|total"):
-        sink.rewind_upsert(txn_version(2, 9), 1, database.history, ["customer"], table.columns)
+        sink.rewind_upsert(txn_version(2, 9), Restored(1, database.history, ["customer"], table.columns))
     assert database.orders() == before
     assert database.ask("SELECT customer FROM parcels") == [("ann",), ("bob",)]
 

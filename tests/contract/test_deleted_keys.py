@@ -18,8 +18,8 @@ from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.state import keyed_parts
 from drainmark.resources.checkpoints.region_store import RegionTables
-from drainmark.resources.delta import keyed_merge
-from drainmark.resources.delta.keyed_changes import up_to
+from drainmark.resources.delta.keyed import keyed_merge
+from drainmark.resources.delta.keyed.keyed_changes import Restored
 from drainmark.resources.delta.managed_table import KeyedTable, ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.spark.session import SparkEngine
@@ -95,7 +95,7 @@ def test_a_database_loses_the_keys_and_gets_them_back(
         assert shown() == expected(GROUPS, number), number
         assert sink.merge(txn_version(1, number), parts, KEYS).done_before
     for place, to in enumerate((3, 2, 1, 0)):
-        sink.rewind_upsert(txn_version(2, 5 + place), to, database.history, KEYS, table.columns)
+        sink.rewind_upsert(txn_version(2, 5 + place), Restored(to, database.history, KEYS, table.columns))
         assert shown() == expected(GROUPS, to), to
 
 
@@ -185,11 +185,11 @@ def test_a_delta_table_loses_keys_and_gets_them_back(
         for number in {row[3] for row in expected(groups, 6)}
     }
     for place, to in enumerate((4, 1)):
-        store.delta(table).rewind_upsert(txn_version(2, 7 + place), to, history, KEYS, COLUMNS)
+        store.delta(table).rewind_upsert(txn_version(2, 7 + place), Restored(to, history, KEYS, COLUMNS))
         assert shown() == expected(groups, to), to
     visible = store.delta(table)
     assert isinstance(visible, KeyedTable)
-    visible.fill(txn_version(3, 9), up_to(history.folder, [], 5, KEYS, COLUMNS))
+    visible.fill(txn_version(3, 9), Restored(5, history, KEYS, COLUMNS).everything())
     assert shown() == expected(groups, 5)
     staging = store.staging(table, 3, "repair")
     with_all = store.visible_rows(table, history.files.live(), 3).written(store.table(table.name)._open(), staging)
@@ -210,5 +210,5 @@ def test_a_history_without_the_tag_is_read_as_one_whose_rows_are_there(tmp_path:
     history.publish(txn_version(1, 2), files)
     store.delta(table).merge(txn_version(1, 2), store.changes(table, files))
     assert [row["customer"] for row in store.table("lake/totals").read().to_pylist()] == ["bob"]
-    store.delta(table).rewind_upsert(txn_version(2, 3), 1, history, KEYS, COLUMNS)
+    store.delta(table).rewind_upsert(txn_version(2, 3), Restored(1, history, KEYS, COLUMNS))
     assert sorted(row["customer"] for row in store.table("lake/totals").read().to_pylist()) == ["ann", "bob"]

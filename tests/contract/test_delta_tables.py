@@ -27,8 +27,9 @@ from drainmark.jobs.state.keyed_rows import key_codes, last_per_key
 from drainmark.jobs.tasks.parquet_files import WriteTask
 from drainmark.jobs.tasks.places import MARK_BYTES, LocalPlace, mark_of
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commit_log import LOG, entry_path
 from drainmark.resources.delta.commits import open_table
+from drainmark.resources.delta.keyed.keyed_changes import Restored
+from drainmark.resources.delta.log.commit_log import LOG, entry_path
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.merge import up_to
 from drainmark.resources.delta.staging import Staging, verify
@@ -335,7 +336,7 @@ def test_an_upsert_table_gets_its_commit_even_where_nothing_or_everything_goes(
     table: ManagedTable, history: ManagedTable, pair: Callable[..., None], to: int
 ) -> None:
     pair(1, 2, ("a", 1, 1, 1), (None, 1, 2, 2))
-    table.rewind_upsert(txn_version(2, 3), to, history, KEYS, SCHEMA.names)
+    table.rewind_upsert(txn_version(2, 3), Restored(to, history, KEYS, SCHEMA.names))
     assert table.txn_version() == txn_version(2, 3)
     assert len(content(table)) == to
 
@@ -349,7 +350,7 @@ def test_an_image_stands_for_changes_that_were_dropped(
     table.merge(txn_version(1, 6), given_rows(rows(("c", 1, 6, 4)), KEYS))
     (image,) = staged(history, ("a", 1, 2, 2), ("c", 1, 4, 4), stem="image")
 
-    table.rewind_upsert(txn_version(2, 7), 4, history, KEYS, SCHEMA.names, images=[image.path])
+    table.rewind_upsert(txn_version(2, 7), Restored(4, history, KEYS, SCHEMA.names, images=[image.path]))
 
     assert content(table) == [("a", 1, 2, 2), ("c", 1, 6, 4)]
 
@@ -557,7 +558,9 @@ VERBS: dict[str, Verb] = {
     "merge": lambda table, _: table.merge(txn_version(1, 4), given_rows(rows(("a", 1, 4, 4), ("n", 1, 4, 4)), KEYS)),
     "merge nothing": lambda table, _: table.merge(txn_version(1, 4), given_rows(rows(), KEYS)),
     "rewind rows": lambda table, _: table.rewind_rows(txn_version(2, 4), 1, Staging(table.folder, 2, "r")),
-    "rewind upsert": lambda table, history: table.rewind_upsert(txn_version(2, 4), 1, history, KEYS, SCHEMA.names),
+    "rewind upsert": lambda table, history: table.rewind_upsert(
+        txn_version(2, 4), Restored(1, history, KEYS, SCHEMA.names)
+    ),
     "compact": lambda table, _: table.upkeep.compact(
         txn_version(1, 3), Staging(table.folder, 1, "c"), files_at_least=2
     ),

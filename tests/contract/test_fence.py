@@ -26,6 +26,7 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.runtime.maintenance.garbage_collection import clear
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
 from drainmark.resources.checkpoints.region_store import RegionTables
+from drainmark.resources.delta.keyed.keyed_changes import Restored
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging, facts
 from drainmark.resources.storage.folder import Folder
@@ -97,7 +98,7 @@ def _done(verb: str, home: Folder) -> str:
     elif verb == "rewind rows":
         table.rewind_rows(txn_version(1, 4), 1, Staging(table.folder, 1, "zombie"))
     elif verb == "rewind upsert":
-        table.rewind_upsert(txn_version(1, 4), 1, history, ["key"], COLUMNS)
+        table.rewind_upsert(txn_version(1, 4), Restored(1, history, ["key"], COLUMNS))
     elif verb == "compact":
         return str(table.upkeep.compact(txn_version(1, 3), Staging(table.folder, 1, "zombie"), files_at_least=2))
     return "done"
@@ -242,7 +243,7 @@ def test_a_stopped_rewind_wakes_to_find_it_done(home: Folder, old: Zombie, verb:
     if verb == "rewind rows":
         table.rewind_rows(txn_version(1, 4), 1, Staging(table.folder, 2, "owner"))
     else:
-        table.rewind_upsert(txn_version(1, 4), 1, history, ["key"], COLUMNS)
+        table.rewind_upsert(txn_version(1, 4), Restored(1, history, ["key"], COLUMNS))
     table.publish(txn_version(2, 5), staged(table, 5, ("b", 5, 5)))
 
     assert old.wake() == "done"

@@ -84,6 +84,19 @@ def test_a_clock_that_is_hours_ahead_takes_no_file_from_a_merge_at_work(folder: 
     assert fresh.name not in found.files
 
 
+def test_parts_of_log_entries_that_a_crash_left_go_after_a_day(folder: LocalFolder) -> None:
+    """Entries and checkpoints of the log stay, however old they are."""
+    old, fresh = (folder.path / f"_delta_log/.{name}.part" for name in ("old", "fresh"))
+    for path in (old, fresh):
+        path.write_bytes(b"12345")
+    DeltaTable(folder.path).create_checkpoint()
+    for path in (folder.path / "_delta_log").iterdir():
+        if path != fresh:
+            os.utime(path, (time.time() - KEPT_SECONDS - HOUR,) * 2)
+    found = garbage_of(folder, "lake/t", named=set(), below_epoch=9, now=time.time())
+    assert (found.files, found.size) == (("_delta_log/.old.part",), 5)
+
+
 @pytest.fixture
 def table(place: Folder) -> Folder:
     """Return a table of one row, on a disk and in a bucket."""

@@ -11,7 +11,7 @@ from by_hand import Counting
 
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commit_log import SoleWriter
+from drainmark.resources.delta.log.commit_log import SoleWriter
 from drainmark.resources.settings import Settings
 from drainmark.resources.storage.folder import Folder
 

@@ -27,9 +27,11 @@ from drainmark.jobs.runtime.commit.publish.visible_tables import merge_history
 from drainmark.jobs.state.keyed_rows import last_per_key
 from drainmark.jobs.tasks import keyed_files
 from drainmark.resources.checkpoints.region_store import RegionTables
-from drainmark.resources.delta import keyed_merge, staging
+from drainmark.resources.delta import staging
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.commits import Published
+from drainmark.resources.delta.keyed import keyed_merge
+from drainmark.resources.delta.keyed.keyed_changes import Restored
 from drainmark.resources.delta.upkeep.log_retention import removed_since
 from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage.folder import Folder, LocalFolder
@@ -118,7 +120,7 @@ class Scene:
     def take_back(self, number: int, to: int, since: int | None = None) -> Published:
         history = self.store.table(self.history.name)
         table = self.store.delta(self.table)
-        return table.rewind_upsert(self.version(number), to, history, KEYS, SCHEMA.names, since=since)
+        return table.rewind_upsert(self.version(number), Restored(to, history, KEYS, SCHEMA.names, since=since))
 
     def rewind(self, number: int, to: int, since: int | None = None) -> None:
         self.epoch += 1
@@ -275,7 +277,7 @@ def test_keys_of_any_type_are_merged_in_parts_as_at_once(
             files = store.staging(kept, 1, uuid.uuid4().hex).write(last_per_key(given, keys), "rows")
             store.table(kept.name).publish(txn_version(1, number), files)
             store.delta(described).merge(txn_version(1, number), store.changes(described, files))
-        store.delta(described).rewind_upsert(txn_version(2, 5), 2, store.table(kept.name), keys, schema.names)
+        store.delta(described).rewind_upsert(txn_version(2, 5), Restored(2, store.table(kept.name), keys, schema.names))
         shown.append(sorted(map(str, store.table(described.name).read().to_pylist())))
     assert shown[0] == shown[1]
     assert shown[0]
@@ -342,7 +344,7 @@ def test_keys_that_are_equal_for_tasks_are_equal_for_this_process(
             scene.add(number, row)
             here.merge(scene.version(number), given_rows(rows_of(row), KEYS))
         assert scene.shown() == scene.expected()
-    here.rewind_upsert(txn_version(2, 5), 2, history, KEYS, SCHEMA.names)
+    here.rewind_upsert(txn_version(2, 5), Restored(2, history, KEYS, SCHEMA.names))
     assert scene.shown() == [told(("ann", other, 2, 2))]
 
 

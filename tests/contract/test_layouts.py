@@ -27,8 +27,9 @@ from drainmark.jobs.tasks.layout import MOST_PARTITIONS, Layout
 from drainmark.jobs.tasks.parquet_files import WriteTask
 from drainmark.jobs.tasks.places import LocalPlace
 from drainmark.resources.checkpoints.region_store import RegionTables
-from drainmark.resources.delta import keyed_merge
 from drainmark.resources.delta.commits import live_paths, open_table
+from drainmark.resources.delta.keyed import keyed_merge
+from drainmark.resources.delta.keyed.keyed_changes import Restored
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.delta.upkeep.garbage import garbage_of
@@ -100,7 +101,7 @@ class Scene:
 
     def rewind(self, number: int, to: int) -> None:
         history, version = self.store.table(self.history.name), txn_version(1, number)
-        self.store.delta(self.table).rewind_upsert(version, to, history, ["order"], SCHEMA.names)
+        self.store.delta(self.table).rewind_upsert(version, Restored(to, history, ["order"], SCHEMA.names))
         history.rewind_rows(version, to, self.store.staging(self.history, 2, uuid.uuid4().hex))
 
     def rows(self) -> list[Row]:
@@ -268,7 +269,7 @@ def test_what_is_committed_is_merged_and_taken_back_whatever_partitions_it_is_of
     merge(2, *second)
     merge(3, *((number, "all", 3.0, 3) for number in range(6)))
     assert len({row[1] for row in scene.rows()}) == 1
-    table.rewind_upsert(txn_version(2, 4), 2, history, ["order"], SCHEMA.names)
+    table.rewind_upsert(txn_version(2, 4), Restored(2, history, ["order"], SCHEMA.names))
     assert scene.rows() == sorted([*first, *second], key=repr)
 
 

@@ -32,8 +32,9 @@ COLUMNS = {
     "day": pa.array([dt.date(2026, 1, 1), None, dt.date(2026, 1, 1), dt.date(2026, 2, 1)]),
     "part": pa.array([7, 7, 8, None], pa.int32()),
     "is_new": pa.array([True, False, True, None]),
+    "kind": pa.array(["a b", "é%20", None, "x/y:z"]),
 }
-PARTITIONS = ["day", "part", "is_new"]
+PARTITIONS = ["day", "part", "is_new", "kind"]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 import test_deleted_keys as deleted
 from delta.tables import DeltaTable as SparkTable
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
 from harness import passing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -24,13 +24,16 @@ from test_large_tables import rows_of as table_rows
 
 from drainmark.jobs.errors import CommitOutcomeUnknown, SplitBrain
 from drainmark.jobs.protocol.records.deletion_vectors import DeletionVector, decoded, encoded, in_one_file
-from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.protocol.records.ids import app_id, txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.tasks.parquet_shares import dead_rows
 from drainmark.resources.checkpoints.region_store import RegionTables
-from drainmark.resources.delta import commits, keyed_merge, marked_files
+from drainmark.resources.delta import commits
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.health.damaged_tables import damage_of
+from drainmark.resources.delta.keyed import keyed_merge
+from drainmark.resources.delta.keyed.keyed_changes import Restored
+from drainmark.resources.delta.log import log_entries, marked_files
 from drainmark.resources.delta.merge import arrow_schema
 from drainmark.resources.delta.upkeep.garbage import garbage_of, outside_regions
 from drainmark.resources.delta.upkeep.log_retention import FORMER, KEPT_SECONDS
@@ -168,7 +171,7 @@ def carried_out(store: RegionTables, table: RegionTable, number: int, kind: str,
         store.delta(table).merge(version, store.changes(table, files))  # type: ignore[union-attr]
     elif kind == "rewind":
         keyed = store.delta(table)
-        keyed.rewind_upsert(version, what, history, table.keys, table.columns)  # type: ignore[union-attr, arg-type]
+        keyed.rewind_upsert(version, Restored(what, history, table.keys, table.columns))  # type: ignore[union-attr, arg-type]
         history.rewind_rows(version, what, store.staging("state/totals", number, uuid.uuid4().hex))
     elif kind == "maintain":
         store.table(table.name).upkeep.maintain()
@@ -248,20 +251,6 @@ def test_vectors_that_spark_wrote_are_read_and_named_as_damage(tmp_path: Path, e
 
 
 @pytest.mark.usefixtures("eager")
-def test_readers_need_no_feature_but_vectors_after_its_properties_have_changed(tmp_path: Path) -> None:
-    """`deltalake` demands `variantType` of the readers of a table with features when it sets a property."""
-    scene = scene_of(LocalFolder(tmp_path), tmp_path)
-    scene.merge(1, *rows_in(0, 100, 1))
-    scene.merge(2, *rows_in(40, 43, 2))
-    managed = scene.store.table(scene.table.name)
-    commits.open_table(managed.folder).alter.set_table_properties(
-        FORMER, **commits.properties(REGION, scene.version(2))
-    )
-    features = commits.open_table(managed.folder).protocol().reader_features
-    assert set(features or ()) == {"deletionVectors", "variantType"}, "else nothing is to be done about it"
-
-
-@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("upkeep", ["erase", "maintain"])
 def test_upkeep_demands_no_other_feature_of_readers(tmp_path: Path, upkeep: str) -> None:
     scene = scene_of(LocalFolder(tmp_path), tmp_path)
@@ -302,7 +291,8 @@ def test_a_table_keeps_the_features_that_it_had_by_its_version(tmp_path: Path) -
     scene.merge(1, *rows_in(0, 3, 1))
     folder = scene.store.table(scene.table.name).folder
     feed = {"delta.enableChangeDataFeed": "true"}
-    commits.open_table(folder).alter.set_table_properties(feed, **commits.properties(REGION, scene.version(1)))
+    made = CommitProperties(app_transactions=[Transaction(app_id(REGION), scene.version(1))])
+    commits.open_table(folder).alter.set_table_properties(feed, commit_properties=made)
     assert commits.open_table(folder).protocol().min_writer_version == 4
     commits.take_vectors(folder, REGION, wanted=True, writer=None)
     features = set(commits.open_table(folder).protocol().writer_features or ())
@@ -325,7 +315,7 @@ def test_a_table_to_which_others_gave_a_feature_gets_no_commit_that_breaks_it(tm
     names = ["appendOnly", "deletionVectors", "domainMetadata", "invariants", "rowTracking"]
     features = {"readerFeatures": ["deletionVectors"], "writerFeatures": names}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
-    commits.write_entry(folder, commits.open_table(folder), scene.store.region, scene.version(1), [protocol])
+    log_entries.write_entry(folder, commits.open_table(folder), scene.store.region, scene.version(1), [protocol])
     before = scene.shown()
     with pytest.raises(CommitOutcomeUnknown, match="rowTracking"):
         scene.merge(2, *rows_in(40, 43, 2))
@@ -429,7 +419,7 @@ def test_upkeep_and_gc_pass_over_vectors_that_others_kept_in_the_log(tmp_path: P
         plain = {name: action[name] for name in ("path", "partitionValues", "size", "modificationTime", "stats")}
         remove = {"path": file.path, "deletionTimestamp": 1, "dataChange": True, **removed}
         changes = [{"remove": remove}, {"add": {**plain, "dataChange": True, **added}}]
-        commits.write_entry(folder, opened, REGION, scene.version(1), changes)
+        log_entries.write_entry(folder, opened, REGION, scene.version(1), changes)
 
     commit({}, {"deletionVector": given})
     with pytest.raises(SplitBrain, match="'i'"):

@@ -29,6 +29,7 @@ from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.keyed_rows import last_per_key
 from drainmark.resources.delta import commits
+from drainmark.resources.delta.keyed.keyed_changes import Restored
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.storage.folder import Folder
@@ -239,10 +240,10 @@ def test_an_upsert_table_goes_back_into_the_middle_of_a_group(
     pair(1, 2, ("a", 1, 1, 1), (None, 1, 1, 1), ("a", 1, 2, 2), ("same", 1, 2, 2))
     pair(1, 5, ("a", 1, 3, 3), (None, 1, 4, 4), ("a", 1, 5, 5), ("new", 1, 5, 5), (None, None, 5, 5))
 
-    table.rewind_upsert(txn_version(2, 6), 3, history, KEYS, SCHEMA.names)
+    table.rewind_upsert(txn_version(2, 6), Restored(3, history, KEYS, SCHEMA.names))
 
     assert content(table) == sorted([("a", 1, 3, 3), (None, 1, 1, 1), ("same", 1, 2, 2)], key=repr)
-    assert table.rewind_upsert(txn_version(2, 6), 3, history, KEYS, SCHEMA.names).done_before
+    assert table.rewind_upsert(txn_version(2, 6), Restored(3, history, KEYS, SCHEMA.names)).done_before
 
 
 # --- lost replies and lost races ----------------------------------------------------------------------------------
@@ -269,7 +270,9 @@ VERBS: dict[str, Verb] = {
     "merge": lambda table, _: table.merge(txn_version(1, 4), given_rows(rows(("a", 1, 4, 4), ("n", 1, 4, 4)), KEYS)),
     "merge nothing": lambda table, _: table.merge(txn_version(1, 4), given_rows(rows(), KEYS)),
     "rewind rows": lambda table, _: table.rewind_rows(txn_version(2, 4), 1, Staging(table.folder, 2, "r")),
-    "rewind upsert": lambda table, history: table.rewind_upsert(txn_version(2, 4), 1, history, KEYS, SCHEMA.names),
+    "rewind upsert": lambda table, history: table.rewind_upsert(
+        txn_version(2, 4), Restored(1, history, KEYS, SCHEMA.names)
+    ),
 }
 START: tuple[Row, ...] = (("a", 1, 1, 1), ("b", 1, 2, 2), ("c", 1, 3, 3))
 AFTER: dict[str, list[Row]] = {

@@ -21,6 +21,7 @@ from drainmark.jobs.state.keyed_rows import last_per_key
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
 from drainmark.resources.delta.adopted.spark_commits import SparkCommit, no_rows, session_settings
 from drainmark.resources.delta.commits import live_paths, open_table
+from drainmark.resources.delta.keyed.keyed_changes import Restored
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
@@ -257,7 +258,7 @@ def test_rows_of_others_stay_whatever_the_region_does(table: AdoptedTable, engin
     session.sql(f"DELETE FROM {name} WHERE customer = 'b'")  # noqa: S608
     session.sql(f"INSERT INTO {name} (customer, day, total) VALUES ('b', 1, 100)")  # noqa: S608
 
-    table.rewind_upsert(txn_version(2, 3), 1, history, KEYS, SCHEMA.names)
+    table.rewind_upsert(txn_version(2, 3), Restored(1, history, KEYS, SCHEMA.names))
 
     found = sorted(tuple(row.values()) for row in table.read(["customer", "total", "cents"]).to_pylist())
     assert found == [("a", 1, 100), ("b", 100, 10000), ("theirs", 9, 900)]

@@ -22,7 +22,8 @@ from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.checkpoints.as_of import RegionReader, read_at
 from drainmark.resources.checkpoints.spark_views import view_of
-from drainmark.resources.delta import commits, keyed_changes, keyed_merge
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.keyed import keyed_changes, keyed_merge
 
 pytestmark = pytest.mark.spark
 

@@ -26,7 +26,7 @@ from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.delta import keyed_merge
+from drainmark.resources.delta.keyed import keyed_merge
 from drainmark.resources.settings import Settings
 
 __all__ = ["engine", "without_spark"]

@@ -42,8 +42,9 @@ from drainmark.orchestration.verbs.inputs.backfill import Wanted
 from drainmark.orchestration.verbs.removals import garbage
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.delta import commits, keyed_merge
-from drainmark.resources.delta.commit_log import SoleWriter
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.keyed import keyed_merge
+from drainmark.resources.delta.log.commit_log import SoleWriter
 from drainmark.resources.settings import Settings
 from drainmark.resources.storage.folder import Folder
 

@@ -91,7 +91,7 @@ class Bench:
         if isinstance(self.operator, Aggregate):
             rows = result.output.toArrow()
             self._fold("", rows)
-            return StepResult(self.operator.seen(self.session.createDataFrame(rows)))
+            return StepResult(self.operator.output_state.seen(self.session.createDataFrame(rows)))
         for kept in self.operator.kept:
             self._fold(kept.part, result.changes[kept.part].toArrow())
         return result
@@ -121,7 +121,7 @@ class Bench:
 
     def _kept_by(self, part: str) -> tuple[Sequence[str], int]:
         if isinstance(self.operator, Aggregate):
-            return self.operator.all_keys, self.operator.depth
+            return self.operator.output_state.keys, self.operator.output_state.depth
         return next((kept.keys, kept.depth) for kept in self.operator.kept if kept.part == part)
 
     def _fold(self, part: str, changes: pa.Table) -> None:

@@ -18,8 +18,9 @@ from drainmark.jobs.protocol.records.deletion_vectors import encoded
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.orchestration.verbs import interventions, table_repair
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.delta import commits, marked_files
+from drainmark.resources.delta import commits
 from drainmark.resources.delta.health.store_check import facts_of
+from drainmark.resources.delta.log import marked_files
 from drainmark.resources.settings import Settings
 
 TABLE = "lake/last"
@@ -115,8 +116,10 @@ def test_a_change_marks_rows_and_the_option_may_be_turned_off_and_on(fed: OnRead
 POINTS = [
     (FailPoint.PUBLISH_BEFORE, 3),
     (FailPoint.PUBLISH_AFTER, 3),
-    *((FilePoint.WRITTEN, number) for number in (3, 4)),
+    *((FilePoint.WRITTEN, number) for number in (7, 10, 11)),
 ]
+"""Among them the moments at which a file is whole and has no name yet: the checkpoint's entry, the vectors, and the
+entry that names them."""
 
 
 @pytest.mark.seed("RT1")

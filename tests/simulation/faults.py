@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 import deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import DeltaError
 from sqlalchemy.exc import OperationalError
 
 from drainmark.jobs.world import Seam
@@ -147,14 +147,12 @@ def fail(seam: Seam, number: int) -> None:
 
 def fail_for_room(seam: Seam) -> None:
     """Raise the error of a seam at a full disk."""
-    if seam is Seam.DELTA_COMMIT:
-        raise _of_delta(OSError, errno.ENOSPC)
     raise _of_system(errno.ENOSPC)
 
 
 def refuse_second() -> None:
     """Raise the error of a client whose second put of a commit finds the first: no version is written twice."""
-    raise _raised(CommitFailedError("Failed to commit transaction: 0"))
+    raise _of_system(errno.EEXIST)
 
 
 def _of_system(number: int) -> OSError:
@@ -202,7 +200,7 @@ _ERRORS: Mapping[Seam, tuple[Callable[[], Exception], ...]] = {
     Seam.REGISTRY_WRITE: _DATABASE,
     Seam.SINK_DATABASE: _DATABASE,
     Seam.DELTA_OPEN: _DELTA[:2],
-    Seam.DELTA_COMMIT: _DELTA,
+    Seam.DELTA_COMMIT: _FULLER,
     Seam.DELTA_UPKEEP: _DELTA,
     Seam.STORE_READ: _DISK,
     Seam.STORE_LIST: _DISK,

@@ -15,7 +15,7 @@ from random import Random
 from unittest.mock import patch
 
 from drainmark.jobs import world
-from drainmark.resources.delta import keyed_merge
+from drainmark.resources.delta.keyed import keyed_merge
 from simulation import scene as scenes
 from simulation import verbs
 from simulation.checks import DAY, Checks, Wrong

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -24,7 +25,7 @@ from drainmark.jobs.runtime.maintenance import compaction, garbage_collection
 from drainmark.resources.checkpoints import leftovers
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commit_log import SoleWriter
+from drainmark.resources.delta.log.commit_log import SoleWriter
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.upkeep import garbage
 from drainmark.resources.registry.database import Database
@@ -160,8 +161,8 @@ def keys_do_not_return() -> AbstractContextManager[object]:
     """A rewind gives the keys of a visible table no earlier rows."""
     real = ManagedTable.rewind_upsert
 
-    def late(self: Any, version: int, to: int, *rest: Any, **named: Any) -> Any:
-        return real(self, version, 10**9, *rest, **{**named, "since": 10**9})
+    def late(self: Any, version: int, restored: Any) -> Any:
+        return real(self, version, replace(restored, to=10**9, since=10**9))
 
     return patch.object(ManagedTable, "rewind_upsert", late)
 

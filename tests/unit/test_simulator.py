@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from by_hand import HandFed
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import DeltaError
 from simulation import turns
 from simulation.scene import phases, setup_of
 from simulation.script import Script, Step
@@ -321,7 +321,7 @@ def test_a_machine_that_is_lost_takes_all_other_processes_along(tmp_path: Path) 
 
 def test_a_commit_that_a_client_puts_twice_is_there_once_and_refused(tmp_path: Path) -> None:
     def deed(toy: Toy, step: Step) -> None:
-        with pytest.raises(CommitFailedError):
+        with pytest.raises(FileExistsError):
             world.across(Seam.DELTA_COMMIT, lambda: toy.seen.append(step.id), toy.home)
 
     assert one(tmp_path, deed, {"1.0/1": "doubled"}).seen == [1]

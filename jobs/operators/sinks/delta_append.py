@@ -33,7 +33,7 @@ class DeltaAppend:
     Attributes:
         table: name below the lake.
         adopt: the table exists, others made it and may write to it; it gets a column `_sequence_id`. delta-spark
-            publishes to it, since deltalake cannot write to tables with constraints, generated columns, column mapping
+            publishes to it, since Drainmark cannot write to tables with constraints, generated columns, column mapping
             or deletion vectors. `drainmark graph` shows the promise that holds then.
         on_schema_change: the reaction to a column of the stream that the table lacks: "fail", or "evolve", which adds
             it. A column that disappears or changes its type always fails.
@@ -95,6 +95,7 @@ class DeltaSink(Sink):
 
     @property
     def registered(self) -> str | None:
+        """Full name, in a catalogue of Spark's, for the table that it writes; None for no name."""
         if not self.register:
             return None
         parts = self.register.split(".")

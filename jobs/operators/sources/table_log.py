@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from drainmark.jobs.errors import InputChanged, InputMissing, ObjectMissing
@@ -25,8 +26,12 @@ _REMEMBERED_VERSIONS = 100
 
 _LOG = "_delta_log"
 _Rewinds = list[tuple[int, int]]
-_known: dict[tuple[str, str], tuple[int, int, _Rewinds]] = {}
-"""By table and its id, what this process has read: the first and the last version, and the rewinds among them."""
+
+
+@lru_cache(maxsize=64)
+def _already_read(uri: str, identity: str) -> list[tuple[int, int, _Rewinds]]:
+    """Return the place for what this process has read of a table: the first and the last version, and the rewinds."""
+    return []
 
 
 def actions_of(folder: Files, version: int, table: str) -> list[dict[str, Any]]:
@@ -84,14 +89,14 @@ def rewinds_between(folder: Files, table: str, identity: str, first: int, last: 
     Raises:
         InputMissing, InputChanged: see `actions_of`.
     """
-    key = (folder.uri, identity)
-    begun, through, found = _known.get(key, (first, first - 1, []))
+    known = _already_read(folder.uri, identity)
+    begun, through, found = known[0] if known else (first, first - 1, [])
     if not begun <= first <= through + 1:  # versions in between may have left the log
         begun, through, found = first, first - 1, []
     for version in range(through + 1, last + 1):
         if (to := rewound_to(actions_of(folder, version, table))) is not None:
             found = [*found, (version, to)]
-    _known[key] = (begun, max(through, last), found)
+    known[:] = [(begun, max(through, last), found)]
     return [(version, to) for version, to in found if first <= version <= last]
 
 

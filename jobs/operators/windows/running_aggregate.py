@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.graph.operator import Operator, OutputState
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.retracting_aggregate import RetractingAggregate
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues, types_of
@@ -34,13 +34,11 @@ _IS_NEW = "__is_new"
 class Aggregate(KeyedValues):
     """Keyed state as typed columns: keys, values, hidden parts, `_sequence_id` of the last change.
 
-    `is_history`: downstream operators see the state, so an upsert sink with the same keys needs no history of its own.
+    Downstream operators see the state, so an upsert sink with the same keys needs no history of its own.
     """
 
     kind: ClassVar[str] = "aggregate"
     summary: ClassVar[str] = "keyed running or tumbling aggregate"
-    is_stateful: ClassVar[bool] = True
-    is_history: ClassVar[bool] = True
 
     def over_changes(self, origin: str) -> Operator:
         if type(self) is not Aggregate:
@@ -49,13 +47,11 @@ class Aggregate(KeyedValues):
         return RetractingAggregate(**given, changes_of=origin)
 
     @property
-    def depth(self) -> int:
-        """Return the number of rows of a key that the state keeps."""
-        return 1
-
-    def seen(self, changes: DataFrame) -> DataFrame:
-        """Return the changes of a group with the columns that downstream operators see, without the parts of values."""
-        return changes.select(SEQUENCE_ID, *(quoted_name(name) for name in self.emitted))
+    def output_state(self) -> OutputState:
+        keys = self.all_keys
+        return OutputState(
+            keys=keys, looked_up_by=keys, history_of=keys, retention=self.retention, columns=self.emitted
+        )
 
     def apply(self, frames: OperatorContext) -> DataFrame:
         """Return the changes of a group: keys, values, parts, `_sequence_id`; one row for each changed key and id.

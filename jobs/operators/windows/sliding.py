@@ -6,12 +6,12 @@ The last row of a key and id carries the values; downstream operators see only t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.operator import Vectorises
+from drainmark.jobs.graph.operator import OutputState, Vectorises
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.operators.windows.window import Rows
@@ -37,7 +37,6 @@ class SlidingAggregate(Aggregate):
 
     kind: ClassVar[str] = "sliding aggregate"
     summary: ClassVar[str] = "keyed aggregate over the last rows of a key"
-    is_history: ClassVar[bool] = False
     merges: ClassVar[bool] = False
     single_because: ClassVar[str] = f"its window is longer than {MANY_ROWS} rows"
 
@@ -47,17 +46,14 @@ class SlidingAggregate(Aggregate):
         return self.window.rows if isinstance(self.window, Rows) else 1
 
     @property
-    def depth(self) -> int:
-        return self.rows
+    def output_state(self) -> OutputState:
+        return replace(super().output_state, depth=self.rows, history_of=(), shown=_HAS_VALUES)
 
     def vectorisation(self) -> Vectorises:
         return Vectorises.NO if self.rows > MANY_ROWS else Vectorises.YES
 
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "window": None, "rows": self.rows}
-
-    def seen(self, changes: DataFrame) -> DataFrame:
-        return super().seen(changes.where(_HAS_VALUES))
 
     def apply(self, frames: OperatorContext) -> DataFrame:
         """Return the new rows of a group, no more than the window of each key and id needs."""

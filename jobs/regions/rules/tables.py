@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.operators.sinks.delta_append import DeltaSink
 from drainmark.jobs.regions.merging import Draft, Membership, broken
 from drainmark.jobs.regions.reachability import reachable
 
@@ -30,7 +31,7 @@ def two_tables_of_a_name(draft: Draft) -> Iterator[Violation]:
     """Two tables are to have one name in a catalogue of Spark's, which ignores case."""
     first: dict[str, Operator] = {}
     for operator in draft.application.operators:
-        if (name := operator.registered) is None:
+        if not isinstance(operator, DeltaSink) or (name := operator.registered) is None:
             continue
         earlier = first.setdefault(name.casefold(), operator)
         if earlier is not operator:

@@ -18,7 +18,7 @@ from drainmark.jobs.frames.row_order import in_given_order
 from drainmark.jobs.frames.tags import GONE, ORDINAL, SEQUENCE_ID
 from drainmark.jobs.graph.blame import blaming
 from drainmark.jobs.graph.context import OperatorContext, empty_like
-from drainmark.jobs.graph.operator import KeptState, Operator, Positions, Retention, StepResult, Vectorises
+from drainmark.jobs.graph.operator import KeptState, Operator, Positions, StepResult, Vectorises
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.operators.apply_changes import ApplyChanges
 from drainmark.jobs.operators.row_wise.expect import Expect
@@ -26,7 +26,6 @@ from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.operators.sources.source_rows import empty_rows
-from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.protocol.claimed_code import NO_CODE, Code
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.state_generations import state_table
@@ -111,9 +110,8 @@ class Blueprint:
         """Return every keyed state by the name of its table: its operator, and its keys."""
         found: dict[str, tuple[Operator, KeptState]] = {}
         for operator in self.region.stateful:
-            if isinstance(operator, Aggregate):
-                own = KeptState(keys=operator.all_keys, depth=operator.depth, looked_up_by=operator.all_keys)
-                found[self.written_by[operator.name]] = (operator, own)
+            if operator.output_state is not None:
+                found[self.written_by[operator.name]] = (operator, operator.output_state)
             for kept in operator.kept:
                 found[self.kept[operator.name, kept.part]] = (operator, kept)
         return found
@@ -163,14 +161,13 @@ def analyse(
                 check_gone(operator, origins, result, unlike_rows)
                 check_types(application, operator, tagged)
                 stream = f"{operator.name}[{output}]" if output else operator.name
-                frames.streams[stream] = empty_like(session, seen_downstream(operator, tagged))
+                frames.streams[stream] = empty_like(session, seen(operator, tagged))
             multiplied |= _multiplied(operator, walked, frames)
-        if isinstance(operator, Aggregate | Sink):
-            for table in _tables_of(operator, region, application, frames, tagged, states=states or {}):
-                if all(table.name != other.name for other in tables):
-                    tables.append(table)
-                if not table.is_derived:
-                    written_by[operator.name] = table.name
+        for table in _tables_of(operator, region, application, frames, tagged, states=states or {}):
+            if all(table.name != other.name for other in tables):
+                tables.append(table)
+            if not table.is_derived:
+                written_by[operator.name] = table.name
     kept = _kept_tables(region, partial(_name_of, application, states or {}), frames, changes, tables)
     if any(isinstance(operator, Source | QuarantineSink | Expect | ApplyChanges) for operator in region.operators):
         tables.append(quarantine_table(region))
@@ -287,11 +284,9 @@ def _examine_foreign(tables: Sequence[RegionTable], outside: Outside) -> None:
             outside.store.adopted(table.name).examine(table.schema_json, merged=table.role is TableRole.UPSERT)
 
 
-def seen_downstream(operator: Operator, frame: DataFrame) -> DataFrame:
-    """Return a result as downstream operators see it: an aggregate hides the parts of its values."""
-    if isinstance(operator, Aggregate):
-        return operator.seen(frame)
-    return frame
+def seen(operator: Operator, rows: DataFrame) -> DataFrame:
+    """Return the rows of an output as downstream operators see them."""
+    return rows if operator.output_state is None else operator.output_state.seen(rows)
 
 
 def _empty_frames(region: RegionPlan, params: Params, session: SparkSession, outside: Outside) -> OperatorContext:
@@ -341,26 +336,22 @@ def _kept_tables(
         changed = changes[operator.name] | frames.guard(operator, partial(operator.absorb, frames))
         for kept in operator.kept:
             name = name_of(operator.name, kept.part)
-            schema = nullable_schema(changed[kept.part].schema.json())
             names[operator.name, kept.part] = name
             derived = (at for at, table in enumerate(tables) if table.history == name)
-            tables.insert(
-                next(derived, len(tables)),
-                RegionTable(
-                    name=name,
-                    role=TableRole.CHANGES,
-                    operator=operator.name,
-                    schema_json=schema,
-                    keys=kept.keys,
-                    evolves=kept.evolves,
-                    retention=_retained(kept.retention),
-                ),
-            )
+            tables.insert(next(derived, len(tables)), _of_state(operator, kept, name, changed[kept.part]))
     return names
 
 
-def _retained(retention: Retention | None) -> Mapping[str, Any]:
-    return {} if retention is None else retention.to_json()
+def _of_state(operator: Operator, kept: KeptState, name: str, rows: DataFrame) -> RegionTable:
+    return RegionTable(
+        name=name,
+        role=TableRole.CHANGES,
+        operator=operator.name,
+        schema_json=nullable_schema(rows.schema.json()),
+        keys=kept.keys,
+        evolves=kept.evolves,
+        retention={} if kept.retention is None else kept.retention.to_json(),
+    )
 
 
 def _name_of(application: str, states: Mapping[str, str], operator: str, part: str = "") -> str:
@@ -368,7 +359,7 @@ def _name_of(application: str, states: Mapping[str, str], operator: str, part: s
 
 
 def _tables_of(
-    operator: Aggregate | Sink,
+    operator: Operator,
     region: RegionPlan,
     application: str,
     frames: OperatorContext,
@@ -376,19 +367,11 @@ def _tables_of(
     *,
     states: Mapping[str, str],
 ) -> list[RegionTable]:
+    if operator.output_state is not None:
+        return [_of_state(operator, operator.output_state, _name_of(application, states, operator.name), result)]
+    if not isinstance(operator, Sink):
+        return []
     schema = nullable_schema(result.schema.json())
-    if isinstance(operator, Aggregate):
-        name = _name_of(application, states, operator.name)
-        return [
-            RegionTable(
-                name=name,
-                role=TableRole.CHANGES,
-                operator=operator.name,
-                schema_json=schema,
-                keys=operator.all_keys,
-                retention=_retained(operator.retention),
-            )
-        ]
     if not operator.has_history:
         return [operator.visible(schema)]
     upstream = region.operator(operator.inputs[0].upstream)
@@ -396,8 +379,8 @@ def _tables_of(
     columns = tuple(name for name in result.columns if name != GONE)
     if shares_history(operator, region):
         history = _name_of(application, states, upstream.name)
-        if isinstance(upstream, Aggregate):
-            columns = (*upstream.emitted, SEQUENCE_ID)
+        if upstream.output_state is not None:
+            columns = (*upstream.output_state.columns, SEQUENCE_ID)
             result = frames.streams[upstream.name].select(*(quoted_name(name) for name in columns))
     else:
         history = state_table(application, operator.name)
@@ -421,9 +404,8 @@ def shares_history(operator: Operator, region: RegionPlan) -> bool:
     if not isinstance(operator, Sink) or not operator.keys or operator.partition_by:
         return False
     upstream = region.operator(operator.inputs[0].upstream)
-    if isinstance(upstream, Aggregate):
-        return upstream.is_history and set(upstream.all_keys) == set(operator.keys)
-    return any(set(kept.history_of) == set(operator.keys) for kept in upstream.kept)
+    states = upstream.kept if upstream.output_state is None else (upstream.output_state,)
+    return any(set(state.history_of) == set(operator.keys) for state in states)
 
 
 def nullable_schema(schema_json: str) -> str:

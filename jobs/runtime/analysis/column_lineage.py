@@ -18,7 +18,7 @@ from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.runtime.analysis.analysed_plan import UNREADABLE, PlanColumn, PlanNode, analysed_plan, tree_of
-from drainmark.jobs.runtime.analysis.blueprint import Blueprint, seen_downstream
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint, seen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -68,7 +68,7 @@ def column_lineage(blueprint: Blueprint) -> dict[str, dict[str, Origins]]:
         inputs = [streams[port.stream] for port in operator.inputs if port.stream in streams]
         for output, frame in zip(operator.outputs or ("",), blueprint.results[operator.name], strict=True):
             stream = f"{operator.name}[{output}]" if output else operator.name
-            streams[stream] = _stream_of(operator, seen_downstream(operator, frame), inputs)
+            streams[stream] = _stream_of(operator, seen(operator, frame), inputs)
     return {
         table.name: {name: streams[table.operator].get(name, {}) for name in table.column_names if name not in TAGS}
         for table in seen_tables(blueprint)

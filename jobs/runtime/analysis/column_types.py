@@ -16,7 +16,6 @@ from drainmark.jobs.operators.row_wise.functor import Functor
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.operators.sql import SqlOperator
-from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.regions.plan import RegionPlan
@@ -37,7 +36,7 @@ def check_types(application: str, operator: Operator, frame: DataFrame) -> None:
     Raises:
         DeclarationError: a column has such a type, or is there twice.
     """
-    if not isinstance(operator, Aggregate | Sink):
+    if operator.output_state is None and not isinstance(operator, Sink):
         return
     wrong = unsupported(frame.schema)
     doubled = _twins(frame.columns)

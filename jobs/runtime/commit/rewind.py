@@ -33,7 +33,7 @@ from drainmark.jobs.runtime.commit.replacement import rows_of
 from drainmark.jobs.runtime.commit.rewind_contents import contents_of
 from drainmark.jobs.runtime.commit.table_damage import put_right_within
 from drainmark.jobs.state.keyed_parts import count_keys, parts_of
-from drainmark.resources.delta.keyed_changes import schema_of, up_to
+from drainmark.resources.delta.keyed.keyed_changes import Restored, schema_of
 from drainmark.resources.delta.managed_table import KeyedTable
 
 if TYPE_CHECKING:
@@ -145,9 +145,7 @@ def take_back(store: RegionTables, step: TableStep, row: CheckpointRow, epoch: i
             since = min(to, to if step.shown is None else step.shown)
             if table.deletes and not table.adopted and step.images and since < to:
                 return _filled(store, step, version, epoch, to)
-            return visible.rewind_upsert(
-                version, to, history, table.keys, table.columns, images=step.images, since=since
-            )
+            return visible.rewind_upsert(version, Restored(to, history, table.keys, table.columns, step.images, since))
         case RowsLeave(restored=restored) if restored:
             staging = store.staging(table, epoch, world.token())
             back = [(part.ids, part.files) for part in restored]
@@ -158,7 +156,7 @@ def take_back(store: RegionTables, step: TableStep, row: CheckpointRow, epoch: i
 def _filled(store: RegionTables, step: KeysReturn, version: int, epoch: int, to: int) -> Published:
     """Give a table that lags all rows up to an id, and no others: an image does not tell which keys are gone."""
     table, history = step.table, store.table(step.table.history or "")
-    changes = up_to(history.folder, step.images, to, table.keys, table.columns)
+    changes = Restored(to, history, table.keys, table.columns, step.images).everything()
     shown = store.open(table)
     if isinstance(shown, KeyedTable):
         return shown.fill(version, changes, verb="rewind_table")

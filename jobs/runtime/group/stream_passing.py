@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.sources.source import Source
-from drainmark.jobs.runtime.analysis.blueprint import Blueprint, seen_downstream, shares_history
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint, seen, shares_history
 from drainmark.jobs.runtime.group.output_staging import OutputStaging
 from drainmark.jobs.runtime.input.executors import GroupExecutor, OperatorExecutors
 from drainmark.jobs.runtime.spark_failures import blaming
@@ -80,7 +80,7 @@ class StreamPassing:
             table = self.blueprint.written_by.get(port.upstream)
             if table is None or port.stream in streams or self.shares(operator):
                 continue
-            streams[port.stream] = seen_downstream(upstream, self.outputs.frame_of(table))
+            streams[port.stream] = seen(upstream, self.outputs.frame_of(table))
 
     def pass_on(self, operator: Operator, output: str, frame: DataFrame) -> None:
         """Enter a stream for downstream operators; compute it once if several read it or if it leaves the stage."""
@@ -98,7 +98,7 @@ class StreamPassing:
             if stream not in self._left:
                 operator = self.blueprint.region.operator(stream.partition("[")[0])
                 frame = self.outputs.frame_of(self.blueprint.written_by[operator.name])
-                self._leave(operator, stream, seen_downstream(operator, frame))
+                self._leave(operator, stream, seen(operator, frame))
 
     def shares(self, operator: Operator) -> bool:
         """Say whether the operator shares the history of the operator before it, and so has nothing to do."""

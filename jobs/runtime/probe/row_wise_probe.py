@@ -34,7 +34,7 @@ from drainmark.jobs.operators.sources.source_rows import empty_rows
 from drainmark.jobs.operators.sql import SqlOperator
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.triggers import FILE, Trigger, kind_of
-from drainmark.jobs.runtime.analysis.blueprint import Blueprint, seen_downstream
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint, seen
 from drainmark.jobs.runtime.analysis.lookup_rows import newest_rows
 from drainmark.jobs.runtime.input.attempt import Attempt
 from drainmark.jobs.runtime.input.executors import InMemory
@@ -320,7 +320,7 @@ class _Judge:
         if isinstance(operator, Source):
             return operator.apply_output(frames, output)
         applied = frames.guard(operator, lambda: operator.step(frames).of(output))
-        return frames.tagged(operator, seen_downstream(operator, applied))
+        return frames.tagged(operator, seen(operator, applied))
 
     def _frames(self, operator: Operator, first: int, last: int) -> OperatorContext:
         def cut(frame: DataFrame) -> DataFrame:

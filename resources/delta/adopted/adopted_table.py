@@ -21,8 +21,8 @@ from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY, Breac
 from drainmark.resources.delta.adopted.spark_commits import FIND_LOST_REPLIES, SparkCommit, session_settings
 from drainmark.resources.delta.adopted.spark_writer import SparkWriter
 from drainmark.resources.delta.commits import Act, Published
-from drainmark.resources.delta.keyed_changes import KeyedChanges, restoring
-from drainmark.resources.delta.keyed_merge import ChangedRows, Changes, changed_rows
+from drainmark.resources.delta.keyed.keyed_changes import KeyedChanges, Restored
+from drainmark.resources.delta.keyed.keyed_merge import ChangedRows, Changes, changed_rows
 from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema
 from drainmark.resources.delta.staging import STAGING_FOLDER, Executors, Staging, verify
 from drainmark.resources.storage.folder import Folder, LocalFolder, folder_at
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from drainmark.resources.delta.managed_table import ManagedTable
     from drainmark.resources.spark.session import Engine
 
 
@@ -231,34 +230,16 @@ class AdoptedTable:
 
         return self._writer.commit("rewind_table", version, prepare)
 
-    def rewind_upsert(
-        self,
-        version: int,
-        to: int,
-        history: ManagedTable,
-        keys: Sequence[str],
-        columns: Sequence[str],
-        *,
-        images: Sequence[str] = (),
-        since: int | None = None,
-    ) -> Published:
-        """Give each key that changed after `to` its last row up to `to`, or delete it if there is none.
+    def rewind_upsert(self, version: int, restored: Restored) -> Published:
+        """Give each key that changed its row back, or delete it if it had none.
 
         Rows with which others replaced the region's rows stay.
 
         Args:
             version: of the checkpoint row of the rewind.
-            to: the id that stays the last.
-            history: managed table of one row for each id and key that it changed.
-            keys: key columns.
-            columns: the columns of the history that are visible here.
-            images, since: see `restoring`.
         """
-
-        def changes() -> KeyedChanges:
-            return restoring(history.folder, images, to, keys, columns, since=since)
-
-        return self._merge("rewind_table", version, changes, restore_clauses(columns, to))
+        clauses = restore_clauses(restored.columns, restored.to)
+        return self._merge("rewind_table", version, restored.changes, clauses)
 
     # --- how -------------------------------------------------------------------------------------------------------
 

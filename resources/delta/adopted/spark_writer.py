@@ -14,8 +14,8 @@ from drainmark.resources.delta import commits
 from drainmark.resources.delta.adopted import spark_commits
 from drainmark.resources.delta.adopted.spark_commits import SparkCommit
 from drainmark.resources.delta.adopted.writer_lock import WriterProcess, writing
-from drainmark.resources.delta.commit_log import LogCommit, commits_back
 from drainmark.resources.delta.commits import Act, Published
+from drainmark.resources.delta.log.commit_log import LogCommit, commits_back
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:

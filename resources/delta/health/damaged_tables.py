@@ -14,9 +14,9 @@ from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.repairs import TableDamage, TableRepair
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commit_log import REPAIR, LogCommit, SoleWriter, commits_back
 from drainmark.resources.delta.commits import Act, Published
 from drainmark.resources.delta.health.visible_rows import VisibleRows
+from drainmark.resources.delta.log.commit_log import REPAIR, LogCommit, SoleWriter, commits_back
 from drainmark.resources.delta.merge import arrow_schema, of_ids
 from drainmark.resources.delta.staging import Staging, verify
 from drainmark.resources.storage.folder import Folder

@@ -12,9 +12,9 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, StoreRefused
 from drainmark.jobs.tasks.parquet_shares import content_of
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commit_log import LogCommit
 from drainmark.resources.delta.health.damaged_tables import recent_commits
-from drainmark.resources.delta.marked_files import ENABLED, FEATURE
+from drainmark.resources.delta.log.commit_log import LogCommit
+from drainmark.resources.delta.log.marked_files import ENABLED, FEATURE
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
 _PROBES = "_drainmark_probe"
@@ -25,7 +25,7 @@ def shortcomings(folder: Folder) -> list[str]:
     """Return the faults of the store of a folder, [] if there are none; leave no file behind.
 
     It tests that a second write to a name is refused, and that a new file is read and listed at once. On a disk it
-    first tests that a hard link onto a file is refused: `deltalake` commits by links, and links put files in place. In
+    first tests that a hard link onto a file is refused: links put files in place, the entries of logs too. In
     a bucket it lets writers race.
     """
     import pyarrow as pa

@@ -14,8 +14,8 @@ from drainmark.jobs.state.keyed_parts import last_of_keys
 from drainmark.jobs.state.keyed_rows import kept_columns, present
 from drainmark.jobs.tasks.keyed_files import Chosen
 from drainmark.jobs.tasks.parquet_shares import RowFile
-from drainmark.resources.delta.keyed_changes import KeyedChanges
-from drainmark.resources.delta.keyed_merge import KeyedMerge
+from drainmark.resources.delta.keyed.keyed_changes import KeyedChanges
+from drainmark.resources.delta.keyed.keyed_merge import KeyedMerge
 from drainmark.resources.delta.merge import arrow_schema, of_ids, up_to
 from drainmark.resources.delta.staging import Executors, Staging
 from drainmark.resources.delta.table_files import TableFiles

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 
 from drainmark.jobs.protocol.records.deletion_vectors import is_vector_file
 from drainmark.resources.delta import commits
+from drainmark.resources.delta.log.commit_log import LOG
 from drainmark.resources.delta.outside_regions import application_of, tables_below
 from drainmark.resources.delta.staging import STAGING_FOLDER
 from drainmark.resources.delta.upkeep.log_retention import KEPT_SECONDS, removed_since
@@ -106,10 +107,14 @@ def _staged(folder: Folder, kept: Set[str], below_epoch: int) -> Iterator[FileEn
 
 
 def _merged(folder: Folder, kept: Set[str], before: float) -> Iterator[FileEntry]:
-    """Yield data files beside the log that a merge wrote and a later one replaced, or that were never committed."""
+    """Yield data files beside the log that a merge wrote and a later one replaced, or that were never committed; and
+    parts of log entries that a crash left."""
     for name, modified in folder.modified("").items():
         if _is_data(name) and name not in kept and modified < before:
             yield FileEntry(name, folder.size(name), modified)
+    for name, modified in folder.modified(LOG).items():
+        if name.endswith(PART) and modified < before:
+            yield FileEntry(f"{LOG}/{name}", folder.size(f"{LOG}/{name}"), modified)
 
 
 def _is_data(path: str) -> bool:

@@ -16,7 +16,8 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import ObjectMissing
 from drainmark.jobs.world import Seam
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commit_log import (
+from drainmark.resources.delta.commits import Act
+from drainmark.resources.delta.log.commit_log import (
     LOG,
     LOG_ENTRY,
     SoleWriter,
@@ -26,8 +27,7 @@ from drainmark.resources.delta.commit_log import (
     lines_of,
     newest_checkpoint,
 )
-from drainmark.resources.delta.commits import Act
-from drainmark.resources.delta.marked_files import vector_file
+from drainmark.resources.delta.log.marked_files import vector_file
 from drainmark.resources.storage.folder import PART, Folder
 
 KEPT_SECONDS = 86_400

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commit_log import SoleWriter
+from drainmark.resources.delta.log.commit_log import SoleWriter
 from drainmark.resources.delta.merge import arrow_schema
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.delta.table_files import TableFiles

@@ -11,7 +11,7 @@ from drainmark.jobs.errors import Location, Violation
 from drainmark.jobs.graph.annotations import Buffered, Consistent
 from drainmark.jobs.graph.application import Application
 from drainmark.jobs.graph.composite_instance import CompositeInstance
-from drainmark.jobs.graph.operator import Guarantee, Operator, Vectorises
+from drainmark.jobs.graph.operator import Guarantee, Operator, OutputState, Vectorises
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.regions.reachability import PortClass
@@ -60,7 +60,10 @@ class Functor(Operator):
 @dataclass(frozen=True, kw_only=True)
 class Counter(Operator):
     kind: ClassVar[str] = "counter"
-    is_stateful: ClassVar[bool] = True
+
+    @property
+    def output_state(self) -> OutputState:
+        return OutputState()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from typing import Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.failpoints import FailPoint
-from drainmark.jobs.tasks.places import sync_folder
+from drainmark.jobs.tasks.places import sync_folder, write_durably
 
 _OPEN, _SEALED, _END = "open-", "segment-", ".jsonl"
 _STATE, _WHOLE = "state-", "whole-"
@@ -56,7 +56,7 @@ class PushBuffer:
         """
         lines = lines_of(rows)
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self._locked():
+        with locked(self.folder):
             number, path = self._open()
             if lines:
                 with path.open("r+b", buffering=0) as file:
@@ -69,7 +69,7 @@ class PushBuffer:
         """Seal the open segment if it is full or old enough."""
         if self._open_path() is None:
             return
-        with self._locked():
+        with locked(self.folder):
             path = self._open_path()
             if path is not None:
                 self._seal(_number(path), path)
@@ -105,7 +105,7 @@ class PushBuffer:
         if not number or self.size(number) is not None:
             return
         if self.folder.is_dir():
-            with self._locked():
+            with locked(self.folder):
                 if self._next() > number:
                     return
         msg = f"segment {number} and all that followed it are gone from {self.folder}"
@@ -132,7 +132,7 @@ class PushBuffer:
         doomed = [path for path in self.folder.glob(f"{_SEALED}*{_END}") if _number(path) <= upto]
         if not doomed:
             return
-        with self._locked():
+        with locked(self.folder):
             self._next()  # makes the open segment, which keeps the next number if no other is left
             world.pass_point(FailPoint.PURGE_BEFORE)
             for path in doomed:
@@ -145,7 +145,7 @@ class PushBuffer:
     def newest_state(self) -> tuple[int, bytes | None]:
         """Return the number of the newest sealed segment, 0 for none, and the state that was sealed with it, if any."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self._locked():
+        with locked(self.folder):
             number = self._next() - 1
             path = self._state(number)
             return number, path.read_bytes() if path.exists() else None
@@ -161,12 +161,12 @@ class PushBuffer:
         """
         lines = b"".join(_line(row) for row in rows)
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self._locked():
+        with locked(self.folder):
             if number != self._next():
                 return False
-            _write(self._state(number), state)  # has no effect until its segment is there
+            write_durably(self._state(number), state, mode="wb")  # has no effect until its segment is there
             whole = self.folder / f"{_WHOLE}{number:012d}"
-            _write(whole, lines)
+            write_durably(whole, lines, mode="wb")
             world.pass_point(FailPoint.SEAL_BEFORE)
             whole.rename(self.segment(number))
             sync_folder(self.folder)
@@ -192,15 +192,6 @@ class PushBuffer:
         return self._open()[0]
 
     # --- under the lock ----------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        descriptor = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
 
     def _open_path(self) -> Path | None:
         path = self._known() or max(self.folder.glob(f"{_OPEN}*{_END}"), default=None)
@@ -327,6 +318,17 @@ def _cut_off(file: Any) -> None:
     file.seek(place)
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a buffer; wait for it."""
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _append(file: Any, content: bytes) -> None:
     """Write at the end of a file, durably, all or nothing; the file must be unbuffered, and at its end."""
     end, left = file.tell(), memoryview(content)
@@ -360,10 +362,3 @@ def _is_old(path: Path, seconds: float) -> bool:
 def _is_full(file: Any, rows: int) -> bool:
     file.seek(0)
     return sum(1 for _ in file) >= rows
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

@@ -14,7 +14,7 @@ from drainmark.jobs.errors import DrainmarkError, SplitBrain, StoreUnavailable
 from drainmark.jobs.failpoints import DropPoint
 from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commit_log import LOG
+from drainmark.resources.delta.log.commit_log import LOG
 from drainmark.resources.storage.folder import Folder
 
 

@@ -34,9 +34,10 @@ from drainmark.jobs.tasks.keyed_files import (
 )
 from drainmark.jobs.tasks.layout import Layout
 from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile, packed
-from drainmark.resources.delta import commits, marked_files
+from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act
-from drainmark.resources.delta.keyed_changes import GivenRows, KeyedChanges
+from drainmark.resources.delta.keyed.keyed_changes import GivenRows, KeyedChanges
+from drainmark.resources.delta.log import marked_files
 from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema
 from drainmark.resources.delta.staging import Executors, Staging, verify
 from drainmark.resources.storage.folder import Folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from drainmark.jobs.frames.tags import GONE
 from drainmark.jobs.state.keyed_parts import in_part
@@ -17,6 +17,8 @@ from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from drainmark.resources.delta.table_files import TableFiles
 
 Pair = tuple["pa.Table", "pa.Table"]
 """A row for each changed key, and a row for each of them that has a row from now on."""
@@ -120,48 +122,63 @@ class KeyedChanges:
                 yield typed(chosen.of(rows), schema)
 
 
-def restoring(
-    history: Folder,
-    images: Sequence[str],
-    to: int,
-    keys: Sequence[str],
-    columns: Sequence[str],
-    *,
-    since: int | None = None,
-) -> KeyedChanges:
-    """Return the keys that changed after `since`, each with its last row up to `to`, if any.
+class History(Protocol):
+    """The table of one row for each id and key that it changed."""
 
-    Args:
-        history: folder of the table of one row for each id and key that it changed.
-        images: Parquet files below that folder, with one row for each key and its `_sequence_id`; they stand for
-            changes that were dropped.
+    @property
+    def folder(self) -> Folder: ...
+    @property
+    def files(self) -> TableFiles: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The keys of a visible table that changed after an id: each gets its last row up to an id back, if any.
+
+    Attributes:
         to: the id that stays the last.
+        history: it must not be rewound yet.
         keys: key columns.
         columns: the columns of the history that are visible in the table.
-        since: an id (exclusive); `to` by default.
+        images: Parquet files below the history's folder, with one row for each key and its `_sequence_id`; they stand
+            for changes that were dropped.
+        since: an id (exclusive), above which keys changed; `to` by default.
     """
-    after = to if since is None else since
-    opened = commits.open_table(history)
-    live = commits.live_files(opened, history)
-    more = tuple(RowFile(path=path, size=history.size(path)) for path in images)
-    later = [RowFile.of(file) for file in live if (file.last_id or 0) > after]
-    earlier = [RowFile.of(file) for file in live if (file.first_id or 0) <= to]
-    return KeyedChanges(
-        folder=history,
-        keys=tuple(keys),
-        columns=tuple(columns),
-        later=(*later, *more),
-        chosen=Chosen(above=after),
-        earlier=(*earlier, *more),
-        to=to,
-        deletes=GONE in arrow_schema(opened).names,
-    )
 
+    to: int
+    history: History
+    keys: Sequence[str]
+    columns: Sequence[str]
+    images: Sequence[str] = ()
+    since: int | None = None
 
-def up_to(history: Folder, images: Sequence[str], to: int, keys: Sequence[str], columns: Sequence[str]) -> KeyedChanges:
-    """Return all keys of a history, each with its last row up to `to`; arguments as of `restoring`."""
-    found = restoring(history, images, to, keys, columns)
-    return replace(found, later=found.earlier or (), chosen=found.back, earlier=None)
+    @property
+    def after(self) -> int:
+        return self.to if self.since is None else self.since
+
+    def changes(self) -> KeyedChanges:
+        """Return the changed keys and their rows."""
+        folder = self.history.folder
+        opened = commits.open_table(folder)
+        live = commits.live_files(opened, folder)
+        more = tuple(RowFile(path=path, size=folder.size(path)) for path in self.images)
+        later = [RowFile.of(file) for file in live if (file.last_id or 0) > self.after]
+        earlier = [RowFile.of(file) for file in live if (file.first_id or 0) <= self.to]
+        return KeyedChanges(
+            folder=folder,
+            keys=tuple(self.keys),
+            columns=tuple(self.columns),
+            later=(*later, *more),
+            chosen=Chosen(above=self.after),
+            earlier=(*earlier, *more),
+            to=self.to,
+            deletes=GONE in arrow_schema(opened).names,
+        )
+
+    def everything(self) -> KeyedChanges:
+        """Return all keys of the history, each with its last row up to `to`."""
+        found = self.changes()
+        return replace(found, later=found.earlier or (), chosen=found.back, earlier=None)
 
 
 def schema_of(history: Folder, columns: Sequence[str]) -> pa.Schema:

@@ -6,7 +6,7 @@ So the adds of a version come from the log itself. They are kept from call to ca
 
 from __future__ import annotations
 
-import json
+import functools
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +17,7 @@ from drainmark.jobs.errors import ObjectMissing
 from drainmark.jobs.protocol.records.deletion_vectors import IN_A_FILE, DeletionVector, in_one_file
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.parquet_shares import dead_rows, without
-from drainmark.resources.delta.commit_log import checkpoint_path, entry_path, lines_of, newest_checkpoint
+from drainmark.resources.delta.log.commit_log import actions_at, checkpoint_path, entry_path, newest_checkpoint
 from drainmark.resources.delta.merge import typed
 from drainmark.resources.storage.folder import Folder
 
@@ -31,9 +31,15 @@ Adds = Mapping[str, Mapping[str, Any]]
 """The `add` actions of a version, by path relative to the table."""
 
 _Stamp = tuple[int, str]
-_known: dict[tuple[str, str], tuple[int, _Stamp, Adds]] = {}
-"""By table and its id, the last version that this process has looked at, the stamp of its log entry, and its adds. An
-older copy of a table may have been put back since: then there is no such entry, or another one."""
+
+
+@functools.lru_cache(maxsize=64)
+def _last_look(uri: str, table_id: str) -> list[tuple[int, _Stamp, Adds]]:
+    """Return the place for this process's last look at a table: a version, the stamp of its log entry, and its adds.
+
+    An older copy of a table may have been put back since: then there is no such entry, or another one.
+    """
+    return []
 
 
 def may_have_vectors(table: Any) -> bool:
@@ -52,23 +58,23 @@ def adds_of(folder: Folder, table: Any) -> Adds:
     Raises:
         FileNotFoundError, ObjectMissing: the log does not reach back to them any more.
     """
-    version, key = int(table.version()), (folder.uri, str(table.metadata().id))
-    before, stamp, adds = _known.get(key, (version, None, {}))
+    version, last = int(table.version()), _last_look(folder.uri, str(table.metadata().id))
     try:
+        before, stamp, adds = last[0] if last else (version + 1, None, {})
         if before > version or folder.stamp(entry_path(before)) != stamp:
             raise FileNotFoundError(entry_path(before))
         adds = _later(folder, before, adds, version)
     except (FileNotFoundError, ObjectMissing):
         adds = _later(folder, *_of_checkpoint(folder, version), version)
     with suppress(FileNotFoundError, ObjectMissing):  # a log may begin with a checkpoint
-        _known[key] = version, folder.stamp(entry_path(version)), adds
+        last[:] = [(version, folder.stamp(entry_path(version)), adds)]
     return adds
 
 
 def _later(folder: Folder, before: int, known: Adds, version: int) -> Adds:
     adds = dict(known)
     for number in range(before + 1, version + 1):
-        actions = [json.loads(line) for line in lines_of(folder, entry_path(number)) if line.strip()]
+        actions = actions_at(folder, number)
         for action in (action["remove"] for action in actions if "remove" in action):
             adds.pop(urllib.parse.unquote(action["path"]), None)
         for action in (action["add"] for action in actions if "add" in action):

@@ -86,10 +86,19 @@ def commits_back(folder: Folder, region: str, newest: int) -> Iterator[LogCommit
     """
     for version in range(newest, -1, -1):
         try:
-            lines = lines_of(folder, entry_path(version))
+            actions = actions_at(folder, version)
         except (FileNotFoundError, ObjectMissing):
             return
-        yield _commit(version, region, [json.loads(line) for line in lines if line.strip()])
+        yield _commit(version, region, actions)
+
+
+def actions_at(folder: Folder, version: int) -> list[dict[str, Any]]:
+    """Return the actions of a version, from its log entry.
+
+    Raises:
+        FileNotFoundError: there is none any more.
+    """
+    return [json.loads(line) for line in lines_of(folder, entry_path(version)) if line.strip()]
 
 
 def entry_path(version: int) -> str:
@@ -107,12 +116,17 @@ def newest_checkpoint(folder: Folder, upto: int | None = None) -> int | None:
     """
     found = (int(name[:20]) for name in folder.names(LOG) if _CHECKPOINT.fullmatch(name))
     listed = max((version for version in found if upto is None or version <= upto), default=None)
-    try:
-        last = json.loads("".join(lines_of(folder, f"{LOG}/_last_checkpoint")))["version"]
-    except (FileNotFoundError, ObjectMissing, ValueError, LookupError):
-        return listed
+    last = named_checkpoint(folder)
     is_newer = (listed is None or last > listed) and (upto is None or last <= upto)
-    return last if is_newer and has_file(folder, checkpoint_path(last)) else listed
+    return last if last >= 0 and is_newer and has_file(folder, checkpoint_path(last)) else listed
+
+
+def named_checkpoint(folder: Folder) -> int:
+    """Return the version of the checkpoint that the log gives as its last one; -1 if it gives none."""
+    try:
+        return int(json.loads("".join(lines_of(folder, f"{LOG}/_last_checkpoint")))["version"])
+    except (FileNotFoundError, ObjectMissing, ValueError, LookupError):
+        return -1
 
 
 def has_file(folder: Folder, path: str) -> bool:
@@ -183,17 +197,6 @@ class SoleWriter:
         if self.known[0] is not table or self.known[1] != version:
             self.known = (table, version, table.transaction_version(app_id(self.region)))
         return self.known[2]
-
-    def committed(self, table: Any, version: int) -> LogCommit | None:
-        """Return the commit of a version that `table` has not read yet; None if the region has none there.
-
-        If there is one, `transaction` knows that of the version.
-        """
-        found = next(commits_back(self.folder, self.region, version), None)
-        if found is None or found.transaction is None:
-            return None
-        self.known = (table, version, found.transaction)
-        return found
 
     def require(self, version: int) -> None:
         """Check the commits up to `version`, inclusive.
