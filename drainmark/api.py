@@ -270,10 +270,10 @@ def view(spark: SparkSession, table: str, *, at: int | dt.datetime | None = None
 
 
 def tables(region: str | None = None, *, home: str | None = None) -> list[dict[str, Any]]:
-    """List the tables of a project, or of one region of it; Spark is not started.
+    """List the tables of a project, of an application, or of one region; Spark is not started.
 
     Args:
-        region: `APP/START`, or `APP` where it has one region; all regions by default.
+        region: `APP/START`, or `APP` for all its regions and autonomous operators; the whole project by default.
         home: DRAINMARK_HOME, found as the command line finds it by default.
 
     Returns:
@@ -282,21 +282,19 @@ def tables(region: str | None = None, *, home: str | None = None) -> list[dict[s
         `left_after`, `is_there`, `is_adopted`. `pandas.DataFrame` takes the list.
 
     Raises:
-        UnknownName: no such region.
+        UnknownName: no such region or application.
 
     Example:
         sinks = [found["table"] for found in dm.tables() if found["role"] == "sink"]
         print(sinks)
     """
     from drainmark.orchestration.views.tables import tables_of_home
-    from drainmark.orchestration.workplace.declaration import find_region
     from drainmark.orchestration.workplace.workplace import Workplace
     from drainmark.resources.settings import load_settings
 
     place = Workplace(load_settings(home=home))
     try:
-        name = None if region is None else find_region(place, region)
-        return [found for found in tables_of_home(place) if name is None or found["region"] == name]
+        return tables_of_home(place, region)
     finally:
         if place.has_registry:
             place.registry.close()

@@ -47,6 +47,20 @@ def printable_cell(text: str) -> str:
     return _IN_CELLS.sub(_written, text)
 
 
+def columns_of(text: str) -> int:
+    """Return how many columns of a terminal a text takes: a wide letter and an emoji two, a combining mark none."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def padded(text: str, columns: int) -> str:
+    """Return a text with spaces behind it, so that it takes so many columns of a terminal."""
+    return text + " " * (columns - columns_of(text))
+
+
 def printable_json(text: str) -> str:
     """Return the same JSON with control characters in its strings as JSON's escapes."""
     return _IN_LINES.sub(lambda found: "".join(f"\\u{unit:04x}" for unit in _units(found.group())), text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tarfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -28,6 +28,9 @@ class EventReceiver:
     Attributes:
         posted: path and body of each request that it took, in order.
         refuses: the status of its answers, 200 to take what is posted.
+        refuses_if: says of a body whether it is answered so.
+        says: the text of its answers.
+        patience: the header `Retry-After` of its answers.
         location: the place to which its answers redirect.
         hangs: it answers nothing until this is set again.
         tokens: the header `Authorization` of each request.
@@ -37,6 +40,9 @@ class EventReceiver:
     posted: list[tuple[str, bytes]] = field(default_factory=list)
     tokens: list[str | None] = field(default_factory=list)
     refuses: int = 200
+    refuses_if: Callable[[bytes], bool] = lambda body: True
+    says: str = ""
+    patience: str = ""
     location: str = ""
     hangs: threading.Event = field(default_factory=threading.Event)
     asked: int = 0
@@ -67,14 +73,18 @@ def receiving() -> Iterator[EventReceiver]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             got.asked += 1
             got.hangs.wait()
-            if got.refuses == 200:
+            status = got.refuses if got.refuses_if(body) else 200
+            if status == 200:
                 got.posted.append((self.path, body))
                 got.tokens.append(self.headers.get("Authorization"))
-            self.send_response(got.refuses)
-            if got.location:
-                self.send_header("Location", got.location)
-            self.send_header("Content-Length", "0")
+            self.send_response(status)
+            for name, value in (("Location", got.location), ("Retry-After", got.patience)):
+                if value:
+                    self.send_header(name, value)
+            said = got.says.encode() if status != 200 else b""
+            self.send_header("Content-Length", str(len(said)))
             self.end_headers()
+            self.wfile.write(said)
 
         def do_GET(self) -> None:
             got.asked += 1

@@ -138,6 +138,6 @@ def _telling(error: BaseException) -> str:
 
 def telling_line(text: str) -> str:
     """Return the line of a JVM's error that names the exception, else the first line."""
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = (line for line in lines if "Exception" in line and not line.startswith("at "))
     return next(named, lines[0] if lines else "").removeprefix(": ")[:300]

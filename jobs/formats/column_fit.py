@@ -208,4 +208,4 @@ def spark_type(kind: Any) -> DataType | None:
 
 def short(error: Exception) -> str:
     """Return the first line of an error's text, cut; the name of its class if it has no text."""
-    return str(error).splitlines()[0][:300] if str(error) else type(error).__name__
+    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__

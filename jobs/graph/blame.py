@@ -79,8 +79,10 @@ def _names_in(code: CodeType) -> set[str]:
     return {*code.co_names, *(const.co_name for const in inner)}
 
 
-_RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)*(.*)")
-"""The line below a traceback, which names the class of the error, whatever it is called."""
+_RAISED = re.compile(
+    r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)*(.*)((?:\s*\n[ \t]*(?!at |Caused by: )\S.*)?)"
+)
+"""The line below a traceback, which names the class of the error, whatever it is called, and the next one with text."""
 
 
 def summary_of(error: BaseException) -> str:
@@ -88,8 +90,9 @@ def summary_of(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
-    if (raised := _RAISED.findall(str(error))) and raised[-1].strip():
-        return str(raised[-1].strip()[:500])
+    if (raised := _RAISED.findall(str(error))) and raised[-1][0].strip():
+        named, text = (part.strip() for part in raised[-1])
+        return (f"{named} {text}".strip() if named.endswith(":") else named)[:500]  # its text began with an empty line
     if lines[0].startswith("An error occurred while calling "):  # py4j's line names the call, not the error
         lines = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")][-1:] or lines[1:]
         return (lines or [type(error).__name__])[0].removeprefix(": ")[:500]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.sources.source import SlicedSource
+from drainmark.jobs.printable import columns_of, padded
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
 
 def columns(rows: Sequence[Sequence[str]], *, indent: int) -> list[str]:
     """Return rows as lines of columns; a column that is empty everywhere is left out."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    shown = [index for index, width in enumerate(widths) if width]
-    return [(" " * indent + "  ".join(row[i].ljust(widths[i]) for i in shown)).rstrip() for row in rows]
+    widths = [max(map(columns_of, column)) for column in zip(*rows, strict=True)]
+    shown = [index for index, size in enumerate(widths) if size]
+    return [(" " * indent + "  ".join(padded(row[i], widths[i]) for i in shown)).rstrip() for row in rows]
 
 
 def names(operators: Sequence[Operator]) -> list[str]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from drainmark.jobs import world
-from drainmark.jobs.errors import DrainmarkError, StoreRefused, StoreUnavailable
+from drainmark.jobs.errors import DrainmarkError, Fenced, StoreRefused, StoreUnavailable
 from drainmark.jobs.errors.spark_faults import telling_line
 from drainmark.jobs.protocol.records.manifest import REGISTERED, WITHOUT_NAMES, RegionTable
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
@@ -85,6 +85,6 @@ class TableNames:
         self._failures = {name: error for name, error in found.items() if error}
         self._without = {name: table for name, table in tables.items() if name in self._failures}
         region, registry = self.owner.region, self.owner.outside.registry
-        with suppress(StoreUnavailable, StoreRefused):
+        with suppress(StoreUnavailable, StoreRefused, Fenced):  # the next owner tries again, perhaps now already
             if json.loads(registry.load_cursor(region, WITHOUT_NAMES) or "{}") != self._failures:
-                registry.save_cursor(region, WITHOUT_NAMES, json.dumps(self._failures))
+                registry.save_cursor(region, WITHOUT_NAMES, json.dumps(self._failures), epoch=self.owner.epoch)

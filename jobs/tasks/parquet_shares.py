@@ -175,7 +175,7 @@ def _batches(
     except (pa.ArrowInvalid, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise owner.out_of_reach(file, error) from error
-        raise owner.damaged(file, str(error).partition("\n")[0]) from error  # the first line of Arrow's message
+        raise owner.damaged(file, str(error).strip().partition("\n")[0]) from error  # the first line of Arrow's message
 
 
 def batches_of_groups(file: pq.ParquetFile, groups: Iterable[int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _FORMS = ("text", "json", "mermaid")
 _PATIENCE_SECONDS = 10.0
+_STATE = "its id, its file, or a time"
 _STATUS_COLUMNS = ("region", "state", "committed", "published", "epoch", "pending", "attempts")
 
 
@@ -397,7 +398,7 @@ def show(
     table: Annotated[
         str, typer.Argument(metavar="TABLE", help="Name of a sink's table.", autocompletion=completion.tables)
     ],
-    at: Annotated[int | None, typer.Option("--at", min=0, help="As it was at this sequence id.")] = None,
+    at: Annotated[str | None, typer.Option("--at", metavar="STATE", help=f"As it was at a state: {_STATE}.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows; 50 on a terminal.")] = None,
 ) -> None:
     """Print the rows of a sink, as they are or as they were at a state, also of one that left the code."""
@@ -412,7 +413,8 @@ def show(
             raise
         _print_rows(outside, limit, as_json=asked.as_json)
         return
-    _print_rows(reader.now(table) if at is None else reader.as_of(table, at), limit, as_json=asked.as_json)
+    rows = reader.now(table) if at is None else reader.as_of(table, _state(reader, at))
+    _print_rows(rows, limit, as_json=asked.as_json)
 
 
 def changes(
@@ -421,25 +423,37 @@ def changes(
     table: Annotated[
         str, typer.Argument(metavar="TABLE", help="Name of a sink's table.", autocompletion=completion.tables)
     ],
-    after: Annotated[int, typer.Option("--after", min=0, help="Changes behind this sequence id; 0: from the start.")],
+    after: Annotated[
+        str, typer.Option("--after", metavar="STATE", help=f"Changes behind a state: {_STATE}; 0: from the start.")
+    ],
     through: Annotated[
-        int | None, typer.Option("--through", min=0, help="Changes up to this sequence id; by default the newest.")
+        str | None, typer.Option("--through", metavar="STATE", help="Changes up to a state; by default the newest.")
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows; 50 on a terminal.")] = None,
 ) -> None:
     """Print what changed in a sink between two consistent states: the rows that came, left, or changed."""
     from drainmark.resources.checkpoints.table_changes import changes_of
 
-    found = changes_of(_reader(asked.workplace, table), table, after=after, through=through)
+    reader = _reader(asked.workplace, table)
+    last = _state(reader, through) if through is not None else None
+    found = changes_of(reader, table, after=_state(reader, after), through=last)
     _print_rows(found, limit, as_json=asked.as_json)
+
+
+def _state(reader: RegionReader, text: str) -> int:
+    """Return the sequence id of the state that an option names."""
+    from drainmark.orchestration.verbs.orders import target_named
+    from drainmark.orchestration.verbs.rewinds.reset_plan import resolve_target
+
+    return resolve_target(reader.history, target_named(text))
 
 
 def _reader(workplace: Workplace, table: str) -> RegionReader:
     """Return a reader of the region that writes a table."""
-    from drainmark.resources.checkpoints.as_of import RegionReader, owner_of
+    from drainmark.resources.checkpoints.as_of import reader_of
 
     try:
-        return RegionReader(workplace.settings, owner_of(workplace.settings, table))
+        return reader_of(workplace.settings, table)
     except UnknownName as error:
         raise _not_written_yet(workplace, table) or error from None
 

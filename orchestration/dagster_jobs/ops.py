@@ -161,7 +161,7 @@ class RegionSteps:
             context.instance.add_run_tags(context.run_id, counted_tag(context.run_id))
             end_predecessor(self.workplace, run)
             if slot.lingering is not None:
-                slot.lingering.requests.announce(context.run_id)
+                slot.lingering.requests.announce(context.run_id, run.owner.epoch)
         except BaseException as error:
             end_with(context, self.region.name, slot, self._counted(context, slot, error))
             return False

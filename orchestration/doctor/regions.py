@@ -10,6 +10,7 @@ from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.operators.sources.pushed.replayable_start import ReplayableStart
 from drainmark.jobs.operators.sources.slices import SliceLimit
 from drainmark.jobs.operators.sources.source import SlicedSource
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.regions.formatting import counted, said_of
 from drainmark.jobs.runtime.messages import halted_error
 from drainmark.orchestration.doctor.findings import Finding, broken, fail, ok, warn
@@ -52,7 +53,7 @@ def examine_region(
         "registry_agrees": lambda: _agreement(workplace, region, history, registry),
         "not_halted": lambda: _halted(workplace, region, history),
         "one_writer": lambda: _owner(workplace, region, history, registry),
-        "clock": lambda: _clock(workplace, region, registry),
+        "clock": lambda: _clock(region, history, registry),
         "garbage": lambda: _garbage(workplace, region),
         "outside": lambda: _outside(workplace, region, history),
         "sources": lambda: _sources(workplace, region, registry),
@@ -84,7 +85,10 @@ def _halted(workplace: Workplace, region: str, history: RegionHistory) -> Findin
 
 
 def _owner(workplace: Workplace, region: str, history: RegionHistory, registry: Registry | None) -> Finding:
-    """Check for a single writer: a live lease below the newest claim means a second registry, or a stopped process."""
+    """Check for a single writer: a live owner whose claim is not the newest has a second registry, or stood still.
+
+    An owner that has not claimed yet is not passed: a process may have died between its claim and the registry.
+    """
     from drainmark.resources.registry.lease import describe
 
     owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds) if registry else None
@@ -92,17 +96,20 @@ def _owner(workplace: Workplace, region: str, history: RegionHistory, registry: 
         return ok("one_writer", f"{region}: no process owns it")
     who = f"pid {owner.pid} on {owner.host} (run {owner.run_id})"
     epoch = registry.region_info(region).epoch  # of the last claim that this registry was told of
-    if epoch < history.epoch:
-        message = f"{region}: {who} has epoch {epoch}, another owner has claimed {history.epoch}"
-        return fail("one_writer", message, "end the older one; two registries on one home are a mistake")
+    newest = history.last_claim
+    if epoch < history.epoch and newest is not None and newest.run_id != owner.run_id:
+        rows = workplace.store(region).checkpoint.rows()
+        if any(row.kind is RowKind.CLAIM and row.run_id == owner.run_id for row in rows):
+            message = f"{region}: {who} has epoch {epoch}, another owner has claimed {history.epoch}"
+            return fail("one_writer", message, "end the older one; two registries on one home are a mistake")
     return ok("one_writer", f"{region}: owned by {who}")
 
 
-def _clock(workplace: Workplace, region: str, registry: Registry | None) -> Finding:
+def _clock(region: str, history: RegionHistory, registry: Registry | None) -> Finding:
     from drainmark.jobs.runtime.maintenance.garbage_collection import clock_fault
 
     now = world.now()
-    fault = clock_fault(workplace.history(region), here=now, registry=registry.clock() if registry is not None else now)
+    fault = clock_fault(history, here=now, registry=registry.clock() if registry is not None else now)
     if fault is None:
         return ok("clock", f"{region}: no row is in the future")
     return fail("clock", f"{region}: {fault}; nothing is collected", "set the clock (NTP)")

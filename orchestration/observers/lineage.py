@@ -3,6 +3,7 @@
 A group's run begins with its ids and is complete when its tables show it. What a group or a rewind did is told from
 its rows, after the newest id that the receiver has, which the registry keeps: so a later run tells what a process that
 died, or a receiver that was not there, left untold. Starts, failures and ends without a commit are told at most once.
+An owner that was fenced off tells nothing more, since the next one does.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import UsageError
+from drainmark.jobs.errors import Fenced, UsageError
+from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.history import Outcome
+from drainmark.jobs.protocol.id_runs import Ids
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.orchestration.observers.event_sender import END_SECONDS, SEND_SECONDS, EventSender
+from drainmark.orchestration.observers.event_sender import END_SECONDS, SEND_SECONDS, EventSender, Position
 from drainmark.orchestration.observers.known_lineage import (
     KnownLineage,
     known_lineage,
@@ -31,9 +34,13 @@ if TYPE_CHECKING:
     from drainmark.jobs.runtime.outside import Outside
     from drainmark.orchestration.observers.openlineage_events import Events
     from drainmark.orchestration.workplace.workplace import Workplace
+    from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
 
 CURSOR = "@openlineage"
-"""Name of the registry's cursor that holds the newest id that the receiver has; no operator can have it."""
+"""Name of the registry's cursor that holds a `Position`, by ids; no operator can have it."""
+
+IDS_AT_ONCE = 4096
+"""A step reads the rows of so many untold ids, or of one group: twice the ids of a group, so that it catches up."""
 
 _SAVE_SECONDS = 5.0
 
@@ -68,10 +75,15 @@ class Lineage:
 
     def follow(self, step: str, numbers: Mapping[str, Any]) -> None:
         """Tell of a step of the protocol."""
-        if step == "claim":
-            self._told = self._claimed(numbers["epoch"])
-        elif self._told is not None and (tell := _STEPS.get(step)) is not None:
-            tell(self._told, numbers)
+        try:
+            if step == "claim":
+                self._told = self._claimed(numbers["epoch"])
+            elif self._told is not None and (tell := _STEPS.get(step)) is not None:
+                tell(self._told, numbers)
+        except Fenced:
+            if self._told is not None:
+                self._told.sender.flush(0)
+            self._told = None
 
     def _claimed(self, epoch: int) -> _Told:
         from drainmark.orchestration.observers.openlineage_events import Events, http_sender
@@ -81,7 +93,7 @@ class Lineage:
         cursor = registry.load_cursor(region, CURSOR)
         if cursor is None:  # states from before the setting are no news
             cursor = str(checkpoint.history().next_id - 1)
-            registry.save_cursor(region, CURSOR, cursor)
+            registry.save_cursor(region, CURSOR, cursor, epoch=epoch)
         if self.blueprint is not None:
             known = known_lineage(self.workplace, self.blueprint)
             write_lineage(self.workplace.home, region, known)
@@ -95,7 +107,7 @@ class Lineage:
             events=Events(identity=identity, namespace=settings.openlineage_namespace, region=region),
             known=known,
             epoch=epoch,
-            sender=EventSender(send=send, taken=int(cursor)),
+            sender=EventSender(send=send, position=Position.of(cursor)),
         )
 
 
@@ -106,7 +118,8 @@ class _Told:
     Attributes:
         open: first and last ids of the groups whose runs have begun and have not ended.
         has_failed: a failure was told since the last begin.
-        has_no_room: so many rows were untold that the queue did not take all.
+        is_behind: so many rows were untold that not all are in the queue.
+        left_out: ids of groups and rewinds whose events the receiver does not take.
     """
 
     workplace: Workplace
@@ -117,14 +130,16 @@ class _Told:
     sender: EventSender
     open: dict[int, int] = field(default_factory=dict)
     has_failed: bool = False
-    has_no_room: bool = False
+    is_behind: bool = False
+    left_out: list[int] = field(default_factory=list)
     _queued: int = field(init=False)
-    _saved: int = field(init=False)
+    _saved: Position = field(init=False)
     _saved_at: float = field(default_factory=time.monotonic)
     _failures: int = 0
 
     def __post_init__(self) -> None:
-        self._queued = self._saved = self.sender.taken
+        self._queued, self._saved = self.sender.position.taken, self.sender.position
+        self.sender.left_out = self._leave_out
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -203,28 +218,31 @@ class _Told:
     # --- events of rows ---------------------------------------------------------------------------------------------
 
     def _tell_through(self, last: int, versions: Mapping[str, int] | None = None) -> None:
-        """Tell of all rows up to an id of which the receiver was not told.
+        """Tell of rows up to an id of which the receiver was not told: of all, unless they are very many.
 
         Args:
             versions: by table, its Delta version after the row with this id.
         """
-        from drainmark.orchestration.observers.row_events import groups_of
-
         if self.sender.failures != self._failures:
-            self._failures, self._queued = self.sender.failures, self.sender.taken
-        if self._queued < last and not self.sender.is_resting:
-            rows = self.outside.store.checkpoint.rows(since=self._queued + 1)
-            for group in groups_of([row for row in rows if row.sequence_id <= last]):
-                number = group[-1].sequence_id
-                make = self._event_of(group, (versions or {}) if number == last else {})
-                self.has_no_room = not self.sender.put_numbered(make, number, after=self._queued)
-                if self.has_no_room:
-                    break
-                self._queued = number
-                self._complete(group[0].sequence_id, number)
+            self._failures, self._queued = self.sender.failures, self.sender.position.taken
+        self.is_behind = self._queued < last
+        if self.is_behind and not self.sender.is_resting and not self.sender.is_half_full:
+            self.is_behind = not self._queue_through(last, versions or {})
         self.open = {first: end for first, end in self.open.items() if first > last}
         if time.monotonic() - self._saved_at >= _SAVE_SECONDS:
             self._save()
+
+    def _queue_through(self, last: int, versions: Mapping[str, int]) -> bool:
+        """Put the next untold groups up to an id into the queue; return whether these are all."""
+        groups, through = _untold(self.outside.store.checkpoint, self._queued, last)
+        for group in groups:
+            number = group[-1].sequence_id
+            make = self._event_of(group, versions if number == last else {})
+            if not self.sender.put_numbered(make, number, after=self._queued):
+                return False
+            self._queued = number
+            self._complete(group[0].sequence_id, number)
+        return through >= last
 
     def _complete(self, first: int, last: int) -> None:
         """End the runs of the further groups that a commit joined; the event of its row ends the first one's."""
@@ -238,28 +256,53 @@ class _Told:
         row = group[-1]
         if row.kind is not RowKind.REWIND:
             return partial(group_event, self.events, self.known, group, versions)
-        since = self.outside.store.checkpoint.rows(since=row.detail["to"] + 1)
+        since = self.outside.store.checkpoint.rows(row.detail["to"] + 1, row.sequence_id)
         outputs = [output_of(self.workplace, table) for table in tables_of(row)]
         return partial(rewind_event, self.events, row, since, outputs)
 
     def _save(self) -> None:
         """Keep in the registry which rows the receiver has; else they are told again, and are the same then."""
-        self._saved_at = time.monotonic()
-        if self.sender.taken != self._saved:
-            self._saved = self.sender.taken
-            self.outside.registry.save_cursor(self.events.region, CURSOR, str(self._saved))
+        self._saved_at, position = time.monotonic(), self.sender.position
+        if position != self._saved:
+            self.outside.registry.save_cursor(self.events.region, CURSOR, str(position), epoch=self.epoch)
+            self._saved = position
+
+    def _leave_out(self, number: int, why: str) -> None:
+        """Note an event that is not sent again; log the first one at once, since this process may die."""
+        self.left_out.append(number)
+        if len(self.left_out) == 1:
+            region = self.events.region
+            shown = f"drainmark history {shell_word(region)}"
+            told = "%s: the OpenLineage event of id %d is left out: %s (see the receiver's log; what it lacks: %s)"
+            logger.warning(told, region, number, why, shown)
 
     def _tell_losses(self, last: int) -> None:
-        late = self.sender.taken < (last if self.sender.is_resting or self.has_no_room else self._queued)
+        taken = self.sender.position.taken
+        late = taken < (last if self.sender.is_resting or self.is_behind else self._queued)
         if self.sender.lost or late:
-            later = f"; what is above id {self.sender.taken} is sent by the next run" if late else ""
+            untold = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in Ids.of(self.left_out).runs())
+            told = f", with those of ids {untold}" if untold else ""
+            later = f"; what is above id {taken} is sent by the next run" if late else ""
             logger.warning(
-                "%s: the receiver of OpenLineage events did not take all: %d are lost%s (%s)",
+                "%s: the receiver of OpenLineage events did not take all: %d are lost%s%s (%s)",
                 self.events.region,
                 self.sender.lost,
+                told,
                 later,
                 self.sender.why,
             )
+
+
+def _untold(checkpoint: CheckpointTable, after: int, last: int) -> tuple[list[Sequence[CheckpointRow]], int]:
+    """Return the next groups after an id, and the id up to which their rows were read: a part, if they are many."""
+    from drainmark.orchestration.observers.row_events import groups_of
+
+    groups: list[Sequence[CheckpointRow]] = []
+    through = after
+    while not groups and through < last:
+        through = min(through + IDS_AT_ONCE, last)
+        groups = list(groups_of(checkpoint.rows(after + 1, through)))
+    return groups, through
 
 
 _STEPS: Mapping[str, Callable[[_Told, Mapping[str, Any]], None]] = {

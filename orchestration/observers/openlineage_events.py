@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -259,26 +259,16 @@ def failure(message: str) -> dict[str, Any]:
     return {"errorMessage": told}
 
 
-def http_sender(url: str, api_key: str, seconds: float) -> Any:
+def http_sender(url: str, api_key: str, seconds: float) -> Callable[[Any], object]:
     """Return a function that posts an event to a receiver, once, and waits so many seconds for its answer.
 
-    It raises `event_sender.Refused` if the receiver will never take the event.
+    It raises what `event_sender.failure_of` says of the answer.
     """
     from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport, TokenProvider
-    from requests import HTTPError
 
-    from drainmark.orchestration.observers.event_sender import Refused, direct_session
+    from drainmark.orchestration.observers.event_sender import direct_session
 
     auth = ApiKeyTokenProvider({"apiKey": api_key}) if api_key else TokenProvider({})
     address, session = f"{url.rstrip('/')}/", direct_session()
     transport = HttpTransport(HttpConfig(url=address, timeout=seconds, auth=auth, retry={"total": 0}, session=session))
-
-    def send(event: Any) -> None:
-        try:
-            transport.emit(event)
-        except HTTPError as error:
-            if error.response is not None and error.response.status_code in (400, 413, 422):
-                raise Refused(str(error)) from error
-            raise
-
-    return send
+    return transport.emit  # type: ignore[no-any-return]

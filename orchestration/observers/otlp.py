@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from drainmark.orchestration.observers.event_sender import direct_session
+from drainmark.orchestration.observers.event_sender import Busy, direct_session, failure_of
 from drainmark.orchestration.views.metrics import PREFIX
 from drainmark.orchestration.workplace.workplace import drainmark_version
 
@@ -53,8 +53,9 @@ class Otlp:
         self._resource = Resource({"service.name": "drainmark", "service.version": version})
         self._scope = InstrumentationScope("drainmark", version)
         told: dict[str, Any] = {"headers": headers, "timeout": seconds}
-        self._spans = OTLPSpanExporter(endpoint=f"{url}/v1/traces", session=direct_session(), **told)
-        self._metrics = OTLPMetricExporter(endpoint=f"{url}/v1/metrics", session=direct_session(), **told)
+        self._spans = OTLPSpanExporter(endpoint=f"{url}/v1/traces", session=direct_session(self._judge), **told)
+        self._metrics = OTLPMetricExporter(endpoint=f"{url}/v1/metrics", session=direct_session(self._judge), **told)
+        self._failure: Exception | None = None
         self._ended = _Ended()
         provider = TracerProvider(sampler=ALWAYS_ON, resource=self._resource, shutdown_on_exit=False)
         provider.add_span_processor(self._ended)
@@ -64,23 +65,32 @@ class Otlp:
         """Send a span with its parts as a trace.
 
         Raises:
-            ConnectionError: the receiver did not take it.
+            Exception: the receiver did not take it; see `EventSender.send`.
         """
         self._make(span, None)
-        if self._spans.export(self._ended.take()) is not SpanExportResult.SUCCESS:
-            raise ConnectionError("a trace was not taken")
+        self._require(self._spans.export(self._ended.take()) is SpanExportResult.SUCCESS)
 
     def send_metrics(self, region: str, found: Sequence[Metric], moment: int) -> None:
         """Send metrics of a region, as they were at a moment, in nanoseconds since 1970.
 
         Raises:
-            ConnectionError: the receiver did not take them.
+            Exception: the receiver did not take them; see `EventSender.send`.
         """
         told = [each for metric in found for each in _metrics_of(region, metric, moment)]
         scope = metrics.ScopeMetrics(self._scope, told, schema_url="")
         data = metrics.MetricsData([metrics.ResourceMetrics(self._resource, [scope], schema_url="")])
-        if self._metrics.export(data) is not metrics.MetricExportResult.SUCCESS:
-            raise ConnectionError("metrics were not taken")
+        self._require(self._metrics.export(data) is metrics.MetricExportResult.SUCCESS)
+
+    def _judge(self, response: Any) -> None:
+        """Raise what an answer says, unless it asks for patience: the exporter has some, within its seconds."""
+        self._failure = failure_of(response)
+        if self._failure is not None and not isinstance(self._failure, Busy):
+            raise self._failure
+
+    def _require(self, is_taken: bool) -> None:
+        failure, self._failure = self._failure, None
+        if not is_taken:
+            raise failure or ConnectionError("the receiver gave no answer")
 
     def _make(self, span: Span, parent: Any) -> None:
         made = self._tracer.start_span(

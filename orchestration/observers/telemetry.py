@@ -56,7 +56,7 @@ class Telemetry:
     _measured: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        self.sender = EventSender(send=lambda send: send(), taken=0)
+        self.sender = EventSender(send=lambda send: send())
 
     def follow(self, step: str, numbers: Mapping[str, Any]) -> None:
         """Send what there is to send after a step of the protocol."""

@@ -239,4 +239,4 @@ def end_predecessor(workplace: Workplace, run: RegionRun) -> None:
     before, claim = registry.load_cursor(run.region, SESSION), run.owner.history.last_claim
     if before and claim is not None and claim.detail.get("previous") == Outcome.CRASHED.value:
         engine.end_session(before)
-    registry.save_cursor(run.region, SESSION, session)
+    registry.save_cursor(run.region, SESSION, session, epoch=run.owner.epoch)

@@ -449,6 +449,16 @@ def redrive(workplace: Workplace, region: str, file: str) -> Order:
     return Order(verb="redrive", region=region, facts=planned, plan=(line,), bound=bound, act=act)
 
 
+def target_named(text: str) -> RewindTarget:
+    """Return the state that one text names: its id, the last one by a time, or else the one right after a file."""
+    if text.isdecimal():
+        return RewindTarget(to=int(text))
+    try:
+        return RewindTarget(to_time=moment(text, "", to_its_end=True))
+    except UsageError:
+        return RewindTarget(to_file=text)
+
+
 def moment(text: str | None, option: str, *, to_its_end: bool = False) -> dt.datetime | None:
     """Return a time given as ISO-8601; without an offset it is UTC.
 

@@ -7,7 +7,7 @@ from typing import Any
 from drainmark.jobs.errors import DrainmarkError
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
-from drainmark.orchestration.workplace.declaration import has_left, is_declared
+from drainmark.orchestration.workplace.declaration import find_regions, has_left, is_declared
 from drainmark.orchestration.workplace.workplace import Workplace, looks
 from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.delta.outside_regions import tables_outside
@@ -18,20 +18,21 @@ OUTSIDE = "outside"
 """The role of a table that autonomous operators write."""
 
 
-def tables_of_home(workplace: Workplace) -> list[dict[str, Any]]:
-    """Return an entry for each table, by region and name.
+def tables_of_home(workplace: Workplace, name: str | None = None) -> list[dict[str, Any]]:
+    """Return an entry for each table, by region and name; all of the home, or those of a region or an application.
 
     Each has `table`, `region` (of a table outside of regions, its application), `role` (`sink`, `history`, `state`,
     `outside`), `operator`, `rows`, `bytes` and `files` of its newest version (null for a sink outside Delta, and for a
     table that is not there), `last_sequence_id` (null without rows), `is_of_code`, `left_after` (the id after which it
     left the code, null if it is of the code or if that is not known), `is_there`, and `is_adopted`.
     """
-    found, registry = [], looks(workplace)
-    for region in workplace.own_regions():
+    found, registry, own = [], looks(workplace), workplace.own_regions()
+    for region in own if name is None else [each for each in find_regions(workplace, name) if each in own]:
         history, store = workplace.history(region), workplace.store(region)
         is_gone = has_left(registry, region)
         found += [_entry(store, history, table, is_gone=is_gone) for table in (*history.tables, *history.former)]
-    found += [_outside(workplace.tables, name, application) for name, application in tables_outside(workplace.tables)]
+    outside = tables_outside(workplace.tables)
+    found += [_outside(workplace.tables, table, of) for table, of in outside if name in (None, of)]
     return found
 
 

@@ -293,18 +293,23 @@ def find_region(workplace: Workplace, name: str) -> str:
         UnknownName: the region is in neither, or the application has several regions.
         ApplicationBroken, AnalysisTimeout, DeclarationError: the region never ran, and its code cannot be opened.
     """
-    known = workplace.known_regions()
-    if name in known:
-        return name
-    below = [region for region in known if region.partition("/")[0] == name]
+    below = find_regions(workplace, name)
     if len(below) > 1:  # some may have failed before their first state, or left the code
-        registry = looks(workplace)
+        registry, known = looks(workplace), workplace.known_regions()
         below = [region for region in below if not has_left(registry, region)] or below
-        below = [region for region in below if workplace.history(region).states] or below
+        below = [region for region in below if region in known and workplace.history(region).states] or below
     if len(below) == 1:
         return below[0]
-    if len(below) > 1:
-        raise UnknownName(f"application {name!r} has several regions", remedy=f"name one of {', '.join(below)}")
+    if not below:
+        raise UnknownName(f"application {name!r} has no region", remedy="put @dm.consistent on a source")
+    raise UnknownName(f"application {name!r} has several regions", remedy=f"name one of {', '.join(below)}")
+
+
+def find_regions(workplace: Workplace, name: str) -> list[str]:
+    """Return the full names of all regions of `APP`, or of the one that `APP/START` stands for; see `find_region`."""
+    known = workplace.known_regions()
+    if found := [region for region in known if name in (region, region.partition("/")[0])]:
+        return found
     reference, start = named_application(workplace, name)
     try:
         plan = open_in_time(workplace.settings, reference).plan
@@ -315,7 +320,7 @@ def find_region(workplace: Workplace, name: str) -> str:
 
         names = [*known, *map(name_of, configured_applications(workplace.settings))]
         raise UnknownName(f"there is no region {name!r}", remedy=nearest(name, names)) from None
-    return plan.region(f"{plan.name}/{start}" if start else plan.name).name
+    return [plan.region(f"{plan.name}/{start}").name] if start else [region.name for region in plan.regions]
 
 
 def _only_application(workplace: Workplace) -> str:

@@ -95,9 +95,9 @@ class Requests:
         self._region = region
         self._seen = registry.load_cursor(region, ASKED)
 
-    def announce(self, run_id: str) -> None:
+    def announce(self, run_id: str, epoch: int) -> None:
         """Let operators' verbs know that this run goes when it is asked to."""
-        self._registry.save_cursor(self._region, LINGERS, run_id)
+        self._registry.save_cursor(self._region, LINGERS, run_id, epoch=epoch)
 
     def is_asked(self) -> bool:
         """Say whether a verb asked for the region since this object was made."""

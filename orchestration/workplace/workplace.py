@@ -162,14 +162,12 @@ class Opened:
 
     Attributes:
         reference: the reference, or the name, that it was opened by.
-        overrides: operator name ("" for the only source) -> path given by `--input`.
         schemas: of sources that declare none; see `schema_files`.
     """
 
     reference: str
     plan: ApplicationPlan
     params: Params
-    overrides: Mapping[str, str]
     schemas: Sequence[SchemaFile] = ()
 
     @property
@@ -215,13 +213,11 @@ def open_application(
     from drainmark.orchestration.workplace.schema_files import with_schemas
 
     application = _loaded(reference, settings) if isinstance(reference, str) else reference
-    overrides = overrides_of(inputs)
-    application, schemas = with_schemas(with_inputs(application, overrides), settings)
+    application, schemas = with_schemas(with_inputs(application, overrides_of(inputs)), settings)
     return Opened(
         reference=reference if isinstance(reference, str) else application.name,
         plan=compile_application(application),
         params=bind_params(application.params_class, params or {}),
-        overrides=overrides,
         schemas=schemas,
     )
 

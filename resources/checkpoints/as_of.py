@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from drainmark.resources.checkpoints.region_store import RegionTables
     from drainmark.resources.settings import Settings
+    from drainmark.resources.storage.folder import Folder
 
 OUTSIDE = ("database/", "files/")
 """The beginnings of the names of sinks outside Delta."""
@@ -172,34 +173,36 @@ def in_order(rows: pa.Table, table: RegionTable) -> pa.Table:
     return rows.sort_by(keys) if keys else rows
 
 
-def owner_of(settings: Settings, table: str) -> str:
-    """Return the region that writes a table, or else one that wrote it before its sink left the code.
+def reader_of(settings: Settings, table: str) -> RegionReader:
+    """Return a reader of the region that writes a table, or else of one that wrote it before its sink left the code.
 
     Raises:
         UnknownName: none does; the remedy names the nearest table.
     """
     from drainmark.resources.checkpoints.checkpoint_table import regions_of
-    from drainmark.resources.checkpoints.region_store import RegionTables
 
     tables = tables_folder(settings)
-    known, former = list[str](), list[str]()
+    known, former = list[str](), list[RegionReader]()
     for region in regions_of(tables):
-        history = RegionTables(settings.home, region, tables).checkpoint.history()
-        if called(history.tables, table) is not None:
-            return region
-        if called(history.former, table) is not None:
-            former.append(region)
-        known += [found.name.removeprefix("lake/") for found in history.tables]
+        reader = RegionReader.of(_tables_of(settings, region, tables))
+        if called(reader.history.tables, table) is not None:
+            return reader
+        if called(reader.history.former, table) is not None:
+            former.append(reader)
+        known += [found.name.removeprefix("lake/") for found in reader.history.tables]
     if former:
         return former[0]
     known += [name.removeprefix("lake/") for name, _ in tables_outside(tables)]
     raise UnknownName(f"no region writes a table {table!r}", remedy=nearest(table, known))
 
 
-def outside_at(settings: Settings, table: str, at: int | dt.datetime | None) -> pa.Table | None:
+def outside_at(settings: Settings, table: str, at: int | dt.datetime | str | None) -> pa.Table | None:
     """Return the rows of a table that autonomous operators write, in the order of their ids; None if there is none.
 
     It belongs to no region, and has the rows that it has now.
+
+    Args:
+        at: the state that is asked for, if any.
 
     Raises:
         UsageError: a state of it is asked for.
@@ -219,17 +222,22 @@ def outside_at(settings: Settings, table: str, at: int | dt.datetime | None) -> 
 def _store_of(settings: Settings, name: str) -> RegionTables:
     """Return the tables of a region, named in full or by its application."""
     from drainmark.resources.checkpoints.checkpoint_table import regions_of
-    from drainmark.resources.checkpoints.region_store import RegionTables
-    from drainmark.resources.sinks.external_sinks import Externals
 
     tables = tables_folder(settings)
     known = regions_of(tables)
     below = [name] if name in known else [region for region in known if region.partition("/")[0] == name]
     if len(below) == 1:
-        return RegionTables(settings.home, below[0], tables, externals=Externals(settings))
+        return _tables_of(settings, below[0], tables)
     if below:
         raise UnknownName(f"application {name!r} has several regions", remedy=f"name one of {', '.join(below)}")
     raise UnknownName(f"there is no region {name!r}", remedy=nearest(name, list(known)))
+
+
+def _tables_of(settings: Settings, region: str, tables: Folder) -> RegionTables:
+    from drainmark.resources.checkpoints.region_store import RegionTables
+    from drainmark.resources.sinks.external_sinks import Externals
+
+    return RegionTables(settings.home, region, tables, externals=Externals(settings))
 
 
 def is_called(table: str, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -45,12 +46,16 @@ class CheckpointFiles:
         """Return the rows of some files in commit order."""
         return self._folder.read([part.path for part in parts], arrow_schema()).sort_by(POSITION_COLUMN)
 
-    def rows_since(self, sequence_id: int) -> tuple[CheckpointRow, ...]:
-        """Return the rows with ids >= `sequence_id`, in commit order; skip compacted files with smaller ids only."""
+    def rows_of(self, first: int, last: int | None) -> tuple[CheckpointRow, ...]:
+        """Return the rows with ids in first..last, in commit order; skip compacted files without such ids."""
         import pyarrow.compute as pc
 
-        near = [part.path for part in self.parts() if not part.tier or part.last_id >= sequence_id]
-        found = self._folder.read(near, arrow_schema(), None, pc.field("sequence_id") >= sequence_id)
+        most = math.inf if last is None else last
+        near = [part for part in self.parts() if not part.tier or (part.last_id >= first and part.first_id <= most)]
+        wanted = pc.field("sequence_id") >= first
+        if last is not None:
+            wanted &= pc.field("sequence_id") <= last
+        found = self._folder.read([part.path for part in near], arrow_schema(), None, wanted)
         return tuple(row for _, row in placed_rows(found.sort_by(POSITION_COLUMN), str(self._folder)))
 
     @contextmanager

@@ -149,18 +149,19 @@ class CheckpointTable:
         """Read all rows again at the next call: they were written again, in other files."""
         self._read, self._small, self._folded = {}, {}, None
 
-    def rows(self, since: int = 0) -> tuple[CheckpointRow, ...]:
+    def rows(self, since: int = 0, through: int | None = None) -> tuple[CheckpointRow, ...]:
         """Return rows in commit order; if all are wanted, only files that were not read before are read.
 
         Args:
             since: rows with a smaller `sequence_id` are left out.
+            through: rows with a larger `sequence_id` are left out.
 
         Raises:
             FormatTooNew: a row was written by a newer Drainmark.
             SplitBrain: there is no table.
         """
-        if since > 0:
-            return self._files.rows_since(since)
+        if since > 0 or through is not None:
+            return self._files.rows_of(since, through)
         paths = self._files.paths()
         new = sorted(path for path in paths if path not in self._read)
         known = self._read | dict(read_rows(self.folder, new, paths))

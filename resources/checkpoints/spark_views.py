@@ -18,8 +18,8 @@ from drainmark.resources.checkpoints.as_of import (
     RegionReader,
     adopted_version,
     committed_files,
-    owner_of,
     parts_at,
+    reader_of,
 )
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.table_files import TableFiles
@@ -39,8 +39,7 @@ def view_of(session: SparkSession, settings: Settings, table: str, at: int | dt.
 
     The version of the table is chosen before the region's facts are read, so these are never older than the table.
     """
-    region = owner_of(settings, table)
-    reader = RegionReader(settings, region)
+    reader = reader_of(settings, table)
     found = reader.named(table)
     if found.external:
         raise UsageError(f"{found.name!r} is no Delta table", remedy="read it with dm.read, or where it is")
@@ -51,8 +50,8 @@ def view_of(session: SparkSession, settings: Settings, table: str, at: int | dt.
     visible = session.read.format("delta").option("versionAsOf", opened.version()).load(folder.uri)
     if found.role is not TableRole.UPSERT:
         return visible
-    shown = split_txn_version(commits.txn_version(opened, region) or 0)[1]
-    rows = _changes(session, RegionReader(settings, region), found, shown)
+    shown = split_txn_version(commits.txn_version(opened, reader.store.region) or 0)[1]
+    rows = _changes(session, RegionReader.of(reader.store), found, shown)
     if rows is None:
         return visible
     newest = RowsPerKey(found.keys).current(rows).select(*(quoted_name(name) for name in found.columns))

@@ -14,7 +14,7 @@ from drainmark.jobs.operators.sources.table_feed import CHANGE_TYPE, COMMIT_VERS
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.state.keyed_rows import has_keys, key_codes, last_per_key
-from drainmark.resources.checkpoints.as_of import RegionReader, owner_of, rows_between
+from drainmark.resources.checkpoints.as_of import RegionReader, reader_of, rows_between
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,7 @@ def changes(table: str, *, after: int, through: int | None = None, home: str | N
     from drainmark.resources.settings import load_settings
 
     settings = load_settings(home=home)
-    return changes_of(RegionReader(settings, owner_of(settings, table)), table, after=after, through=through)
+    return changes_of(reader_of(settings, table), table, after=after, through=through)
 
 
 def changes_of(reader: RegionReader, table: str, *, after: int, through: int | None = None) -> pa.Table:

@@ -85,7 +85,7 @@ class RegionAccess:
             remedy = "make it first: its columns are not known before"
             raise UsageError(f"there is no Delta table {folder}", remedy=remedy) from error
         except DeltaError as error:  # entries of its log are gone or cut off
-            msg = f"the log of the Delta table {folder} cannot be read: {str(error).splitlines()[0]}"
+            msg = f"the log of the Delta table {folder} cannot be read: {str(error).strip().partition(chr(10))[0]}"
             remedy = f"put its entries back from a backup; or read a copy of the table {ANEW}"
             raise InputMissing(msg, remedy=remedy, triggers=(), trigger=folder.uri) from error
         protocol = table.protocol()

@@ -112,7 +112,6 @@ class Lease:
         self._key = {"region": region, "token": token}
         self._heartbeat_seconds = heartbeat_seconds
         self._stop = world.event()
-        self._lost = world.event()
         self._thread = world.start(self._keep_alive, f"lease {region}")
 
     @classmethod
@@ -140,11 +139,6 @@ class Lease:
                 previous = None if row.released_clean is None else bool(row.released_clean)
                 return cls(registry, region, token, previous, heartbeat_seconds)
         raise Owned(f"region {region} changes hands just now", region=region, remedy="try again")
-
-    @property
-    def is_lost(self) -> bool:
-        """Say whether another process took the lease: nothing more will be committed, so the work may be dropped."""
-        return self._lost.is_set()
 
     def release(self, *, clean: bool) -> None:
         """End the heartbeat, and free the lease with a note whether the run ended clean; a lost lease stays unchanged.
@@ -181,7 +175,6 @@ class Lease:
                 continue
             if not kept:
                 logger.warning("Lease of %s was taken over", self.region, extra={"action": "lease_lost"})
-                self._lost.set()
                 return
 
 

@@ -72,10 +72,20 @@ class Registry(Looks):
         """Say whether no run of the region has written here. Triggers prove nothing: a scan may have written them."""
         return self.region_info(region).epoch == 0
 
-    def save_cursor(self, region: str, source: str, cursor: str) -> None:
-        """Store the cursor of a source's scan, a text in the format of the scan."""
+    def save_cursor(self, region: str, source: str, cursor: str, *, epoch: int | None = None) -> None:
+        """Store the cursor of a source's scan, a text in the format of the scan.
+
+        Args:
+            epoch: of the owner that notes how far it is; None for what no owner writes.
+
+        Raises:
+            Fenced: the region has another epoch; nothing is written.
+        """
+        values = {"region": region, "source": source, "cursor": cursor}
+        if epoch is not None:
+            self.database.change("cursors/save", epoch=epoch, **values)
+            return
         with self.database.writing() as connection:
-            values = {"region": region, "source": source, "cursor": cursor}
             connection.execute(statement("cursors/save"), values)
 
     def rebuild(self, region: str, *, epoch: int, next_id: int, triggers: Sequence[RebuiltTrigger]) -> None:

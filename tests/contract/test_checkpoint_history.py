@@ -84,6 +84,8 @@ def test_files_stay_few_and_every_row_is_found(table: CheckpointTable, monkeypat
     assert max(tiers) == 3
     require_same(table, range(1, 41))
     assert [each.sequence_id for each in reopened(table).rows(since=38) if each.kind is RowKind.STATE] == [38, 39, 40]
+    some = reopened(table).rows(since=7, through=9)
+    assert [each.sequence_id for each in some if each.kind is RowKind.STATE] == [7, 8, 9]
     history = reopened(table).history()
     assert [history.states[number].checkpoint_seconds for number in (1, 20, 39)] == [0.25, 21 / 8, 5.0]
     assert history.newest_by_uri({"f7", "f40"}) == {"f7": 7, "f40": 40}

@@ -233,6 +233,7 @@ WRITES: dict[str, Callable[[Registry], Any]] = {
     "clear_error": lambda registry: registry.progress.clear_error(REGION, 1),
     "set_state": lambda registry: registry.progress.set_state(REGION, 1, "HALTED"),
     "clear_halt_request": lambda registry: registry.progress.clear_halt_request(REGION, 1),
+    "save_cursor": lambda registry: registry.save_cursor(REGION, "lines", "late", epoch=1),
     "rebuild": lambda registry: registry.rebuild(REGION, epoch=1, next_id=1, triggers=[]),
 }
 
@@ -242,10 +243,15 @@ WRITES: dict[str, Callable[[Registry], Any]] = {
 def test_an_owner_whose_epoch_is_over_changes_nothing(owned: Registry, write: str) -> None:
     owned.progress.request_halt(REGION, "stop")
     owned.progress.set_epoch(REGION, 2)
-    before = (owned.region_info(REGION), owned.by_order(REGION, [1, 2, 3]))
+    owned.save_cursor(REGION, "lines", "new", epoch=2)
+
+    def contents() -> Any:
+        return owned.region_info(REGION), owned.by_order(REGION, [1, 2, 3]), owned.load_cursor(REGION, "lines")
+
+    before = contents()
     with pytest.raises(Fenced):
         WRITES[write](owned)
-    assert (owned.region_info(REGION), owned.by_order(REGION, [1, 2, 3])) == before
+    assert contents() == before
 
 
 @pytest.mark.seed("H26")

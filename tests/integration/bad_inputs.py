@@ -53,7 +53,6 @@ def copying(inbox: Path | str, trigger: str = "operator-driven", **scan: Any) ->
     application = dm.build_application(declared)
     return Opened(
         reference=APP, plan=compile_application(application), params=bind_params(application.params_class, {}),
-        overrides={},
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from drainmark.orchestration.dagster_jobs.factory import build_definitions
 from drainmark.orchestration.dagster_jobs.ops import _retries_what_is_queued
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
-from drainmark.orchestration.verbs.inputs.backfill import Wanted, queue
+from drainmark.orchestration.verbs.inputs.backfill import Wanted, plan_queue
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
@@ -120,7 +120,9 @@ def test_a_backfill_of_two_files_leaves_what_the_command_line_leaves(
     assert result.success
     made = [event.partition for event in result.get_asset_materialization_events() if event.asset_key == COPIES]
     assert set(made) - {None} == set(keys[:2])
-    queue(theirs, REGION, Wanted(pattern=str(tmp_path / "theirs" / "inbox" / "[ab].csv"), again=True))
+    plan_queue(theirs, REGION, Wanted(pattern=str(tmp_path / "theirs" / "inbox" / "[ab].csv"), again=True)).carry_out(
+        theirs
+    )
     assert run_of(plain, instance).success
     assert seen(ours) == seen(theirs)
     assert {row["v"] for row in seen(ours)["copies"]} == {"2", "a2", "b2", "1", "c"}

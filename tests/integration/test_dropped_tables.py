@@ -24,7 +24,7 @@ from drainmark.orchestration.views.status import history_entries, statuses
 from drainmark.orchestration.views.tables import tables_of_home
 from drainmark.orchestration.workplace.declaration import LEFT
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.checkpoints.as_of import RegionReader, owner_of
+from drainmark.resources.checkpoints.as_of import reader_of
 
 __all__ = ["fed", "left", "place"]
 
@@ -63,7 +63,7 @@ def test_a_dropped_table_is_forgotten_by_rewinds_and_checks(fed: Shown, to: int)
     }  # fmt: skip
     assert history.dropping == {}
     with pytest.raises(UnknownName):
-        RegionReader(fed.workplace.settings, owner_of(fed.workplace.settings, "copied"))
+        reader_of(fed.workplace.settings, "copied")
     planned = rewind(fed, to)
     assert not {"lake/copied", "lake/newest"} & set(planned)
     assert fed.values("kept") == rows_up_to(to)

@@ -37,8 +37,7 @@ from drainmark.orchestration import doctor
 from drainmark.orchestration.doctor.registry_repair import repair as rebuild
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions, orders, table_repair
-from drainmark.orchestration.verbs.inputs import backfill
-from drainmark.orchestration.verbs.inputs.backfill import Wanted
+from drainmark.orchestration.verbs.inputs.backfill import Wanted, plan_queue
 from drainmark.orchestration.verbs.removals import garbage
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -471,7 +470,7 @@ def rewind(fed: HandFed, *, to: int) -> None:
 
 
 def process_again(fed: HandFed, name: str) -> None:
-    backfill.queue(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / name), again=True))
+    plan_queue(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / name), again=True)).carry_out(fed.workplace)
     fed.drain()
 
 

@@ -23,7 +23,7 @@ from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.interventions import reset
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.checkpoints.as_of import RegionReader, owner_of
+from drainmark.resources.checkpoints.as_of import RegionReader, reader_of
 from drainmark.resources.settings import Settings
 
 __all__ = ["fed", "left", "place"]
@@ -62,7 +62,7 @@ def test_a_rewind_takes_sinks_along_that_left_the_code(fed: Shown, to: int) -> N
 
 def test_a_sink_that_left_the_code_is_read_up_to_there(fed: Shown) -> None:
     def read(name: str, at: int | None = None) -> list[tuple[int, str]]:
-        found = RegionReader(fed.workplace.settings, owner_of(fed.workplace.settings, name)).as_of(name, at)
+        found = reader_of(fed.workplace.settings, name).as_of(name, at)
         return sorted((row["_sequence_id"], row["value"]) for row in found.to_pylist())
 
     names = ("copied", "rows", "out")

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from event_receiver import EventReceiver, receiving
-from harness import run_once, settle
+from harness import done, run_once, settle
+from otlp_requests import attributes, numbers, spans
 from staged_app import FILES as LINES
 from staged_app import staged
 
@@ -166,6 +168,58 @@ def test_the_run_is_green_while_no_receiver_is_there(
     assert fields["who"]["inputFields"], json.dumps(fields)
 
 
+def chained(root: Path) -> Opened:
+    """Open an application of two regions: the second one reads the table of the first one, and looks up prices."""
+    with dm.application("chained") as declared:
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path=str(root / "inbox"), format="csv", schema="item string", settle=0))
+        def sold(scanned: Any) -> Any:
+            return scanned.drop("source_file")
+
+        dm.sink(sold, dm.DeltaAppend("sold"))
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.TableSource("sold"))
+        def again(scanned: Any) -> Any:
+            return scanned
+
+        prices = dm.lookup("prices", schema="item string, cents bigint")
+        priced = dm.functor(
+            lambda again, prices: dm.select(again.join(prices, "item", "left"), "item", "cents"),
+            name="priced", inputs=[again, prices], vectorised=True,
+        )  # fmt: skip
+        dm.sink(priced, dm.DeltaAppend("priced"))
+    return open_application(dm.build_application(declared))
+
+
+def version_of(dataset: dict[str, Any]) -> int:
+    return int(dataset["facets"]["version"]["datasetVersion"])
+
+
+def test_a_table_that_is_read_has_the_version_that_its_writer_told_and_a_lookup_that_which_was_read(
+    place: Workplace, receiver: EventReceiver, tmp_path: Path
+) -> None:
+    opened, lake = chained(tmp_path), place.home / "lake"
+    for number, item in enumerate(("tea", "bun")):
+        write(tmp_path, {f"{number}.csv": f"{item}\n" * (number + 1)})
+        table = pa.table({"item": ["tea", "bun"], "cents": [100 + number, 200 + number]})
+        write_deltalake(str(lake / "prices"), table, mode="overwrite")
+        for region in ("chained/sold", "chained/again"):
+            run_once(place, opened, region=region)
+    writes = [each["outputs"][0] for each in receiver.of("COMPLETE", "/sold")]
+    reads = [{each["name"]: each for each in event["inputs"]} for event in receiver.of("COMPLETE", "/again")]
+    sold, prices = str(lake / "sold"), str(lake / "prices")
+    assert [each["name"] for each in writes] == [sold, sold]
+    assert [set(each) for each in reads] == [{sold, prices}] * 2
+    assert [version_of(each[sold]) for each in reads] == [version_of(each) for each in writes]
+    assert [each[sold]["inputFacets"]["inputStatistics"]["rowCount"] for each in reads] == [1, 2]
+    assert [version_of(each[prices]) for each in reads] == [0, 1]
+    assert {each[sold]["namespace"] for each in reads} == {each["namespace"] for each in writes}
+    fields = receiver.of("COMPLETE", "/again")[0]["outputs"][0]["facets"]["columnLineage"]["fields"]
+    assert {origin["name"] for origin in fields["cents"]["inputFields"]} == {prices}
+
+
 @pytest.mark.parametrize("alignment", ["aligned", "unaligned"])
 def test_stages_end_every_run_that_they_begin_and_tell_all_rows(
     run_app: Callable[..., Result], receiver: EventReceiver, alignment: str
@@ -186,3 +240,57 @@ def test_stages_end_every_run_that_they_begin_and_tell_all_rows(
     columns = next(each for end in ends for each in end["outputs"] if each["name"].endswith("/long_words"))["facets"]
     (origin,) = columns["columnLineage"]["fields"]["word"]["inputFields"]
     assert origin["field"] == "value"
+
+
+APPLICATION = """
+import drainmark as dm
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="inbox", format="csv", schema="item string, n bigint", settle=0))
+def rows(scanned):
+    return scanned.drop("source_file")
+
+dm.sink(rows, dm.DeltaAppend("all_rows"))
+sums = dm.aggregate(rows, keys=["item"], values={"n": dm.sum("n")}, name="sums")
+dm.sink(sums, dm.DeltaUpsert("sums", keys=["item"]))
+"""
+
+
+def test_a_whole_run_is_told_to_both_receivers_and_all_numbers_are_those_of_its_history(
+    receiver: EventReceiver, tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """`drainmark run` with traces, metrics and lineage; each group is in all three, with its ids and its rows."""
+    assert engine.session is not None  # the command line finds this session
+    (tmp_path / "app.py").write_text(APPLICATION)
+    (tmp_path / "drainmark.toml").write_text('applications = ["app.py"]\nhome = "home"\n')
+    monkeypatch.chdir(tmp_path)
+    for name in ("OPENLINEAGE_URL", "OTLP_URL"):
+        monkeypatch.setenv(f"DRAINMARK_{name}", receiver.url)
+    write(tmp_path, {f"{number}.csv": f"tea,{number}\nbun,1\n" * number for number in (1, 2, 3)})
+    done("run", "app.py", "--max-group", "2")
+    capsys.readouterr()
+    done("history", "app", "--json")
+    states = json.loads(capsys.readouterr().out)
+    assert [(*each["group"], each["rows_in"]) for each in states] == [(1, 2, 2), (1, 2, 4), (3, 3, 6)]
+    wanted = [(1, 2, 6), (3, 3, 6)]
+
+    groups = [span for span in spans(receiver) if span.name == "group"]
+    told = [attributes(span) for span in groups]
+    ids = ("first_sequence_id", "last_sequence_id", "rows_in")
+    assert [tuple(each[f"drainmark.{name}"] for name in ids) for each in told] == wanted
+    for group in groups:
+        parts = [span for span in spans(receiver) if span.parent_span_id == group.span_id]
+        assert [span.name for span in parts] == ["process", "drain", "checkpoint", "publish"]
+        for part in parts:
+            assert group.start_time_unix_nano <= part.start_time_unix_nano <= part.end_time_unix_nano
+            assert part.end_time_unix_nano <= group.end_time_unix_nano
+    found = numbers(receiver)
+    assert (found["region"], found["drainmark_committed_sequence_id"]) == ("app/rows", 3)
+    assert (found["drainmark_groups_total"], found["drainmark_rows_in_total"]) == (2, 12)
+    seconds = sum(each["process_seconds"] for each in states if each["sequence_id"] in (2, 3))
+    assert found["drainmark_process_seconds_sum"] == pytest.approx(seconds)
+
+    events = [facet(each, "drainmark_group") for each in receiver.of("COMPLETE")]
+    assert [tuple(each[name] for name in ("firstSequenceId", "lastSequenceId", "rowsIn")) for each in events] == wanted
+    assert len(receiver.of("START")) == len(groups)

@@ -27,7 +27,7 @@ from drainmark.jobs.tasks.file_ranges import InputFile
 from drainmark.orchestration.discovery.scan_recording import record_scan
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.verbs.inputs import backfill
-from drainmark.orchestration.verbs.inputs.backfill import Wanted
+from drainmark.orchestration.verbs.inputs.backfill import Wanted, plan_queue
 from drainmark.resources.inputs.inputs import Inputs
 from drainmark.resources.registry.registry import Registry
 from drainmark.resources.storage.object_store import ObjectStore
@@ -154,7 +154,9 @@ def test_a_run_and_a_backfill_leave_links_alone(run_app: Callable[..., Result]) 
         {"value": "mine", "source_file": str(links[0].with_name("1.txt"))},
         {"value": "mine, too", "source_file": str(links[0].with_name("4.txt"))},
     ]
-    queued = backfill.queue(result.workplace, result.region.name, Wanted(pattern=f"{links[0].parent}/*.txt"))
+    queued = plan_queue(result.workplace, result.region.name, Wanted(pattern=f"{links[0].parent}/*.txt")).carry_out(
+        result.workplace
+    )
     told = {Path(each["file"]).name: each["reason"] for each in queued["refused"]}
     assert told == {"2.txt": IS_LINK, "3.txt": IS_LINK}
     assert queued["queued"] == 0

@@ -42,7 +42,7 @@ def opened(name: str, declare: Callable[[], Any], **params: Any) -> Opened:
         declare()
     application = dm.build_application(declared)
     bound = bind_params(application.params_class, params)
-    return Opened(reference=name, plan=compile_application(application), params=bound, overrides={})
+    return Opened(reference=name, plan=compile_application(application), params=bound)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from drainmark.orchestration.verbs.interventions import reset, skip
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
-from drainmark.resources.checkpoints.as_of import RegionReader, owner_of, read_at
+from drainmark.resources.checkpoints.as_of import RegionReader, read_at, reader_of
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
 
@@ -125,7 +125,7 @@ def test_every_sink_is_as_plain_python_says_at_every_id(workplace: Workplace, in
     for number in range(5):
         assert at(workplace, number) == expected(FILES[:number], [1, 2, 3, 4]), number
     assert as_rows(RegionReader(workplace.settings, REGION).visible("newest")) == whole["newest"]
-    assert owner_of(workplace.settings, "shop/all_rows") == REGION
+    assert reader_of(workplace.settings, "shop/all_rows").store.region == REGION
 
     plan = plan_reset(workplace, REGION, RewindTarget(to=3))
     assert {name: plan.rows[name] for name in PLACES.values() if name in plan.rows} == {

@@ -61,7 +61,6 @@ class Bench:
             reference="probed",
             plan=compile_application(application),
             params=bind_params(application.params_class, {}),
-            overrides={},
         )
 
     def analysed(self, declare: Declare, read: Declare = lambda scanned: scanned) -> tuple[Blueprint, Outside]:

@@ -22,7 +22,7 @@ from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.checks import QUARANTINE_RATIO, judgements
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import orders
-from drainmark.orchestration.verbs.inputs.quarantine import quarantined_files, quarantined_rows, redrive
+from drainmark.orchestration.verbs.inputs.quarantine import carry_out, plan_redrive, quarantined_files, quarantined_rows
 from drainmark.orchestration.views.status import history_entries
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
@@ -255,20 +255,20 @@ def test_the_quarantine_is_listed_and_shown(quarantined: Workplace, tmp_path: Pa
 def test_a_mended_file_is_taken_in_again_under_an_id_of_its_own(quarantined: Workplace, tmp_path: Path) -> None:
     inbox = tmp_path / "inbox"
     with pytest.raises(UsageError, match="still the file that was quarantined"):
-        redrive(quarantined, REGION, "c.csv")
+        plan_redrive(quarantined, REGION, "c.csv")
     (inbox / "c.csv").rename(inbox / "away")
     with pytest.raises(UsageError, match=r"c\.csv"):
-        redrive(quarantined, REGION, "c.csv")
+        plan_redrive(quarantined, REGION, "c.csv")
     (inbox / "away").rename(inbox / "c.csv")
     with pytest.raises(UsageError, match="less 5 of 12 rows"):
-        redrive(quarantined, REGION, "b.csv")
+        plan_redrive(quarantined, REGION, "b.csv")
     bound = []
     for content in (b"id,name\n1,mended once\n", b"id,name\n1,mended\n"):
         (inbox / "c.csv").write_bytes(content)
         os.utime(inbox / "c.csv", (LONG_AGO, LONG_AGO))
         bound.append(orders.redrive(quarantined, REGION, "c.csv").bound)
     assert bound[0] != bound[1], "the plan is of this content"
-    done = redrive(quarantined, REGION, "c.csv")
+    done = carry_out(quarantined, plan_redrive(quarantined, REGION, "c.csv"))
     assert (done["quarantined_as"], done["queued"], done["pending_triggers"]) == (3, 1, 1)
     run_once(quarantined, copying(inbox, **CSV))
     assert [row["name"] for row in rows(quarantined, REGION, "copied") if row["_sequence_id"] == 4] == ["mended"]
@@ -276,7 +276,7 @@ def test_a_mended_file_is_taken_in_again_under_an_id_of_its_own(quarantined: Wor
     (inbox / "c.csv").write_bytes(b"id,name\n1,mended\n2,more\n")
     os.utime(inbox / "c.csv", (LONG_AGO, LONG_AGO))
     with pytest.raises(UsageError, match="read again as 4") as refused:  # its row would be counted twice
-        redrive(quarantined, REGION, "c.csv")
+        plan_redrive(quarantined, REGION, "c.csv")
     follow(refused.value.remedy, "backfill", quarantined.home)
     run_once(quarantined, copying(inbox, **CSV))
     assert [row["name"] for row in rows(quarantined, REGION, "copied") if row["_sequence_id"] > 3] == ["mended", "more"]

@@ -47,7 +47,7 @@ def opened(inbox: Path, declare: Callable[[Any], None], **scan: Any) -> Opened:
         declare(read)
     application = dm.build_application(declared)
     plan = compile_application(application)
-    return Opened(reference="refusing", plan=plan, params=bind_params(application.params_class, {}), overrides={})
+    return Opened(reference="refusing", plan=plan, params=bind_params(application.params_class, {}))
 
 
 def refusing(read: Any) -> None:

@@ -17,8 +17,7 @@ from drainmark.jobs.runtime.commit import commit_point
 from drainmark.jobs.runtime.commit.replacement import stage_replaced
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.maintenance.compaction import drop_changes
-from drainmark.orchestration.verbs.inputs import backfill
-from drainmark.orchestration.verbs.inputs.backfill import Wanted
+from drainmark.orchestration.verbs.inputs.backfill import Wanted, plan_queue
 from drainmark.orchestration.verbs.interventions import reset
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -45,7 +44,9 @@ def add(fed: Shown, **files: str) -> None:
 
 
 def again(fed: Shown, pattern: str = "*") -> dict[str, Any]:
-    return backfill.queue(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / pattern), again=True))
+    return plan_queue(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / pattern), again=True)).carry_out(
+        fed.workplace
+    )
 
 
 def database(fed: Shown) -> Rows:

@@ -28,8 +28,7 @@ from drainmark.orchestration.testing.comparing import Tables
 from drainmark.orchestration.testing.crash.invariants import unfinished
 from drainmark.orchestration.testing.processing import drive, scan
 from drainmark.orchestration.testing.running import Result
-from drainmark.orchestration.verbs.inputs import backfill
-from drainmark.orchestration.verbs.inputs.backfill import Wanted
+from drainmark.orchestration.verbs.inputs.backfill import Wanted, plan_queue
 from drainmark.orchestration.verbs.inputs.quarantine import quarantined_files
 from drainmark.orchestration.verbs.interventions import skip
 from drainmark.orchestration.verbs.removals.garbage import collect_region
@@ -425,7 +424,7 @@ def test_a_file_that_replaces_its_own_waits_for_the_stages_that_have_not_done_th
     begun.await_committed(2)
     assert result.status["inflight_batches"] > 0
     wanted = Wanted(pattern=str(result.inbox.folders["numbers"] / "a.csv"), again=True)
-    assert backfill.queue(result.workplace, result.region.name, wanted)["replaced"] == 1
+    assert plan_queue(result.workplace, result.region.name, wanted).carry_out(result.workplace)["replaced"] == 1
     result.add({"c.csv": "3\n"})
     scan(result.workplace, result.opened, result.region)
     threading.Event().wait(0.5)  # the replacement could begin now

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from broker import Broker
+from event_receiver import receiving
 
 from drainmark.jobs.failpoints import SourcePoint, arm
 from drainmark.orchestration.cli.main import invoke
@@ -129,6 +130,31 @@ def test_partitions_that_are_added_are_read_from_their_beginning(stream: Stream,
     stream.send([2, 3], 2)
     stream.run()
     assert stream.places() == [(0, 0), (2, 0), (2, 1)]
+
+
+def test_lineage_tells_the_offsets_up_to_which_each_group_read(
+    stream: Stream, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with receiving() as receiver:
+        monkeypatch.setenv("DRAINMARK_OPENLINEAGE_URL", receiver.url)
+        stream.declare(broker.new_topic(2))
+        stream.send(range(4))
+        stream.send(range(4, 6), 1)
+        stream.run(0, "--max-group", 1)
+        stream.send([6], 1)
+        stream.run()
+        ends = receiver.of("COMPLETE")
+    before: dict[str, int] = {}
+    for end in ends:
+        (read,) = end["inputs"]
+        assert (read["namespace"], read["name"]) == (f"kafka://{broker.servers}", stream.topic)
+        offsets = json.loads(read["facets"]["version"]["datasetVersion"])["offsets"]
+        new = sum(offset - before.get(partition, 0) for partition, offset in offsets.items())
+        assert new == end["run"]["facets"]["drainmark_group"]["rowsIn"]
+        assert new == read["inputFacets"]["inputStatistics"]["rowCount"]
+        before = offsets
+    assert len(ends) == len(stream.states()) > 2
+    assert before == {"0": 4, "1": 3}
 
 
 # --- the group ----------------------------------------------------------------------------------------------------

@@ -19,8 +19,7 @@ from drainmark.jobs.runtime.maintenance.compaction import drop_changes
 from drainmark.orchestration import doctor
 from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.verbs import interventions, orders
-from drainmark.orchestration.verbs.inputs import backfill
-from drainmark.orchestration.verbs.inputs.backfill import Wanted
+from drainmark.orchestration.verbs.inputs.backfill import Wanted, plan_queue
 from drainmark.orchestration.verbs.rewinds import retract
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.views.status import history_entries
@@ -137,10 +136,10 @@ def test_a_retracted_file_comes_back_by_backfill_under_a_new_id(fed: HandFed) ->
     fed.drain()
     back(fed, "a")
     wanted = str(fed.inbox / "*")
-    assert backfill.queue(fed.workplace, fed.region, Wanted(pattern=wanted))["passed"] == 1
+    assert plan_queue(fed.workplace, fed.region, Wanted(pattern=wanted)).carry_out(fed.workplace)["passed"] == 1
     if isinstance(fed, Keyed):  # what is in force cannot be replaced there
         wanted = str(fed.inbox / "a")
-    queued = backfill.queue(fed.workplace, fed.region, Wanted(pattern=wanted, again=True))
+    queued = plan_queue(fed.workplace, fed.region, Wanted(pattern=wanted, again=True)).carry_out(fed.workplace)
     assert queued["queued"] == (1 if isinstance(fed, Keyed) else 2)
     fed.drain()
     assert {value for _, value in fed.values()} == {"a1", "b1"}

@@ -22,7 +22,7 @@ from drainmark.orchestration.dagster_assets.checks import (
     Judgement,
     judgements,
 )
-from drainmark.orchestration.verbs.inputs.backfill import Wanted, queue
+from drainmark.orchestration.verbs.inputs.backfill import Wanted, plan_queue
 from drainmark.orchestration.verbs.rewinds.retract import carry_out, plan_retract
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
@@ -87,7 +87,7 @@ def test_an_expectation_is_met_again_once_the_rows_are_replaced(fed: HandFed, by
     if by == "a retraction":
         carry_out(fed.workplace, plan_retract(fed.workplace, fed.region, ["a"]), "")
     else:
-        queue(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / "a"), again=True))
+        plan_queue(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / "a"), again=True)).carry_out(fed.workplace)
         fed.drain()
     assert fed.history().committed_id == 3
     assert judged(fed)["expectation_named"].passed

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from drainmark.jobs.errors import Halted
-from drainmark.jobs.regions.formatting import trigger_noun
+from drainmark.jobs.printable import columns_of, padded
+from drainmark.jobs.regions.formatting import columns, trigger_noun
 from drainmark.orchestration.cli import runs
 from drainmark.orchestration.cli.terminal import output
 from drainmark.orchestration.cli.terminal.tables import fitted, sentence
@@ -168,6 +169,30 @@ def test_a_sentence_is_broken_between_words_and_a_command_never(monkeypatch: pyt
     ]
     chain = f"waits: drainmark reset shop/orders --to 12 --yes && {skip}"
     assert sentence(chain, Terminal()).splitlines() == ["waits:", f"  {chain.partition(': ')[2]}"]
+
+
+WIDE = ["日本語の店の注文", "👍🏽 한국어", "cafe\u0301", "plain"]
+
+
+def test_wide_letters_and_marks_count_as_the_columns_that_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By `rich`, which draws the tables, too; a terminal would break a longer line itself, in the middle of a word."""
+    assert [columns_of(text) for text in WIDE] == [16, 9, 4, 5]
+    assert [columns_of(padded(text, 20)) for text in WIDE] == [20] * 4
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = sentence(f"{' '.join(WIDE[:2])} {' '.join(WIDE[:2])} {WIDE[2]} {WIDE[3]}", Terminal()).splitlines()
+    assert lines == ["日本語の店の注文 👍🏽 한국어", "  日本語の店の注文 👍🏽 한국어 cafe\u0301 plain"]
+    assert [columns_of(line) for line in lines] == [26, 39]
+    fits = "e\u0301" * 40
+    assert sentence(fits, Terminal()) == fits
+    assert columns([["日本", "a"], ["abc", "b"]], indent=0) == ["日本  a", "abc   b"]
+
+
+def test_the_columns_of_a_table_of_wide_letters_begin_below_each_other() -> None:
+    heads, rows = ["名前", "n"], [[f"{name} {name}", "7"] for name in WIDE]
+    lines = printed(44, heads, rows)
+    begins = [line.removesuffix(sign) for line in lines for sign in "7n" if line.endswith(f" {sign}")]
+    assert (len(begins), len(set(map(columns_of, begins)))) == (5, 1)
+    assert max(map(columns_of, printed(30, heads, rows))) <= 30
 
 
 @pytest.mark.parametrize("as_json", [False, True])

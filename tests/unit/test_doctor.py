@@ -10,13 +10,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from by_hand import HandFed
+from killed_commands import KILLED, killed_at
 
+from drainmark.jobs.errors import Fenced
+from drainmark.jobs.failpoints import FailPoint
 from drainmark.orchestration.doctor import examine, machine
 from drainmark.orchestration.doctor.findings import Finding, Severity
 from drainmark.orchestration.doctor.machine import daemons
@@ -227,23 +231,52 @@ def test_two_daemons_are_seen_while_they_live(dagster_home: Path, two_daemons: l
     assert all(str(process.pid) in daemons(dagster_home)[0].message for process in two_daemons)
 
 
-@pytest.mark.seed("R4")
-def test_an_owner_that_was_passed_in_another_registry_is_told(tmp_path: Path) -> None:
+def writers(place: Workplace) -> tuple[str, str]:
+    """Return the verdict and the message about the one writer of the only region."""
+    ((verdict, message),) = [
+        (each["verdict"], each["message"])
+        for each in examine(place, with_engine=False)["checks"]
+        if each["check"] == "one_writer"
+    ]
+    return verdict, message
+
+
+@pytest.fixture
+def drained(tmp_path: Path) -> Iterator[HandFed]:
     place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
     fed = HandFed(place, tmp_path / "inbox")
     fed.write("a", ["1"])
     fed.add("a")
     fed.drain()
-
-    def verdicts() -> set[tuple[str, str]]:
-        checks = examine(place, with_engine=False)["checks"]
-        return {(each["verdict"], each["message"]) for each in checks if each["check"] == "one_writer"}
-
-    with Lease.acquire(place.registry, fed.region, "run"):
-        ((verdict, _),) = verdicts()
-        assert verdict == "ok"
-        with sqlite3.connect(place.home / "registry.db") as registry:  # the newest claim was told to another one
-            registry.execute("update drainmark_region set epoch = epoch - 1")
-        ((verdict, message),) = verdicts()
-        assert (verdict, str(os.getpid()) in message) == ("fail", True)
+    yield fed
     place.registry.close()
+
+
+@pytest.mark.seed("R4")
+def test_an_owner_that_was_passed_in_another_registry_is_told(drained: HandFed, tmp_path: Path) -> None:
+    place = drained.workplace
+    file = tmp_path / "second.db"
+    with closing(sqlite3.connect(place.home / "registry.db")) as first, closing(sqlite3.connect(file)) as second:
+        first.backup(second)
+    others = Workplace(place.settings.model_copy(update={"registry_url": f"sqlite:///{file}"}))
+    owning = drained.owning()
+    owning.__enter__()
+    assert writers(place)[0] == "ok"
+    with HandFed(others, drained.inbox).owning():
+        pass
+    verdict, message = writers(place)
+    assert (verdict, str(os.getpid()) in message) == ("fail", True)
+    with pytest.raises(Fenced):
+        owning.__exit__(None, None, None)
+    others.registry.close()
+
+
+@pytest.mark.seed("R4")
+def test_a_claim_whose_process_died_before_it_told_the_registry_is_no_second_owner(drained: HandFed) -> None:
+    place, home = drained.workplace, str(drained.workplace.home)
+    at = f"{FailPoint.CLAIM_AFTER}:kill"
+    assert killed_at(at, "halt", drained.region, "--reason", "stock-taking", "--home", home) == KILLED
+    assert place.registry.region_info(drained.region).epoch < drained.history().epoch
+    assert writers(place)[0] == "ok"
+    with Lease.acquire(place.registry, drained.region, "the next owner, before its claim"):
+        assert writers(place)[0] == "ok"

@@ -14,19 +14,21 @@ from typing import Any, cast
 import pytest
 from by_hand import HandFed
 from event_receiver import EventReceiver, receiving
+from waiting import eventually
 
-from drainmark.jobs.errors import UsageError
+from drainmark.jobs.errors import Fenced, UsageError
 from drainmark.jobs.operators.sources.slices import Slice
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.manifest import Manifest
 from drainmark.jobs.protocol.records.triggers import KIND, PERIOD, SLICES
 from drainmark.orchestration.observers import event_sender, lineage, row_events
 from drainmark.orchestration.observers.datasets import Dataset, place_of
-from drainmark.orchestration.observers.event_sender import EventSender, Refused
+from drainmark.orchestration.observers.event_sender import Busy, EventSender, Position, Refused, direct_session
 from drainmark.orchestration.observers.known_lineage import KnownLineage, Origin, Output, read_lineage, write_lineage
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
 from drainmark.resources.settings import Settings
 
 
@@ -208,11 +210,226 @@ def test_an_event_that_the_receiver_never_takes_holds_up_no_others(
     with fed.owning() as owner:
         process(fed, owner, 1, 1)
     assert receiver.asked == 2
-    assert any("2 are lost (" in each for each in caplog.messages)
+    assert any("2 are lost, with those of ids 1 (" in each for each in caplog.messages)
     receiver.refuses = 200
     with fed.owning() as owner:
         process(fed, owner, 2, 2)
     assert ids(receiver.of("COMPLETE")) == [(2, 2)]
+
+
+def poisoned(receiver: EventReceiver) -> None:
+    """Let a receiver fail at the event of group 1, and only at this."""
+    receiver.refuses, receiver.says = 500, "no room for \x1b[2J this"
+    receiver.refuses_if = lambda body: b'"COMPLETE"' in body and b'"firstSequenceId": 1,' in body
+
+
+def test_an_event_at_which_the_receiver_always_fails_is_left_out_after_some_tries_and_is_named(
+    fed: HandFed, receiver: EventReceiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short runs, as of a sensor: each tries it once, and the registry has the count."""
+    monkeypatch.setattr(event_sender, "GIVE_UP_SECONDS", 0.0)
+    poisoned(receiver)
+    for number in (1, 2, 3):
+        assert receiver.of("COMPLETE") == [], f"before group {number} there is hope"
+        with fed.owning() as owner:
+            process(fed, owner, number, number)
+    assert ids(receiver.of("START")) == [(1, 1), (2, 2), (3, 3)], "what the receiver takes is not held up"
+    assert ids(receiver.of("COMPLETE")) == [(2, 2), (3, 3)]
+    (named,) = [each for each in caplog.messages if "event of id 1 is left out" in each]
+    assert "500 Internal Server Error: no room for \\x1b[2J this" in named
+    assert f"drainmark history {fed.region}" in named
+    assert any("1 are lost, with those of ids 1 (" in each for each in caplog.messages)
+    with fed.owning():
+        pass
+    assert len(receiver.of("COMPLETE")) == 2, "it is over"
+
+
+def test_before_its_time_is_over_an_event_is_not_left_out_and_comes_when_the_receiver_is_mended(
+    fed: HandFed, receiver: EventReceiver
+) -> None:
+    poisoned(receiver)
+    for number in (1, 2, 3):
+        with fed.owning() as owner:
+            process(fed, owner, number, number)
+    for _ in range(2 * event_sender.MOST_TRIES):
+        with fed.owning():
+            pass
+    assert receiver.of("COMPLETE") == []
+    receiver.refuses = 200
+    with fed.owning():
+        pass
+    assert ids(receiver.of("COMPLETE")) == [(1, 1), (2, 2), (3, 3)]
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_receiver_that_takes_nothing_gets_all_when_it_is_back(
+    fed: HandFed, receiver: EventReceiver, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(event_sender, "GIVE_UP_SECONDS", 0.0)
+    receiver.refuses = status
+    for number in (1, 2, 3):
+        with fed.owning() as owner:
+            process(fed, owner, number, number)
+    for _ in range(2 * event_sender.MOST_TRIES):
+        with fed.owning():
+            pass
+    receiver.refuses = 200
+    with fed.owning():
+        pass
+    assert ids(receiver.events) == [(1, 1), (2, 2), (3, 3)]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_patience_that_is_asked_for_never_ends(
+    fed: HandFed, receiver: EventReceiver, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """Even if it is asked for one event only."""
+    monkeypatch.setattr(event_sender, "GIVE_UP_SECONDS", 0.0)
+    poisoned(receiver)
+    receiver.refuses, receiver.patience = status, "0"
+    for number in (1, 2, 3):
+        with fed.owning() as owner:
+            process(fed, owner, number, number)
+    with fed.owning() as owner:
+        for _ in range(2 * event_sender.MOST_TRIES):
+            owner.report("begin", {"first_id": 9, "last_id": 9})
+    assert receiver.of("COMPLETE") == []
+    receiver.refuses = 200
+    with fed.owning():
+        pass
+    assert ids(receiver.of("COMPLETE")) == [(1, 1), (2, 2), (3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"), [("120", 120.0), ("0", 0.0), ("soon", 0.0), ("", 0.0), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0)]
+)
+def test_a_receiver_that_names_its_patience_gets_it(receiver: EventReceiver, told: str, seconds: float) -> None:
+    receiver.refuses, receiver.patience = 503, told
+    with pytest.raises(Busy) as caught:
+        direct_session().post(receiver.url, data=b"{}")
+    assert caught.value.seconds == seconds
+
+
+def test_nothing_is_sent_while_a_receiver_wants_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(event_sender, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    sent: list[float] = []
+
+    def send(event: object) -> None:
+        sent.append(now[0])
+        raise Busy("later", 120.0)
+
+    sender = EventSender(send=send)
+    for moment in (0.0, 119.0, 121.0):
+        now[0] = moment
+        sender.put(lambda: None)
+        sender.flush(10)
+    assert sent == [0.0, 121.0]
+
+
+def test_an_event_on_which_the_receiver_hangs_is_left_out_while_others_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_sender, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(event_sender, "GIVE_UP_SECONDS", 0.0)
+    left: list[int] = []
+    sent: list[object] = []
+
+    def send(event: object) -> None:
+        if event == 1:
+            raise TimeoutError
+        sent.append(event)
+
+    sender = EventSender(send=send, left_out=lambda number, why: left.append(number))
+    for attempt in range(event_sender.MOST_TRIES):
+        assert left == [], attempt
+        sender.put(lambda: "start")
+        sender.put_numbered(lambda: 1, 1, after=0)
+        sender.flush(10)
+    assert left == [1]
+    sender.put_numbered(lambda: 2, 2, after=1)
+    sender.flush(10)
+    assert (sent[-1], sender.position) == (2, Position(2))
+
+
+def test_a_deposed_owner_moves_the_cursor_no_more(
+    fed: HandFed, receiver: EventReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next run tells again what the new owner told."""
+
+    def cursor() -> str | None:
+        return fed.workplace.registry.load_cursor(fed.region, lineage.CURSOR)
+
+    monkeypatch.setattr(lineage, "_SAVE_SECONDS", 3600.0)
+    owning = fed.owning()
+    deposed = owning.__enter__()
+    process(fed, deposed, 1, 1)
+    eventually(lambda: receiver.of("COMPLETE"), "the event of group 1")
+    assert cursor() == "0", "it is noted now and then"
+    deposed.outside.lease.release(clean=False)  # as if its process stood still
+    other = HandFed(fed.workplace, fed.inbox)
+    with other.owning() as owner:
+        process(other, owner, 2, 3)
+    assert cursor() == "3"
+    monkeypatch.setattr(lineage, "_SAVE_SECONDS", 0.0)
+    deposed.report("group", {"first_id": 1, "last_id": 1})
+    assert cursor() == "3"
+    asked = receiver.asked
+    deposed.report("begin", {"first_id": 4, "last_id": 4})
+    deposed.report("failed", {"error": "boom"})
+    with pytest.raises(Fenced):
+        owning.__exit__(None, None, None)
+    with fed.owning():
+        pass
+    assert receiver.asked == asked, "it knows that it is deposed, and nobody tells a group again"
+
+
+def test_of_a_large_backlog_a_group_reads_a_bounded_part(
+    fed: HandFed, receiver: EventReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each group of a region pays for all that a receiver that is slow was not told."""
+    monkeypatch.setattr(lineage, "IDS_AT_ONCE", 4)
+    monkeypatch.setattr(lineage, "SEND_SECONDS", 60.0)
+    monkeypatch.setattr(event_sender, "MOST_WAITING", 8)
+    names = [f"{number}.txt" for number in range(4, 19)]
+    for name in names:
+        fed.write(name, ["a"])
+    fed.add(*names)
+    fed.crash_after(12)
+    read: list[int] = []
+    rows = CheckpointTable.rows
+
+    def counted(table: CheckpointTable, since: int = 0, through: int | None = None) -> Any:
+        found = rows(table, since, through)
+        if through is not None:
+            read.append(len({row.sequence_id for row in found}))
+        return found
+
+    monkeypatch.setattr(CheckpointTable, "rows", counted)
+    receiver.hangs.clear()
+    with monkeypatch.context() as impatient:
+        impatient.setattr(lineage, "END_SECONDS", 0.1)
+        with fed.owning() as owner:
+            for number in range(13, 19):
+                process(fed, owner, number, number)
+    assert read, "the first rows are read"
+    assert len(read) < 6, "and none while enough wait"
+    receiver.hangs.set()
+    for _ in range(8):
+        with fed.owning():
+            pass
+    assert max(read) <= 4
+    told = ids(receiver.of("COMPLETE"))
+    assert list(dict.fromkeys(told)) == [(number, number) for number in range(1, 19)]
+
+
+def test_a_group_of_very_many_files_is_told_as_one(
+    fed: HandFed, receiver: EventReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lineage, "IDS_AT_ONCE", 1)
+    with fed.owning() as owner:
+        process(fed, owner, 1, 3)
+    assert ids(receiver.of("COMPLETE")) == [(1, 3)]
 
 
 def test_groups_that_fail_and_attempts_without_a_group(fed: HandFed, receiver: EventReceiver) -> None:
@@ -264,15 +481,15 @@ def test_an_event_after_one_that_was_dropped_is_not_taken(monkeypatch: pytest.Mo
             raise Refused("never")
         sent.append(number)
 
-    sender = EventSender(send=send, taken=0)
+    sender = EventSender(send=send)
     for number in (1, 2, 3):
         sender.put_numbered(lambda number=number: number, number, number - 1)
     sender.flush(10)
-    assert (sender.taken, sender.failures, sender.lost) == (1, 1, 0)
+    assert (sender.position.taken, bool(sender.failures), sender.lost) == (1, True, 0)
     for number in (2, 3, 4, 5):
         sender.put_numbered(lambda number=number: number, number, number - 1)
     sender.flush(10)
-    assert (sender.taken, sender.lost) == (5, 1)
+    assert (sender.position.taken, sender.lost) == (5, 1)
     assert sent == [1, 1, 2, 3, 5]
 
 
@@ -280,7 +497,7 @@ def test_an_idle_thread_ends_and_the_next_event_begins_another(monkeypatch: pyte
     """A process with many runs would keep a thread of each."""
     monkeypatch.setattr(event_sender, "IDLE_SECONDS", 0.01)
     threads: list[threading.Thread] = []
-    sender = EventSender(send=lambda event: threads.append(threading.current_thread()), taken=0)
+    sender = EventSender(send=lambda event: threads.append(threading.current_thread()))
     for _ in range(2):
         sender.put(lambda: None)
         sender.flush(10)

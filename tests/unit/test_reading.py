@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +16,7 @@ from drainmark.jobs.errors import RewindRefused, UnknownName
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.verbs.inputs import backfill
-from drainmark.orchestration.verbs.inputs.backfill import Wanted
+from drainmark.orchestration.verbs.inputs.backfill import Wanted, plan_queue
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
@@ -111,7 +111,7 @@ def test_rows_that_were_replaced_and_collected_since_are_refused_not_left_out(tm
     scene.write("a", ["1"])
     scene.add("a")
     scene.drain()
-    backfill.queue(place, scene.region, Wanted(pattern=str(scene.inbox / "a"), again=True))
+    plan_queue(place, scene.region, Wanted(pattern=str(scene.inbox / "a"), again=True)).carry_out(place)
     scene.drain()
     assert read(scene, "kept", 1) == [(1, "1")]
     kept = place.store(scene.region).table("lake/kept")
@@ -146,3 +146,44 @@ def test_show_takes_a_limit_and_says_what_it_left_out(fed: Counting, capsys: pyt
     assert len(json.loads(show("kept", "--limit", "2", "--json"))) == 2
     assert "2 of 6 rows: --limit 6 shows all" in show("kept", "--limit", "2")
     assert "_sequence_id" in show("kept", "--at", "0"), "no row still has columns"
+
+
+def test_a_state_is_named_by_its_id_its_file_or_a_time(fed: Counting, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `reset --to`, `--to-file` and `--to-time` name it."""
+
+    def read(*arguments: str) -> Any:
+        capsys.readouterr()
+        assert invoke([*arguments, "--json", "--home", str(fed.workplace.home)]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    entry = next(each for each in read("history", fed.region) if each["sequence_id"] == 3)
+    before = dt.datetime.fromisoformat(entry["committed_at"]) - dt.timedelta(seconds=1)
+    uri = entry["trigger"]
+    for name in ("3", uri, Path(uri).name, entry["committed_at"]):
+        assert read("show", "kept", "--at", name) == read("show", "kept", "--at", "3"), name
+        behind = read("changes", "kept", "--after", name)
+        assert behind == read("changes", "kept", "--after", "3"), name
+        assert behind, name
+        assert read("changes", "kept", "--after", "0", "--through", name) != behind, name
+    assert read("show", "kept", "--at", before.isoformat()) == []
+    capsys.readouterr()
+    assert invoke(["show", "kept", "--at", "no-such-file", "--home", str(fed.workplace.home)]) != 0
+    assert "no state in force was made from 'no-such-file'" in capsys.readouterr().err
+
+
+def test_the_tables_of_an_application_are_those_of_all_its_regions(tmp_path: Path) -> None:
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    for name in ("left", "right"):
+        fed = HandFed(place, tmp_path / name, region=f"pair/{name}", names=(f"{name}_rows",))
+        fed.write("a.txt", ["1"])
+        fed.add("a.txt")
+        fed.drain()
+    HandFed(place, tmp_path / "other", region="pairs/other", names=("others",)).drain()
+    place.registry.close()
+    home = str(place.home)
+    tables = {(each["region"], each["table"]) for each in dm.tables("pair", home=home)}
+    assert tables == {("pair/left", "lake/left_rows"), ("pair/right", "lake/right_rows")}
+    assert [each["table"] for each in dm.tables("pair/right", home=home)] == ["lake/right_rows"]
+    assert len(dm.tables(home=home)) == 3
+    with pytest.raises(UnknownName):
+        dm.tables("pai", home=home)

@@ -13,7 +13,7 @@ from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.verbs.inputs import quarantine
-from drainmark.orchestration.verbs.inputs.backfill import Wanted, queue
+from drainmark.orchestration.verbs.inputs.backfill import Wanted, plan_queue
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
@@ -50,7 +50,9 @@ def lost(fed: Refusing, to: int) -> tuple[list[str], list[str]]:
 def test_a_file_that_was_quarantined_whole_and_fixed_is_not_lost(fed: Refusing, is_redriven: bool) -> None:
     fed.write("b", ["b1"])
     if is_redriven:
-        assert quarantine.redrive(fed.workplace, fed.region, "b")["queued"] == 1
+        assert (
+            quarantine.carry_out(fed.workplace, quarantine.plan_redrive(fed.workplace, fed.region, "b"))["queued"] == 1
+        )
         fed.drain()
     assert lost(fed, 1) == ([], [])
     plan = plan_reset(fed.workplace, fed.region, RewindTarget(to=1))
@@ -64,7 +66,9 @@ def test_a_file_that_was_quarantined_whole_and_fixed_is_not_lost(fed: Refusing, 
 
 def test_a_file_that_was_processed_again_in_its_place_is_not_lost(fed: Refusing) -> None:
     fed.write("a", ["a1", "a2"])
-    assert queue(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / "a"), again=True), dry_run=False)["queued"]
+    assert plan_queue(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / "a"), again=True)).carry_out(
+        fed.workplace
+    )["queued"]
     fed.drain()
     assert lost(fed, 0) == ([], [])
     fed.write("a", ["a9"])

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from by_hand import HandFed
 from event_receiver import EventReceiver, receiving
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from otlp_requests import attributes, newest_metrics, numbers, spans
 
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.protocol.transitions import State
@@ -49,40 +48,6 @@ def process(fed: HandFed, owner: Any, first: int, last: int) -> None:
     owner.report(
         "group", {"first_id": first, "last_id": last, "rows_in": 2 * (last - first + 1), "durations": DURATIONS}
     )
-
-
-def spans(receiver: EventReceiver) -> list[Any]:
-    found = []
-    for path, body in receiver.posted:
-        if path == "/v1/traces":
-            request = ExportTraceServiceRequest.FromString(body)
-            found += [span for each in request.resource_spans for scope in each.scope_spans for span in scope.spans]
-    return found
-
-
-def attributes(told: Any) -> dict[str, Any]:
-    values = {each.key: each.value for each in told.attributes}
-    return {key: getattr(value, value.WhichOneof("value")) for key, value in values.items()}
-
-
-def numbers(receiver: EventReceiver) -> dict[str, Any]:
-    """Return the values of the newest metrics as `drainmark metrics --json` has them."""
-    body = [body for path, body in receiver.posted if path == "/v1/metrics"][-1]
-    (resource,) = ExportMetricsServiceRequest.FromString(body).resource_metrics
-    assert attributes(resource.resource)["service.name"] == "drainmark"
-    found: dict[str, Any] = {}
-    for metric in resource.scope_metrics[0].metrics:
-        for point in getattr(metric, metric.WhichOneof("data")).data_points:
-            labels = attributes(point)
-            found["region"] = labels.pop("region")
-            value = getattr(point, point.WhichOneof("value"))
-            if metric.name == "drainmark_state":
-                found |= {metric.name: labels["state"]} if value else {}
-            elif labels:
-                found.setdefault(metric.name, {})[next(iter(labels.values()))] = value
-            else:
-                found[metric.name] = value
-    return found
 
 
 def test_a_group_is_a_trace_of_its_steps(fed: HandFed, receiver: EventReceiver) -> None:
@@ -134,12 +99,7 @@ def test_the_metrics_are_those_of_the_command(fed: HandFed, receiver: EventRecei
     found = numbers(receiver)
     assert found == {name: value for name, value in expected.items() if value is not None}
     assert (found["drainmark_state"], found["drainmark_rows_in_total"]) == (State.STARTED, 6)
-    body = [body for path, body in receiver.posted if path == "/v1/metrics"][-1]
-    (metric,) = [
-        each
-        for each in ExportMetricsServiceRequest.FromString(body).resource_metrics[0].scope_metrics[0].metrics
-        if each.name == "drainmark_rows_in_total"
-    ]
+    (metric,) = [each for each in newest_metrics(receiver) if each.name == "drainmark_rows_in_total"]
     assert (metric.sum.is_monotonic, metric.sum.aggregation_temporality) == (True, 2), "cumulative"
 
 
@@ -182,6 +142,31 @@ def test_a_redirect_is_no_delivery(fed: HandFed, receiver: EventReceiver, caplog
     (told,) = caplog.messages
     assert "2 traces and metrics were not taken" in told
     assert receiver.asked == 1, "the metrics do not wait for it, too"
+
+
+def test_a_trace_at_which_the_receiver_always_fails_holds_up_no_others(
+    fed: HandFed, receiver: EventReceiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.refuses, receiver.says = 500, "too odd"
+    receiver.refuses_if = lambda body: receiver.asked == 1
+    with fed.owning() as owner:
+        for number in (1, 2, 3):
+            process(fed, owner, number, number)
+    groups = [attributes(span)["drainmark.first_sequence_id"] for span in spans(receiver) if not span.parent_span_id]
+    assert groups == [2, 3]
+    assert numbers(receiver)["drainmark_rows_in_total"] == 6
+    assert receiver.asked == 4, "it is not sent again and again meanwhile"
+    (told,) = caplog.messages
+    assert "1 traces and metrics were not taken by the receiver of OTLP" in told
+    assert "500 Internal Server Error: too odd" in told
+
+
+def test_a_receiver_that_asks_for_a_moment_gets_the_trace_after_it(fed: HandFed, receiver: EventReceiver) -> None:
+    receiver.refuses, receiver.patience = 503, "0"
+    receiver.refuses_if = lambda body: receiver.asked == 1
+    with fed.owning() as owner:
+        process(fed, owner, 1, 3)
+    assert [span.name for span in spans(receiver) if not span.parent_span_id] == ["group"]
 
 
 def test_without_the_extra_the_remedy_is_told(fed: HandFed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,7 @@ from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.verbs.inputs import backfill
-from drainmark.orchestration.verbs.inputs.backfill import Wanted
+from drainmark.orchestration.verbs.inputs.backfill import Wanted, plan_queue
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
@@ -147,7 +146,7 @@ def test_a_replaced_state_names_the_one_in_its_place(tmp_path: Path) -> None:
     scene.write("a", ["1"])
     scene.add("a")
     scene.drain()
-    backfill.queue(place, scene.region, Wanted(pattern=str(scene.inbox / "a"), again=True))
+    plan_queue(place, scene.region, Wanted(pattern=str(scene.inbox / "a"), again=True)).carry_out(place)
     waiting = Tracer.of(place, scene.region).file("a")
     assert [entry["status"] for entry in waiting["ids"]] == ["committed", "pending"]
     scene.drain()

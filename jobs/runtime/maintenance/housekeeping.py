@@ -41,7 +41,7 @@ class Housekeeping:
     _disposal: Disposal = field(init=False)
 
     def __post_init__(self) -> None:
-        self._disposal = Disposal(outside=self.owner.outside, region=self.region.name, starts=self.region.starts)
+        self._disposal = Disposal(owner=self.owner, starts=self.region.starts)
 
     def count(self) -> None:
         """Note that a group is published."""
@@ -101,7 +101,7 @@ class Housekeeping:
         self.report("maintain", {"rewritten": rewritten})
 
     def _note(self, groups: int) -> None:
-        self.owner.outside.registry.save_cursor(self.region.name, NOTE, str(groups))
+        self.owner.outside.registry.save_cursor(self.region.name, NOTE, str(groups), epoch=self.owner.epoch)
         self._noted = groups
 
     @property

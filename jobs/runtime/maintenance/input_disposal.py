@@ -17,7 +17,7 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 
 if TYPE_CHECKING:
-    from drainmark.jobs.runtime.outside import Outside
+    from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 
 NOTE = "disposed-through"
 """Name of the note in the registry: files up to this id (inclusive) are done. Without it all are checked again."""
@@ -33,8 +33,7 @@ class Disposal:
         starts: of the region; the scan of a source has the action (`after`) and its time (`after_when`).
     """
 
-    outside: Outside
-    region: str
+    owner: RegionOwner
     starts: Sequence[Operator]
     _through: int | None = None
 
@@ -61,13 +60,14 @@ class Disposal:
 
         Raises:
             StoreUnavailable, StoreRefused: a file could not be moved or deleted; the next call tries again.
+            Fenced: another owner has the region.
         """
-        scan = self.scan
+        scan, owner, outside = self.scan, self.owner, self.owner.outside
         if scan is None:
             return 0
         due = published if self.is_at_once else history.committed_id - horizon
         if self._through is None:
-            self._through = int(self.outside.registry.load_cursor(self.region, NOTE) or 0)
+            self._through = int(outside.registry.load_cursor(owner.region, NOTE) or 0)
         done = 0
         while self._through < due:
             last = min(due, self._through + _AT_ONCE)
@@ -77,7 +77,7 @@ class Disposal:
                 for row in rows
                 if row.kind is RowKind.STATE and row.trigger_kind == "file" and row.trigger_uri
             ]
-            done += self.outside.inputs.dispose(files, scan)
+            done += outside.inputs.dispose(files, scan)
             self._through = last
-            self.outside.registry.save_cursor(self.region, NOTE, str(last))
+            outside.registry.save_cursor(owner.region, NOTE, str(last), epoch=owner.epoch)
         return done

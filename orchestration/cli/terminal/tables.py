@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TextIO
+
+from drainmark.jobs.printable import columns_of, padded
 
 _GAP = "  "
 _SHORT = 20
@@ -36,7 +37,7 @@ def printed_table(heads: Cells, rows: Sequence[Cells]) -> None:
     width = shutil.get_terminal_size().columns
     widths = fitted(heads, rows, width)
     if widths is not None and all(
-        len(cell) <= 2 * size for row in rows for cell, size in zip(row, widths, strict=True)
+        columns_of(cell) <= 2 * size for row in rows for cell, size in zip(row, widths, strict=True)
     ):
         _draw(heads, rows, widths, width)
     else:
@@ -50,7 +51,7 @@ def sentence(text: str, stream: TextIO) -> str:
     that is indented, is not changed.
     """
     width = shutil.get_terminal_size().columns
-    if not stream.isatty() or len(text) <= width or "\n" in text or text.startswith(" "):
+    if not stream.isatty() or columns_of(text) <= width or "\n" in text or text.startswith(" "):
         return text
     first, *commands = _COMMANDS.split(text)
     indent = _INDENT[:2]
@@ -59,17 +60,26 @@ def sentence(text: str, stream: TextIO) -> str:
 
 
 def _broken(text: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    """Return a text as lines, broken between words, those behind the first one indented; a longer word stays whole."""
+    lines: list[str] = []
+    taken = 0
+    for space, word in re.findall(r"(\s*)(\S+)", text):
+        size = len(space) + columns_of(word)
+        if lines and taken + size <= width:
+            lines[-1] += " " * len(space) + word
+            taken += size
+        else:
+            lines.append((indent if lines else " " * len(space)) + word)
+            taken = columns_of(lines[-1])
+    return lines
 
 
 def fitted(heads: Cells, rows: Sequence[Cells], width: int) -> list[int] | None:
     """Return widths of columns that fit, None if even the smallest widths do not fit."""
-    from rich.cells import cell_len
-
     columns = list(zip(heads, *rows, strict=True))
-    wanted = [max(map(cell_len, column)) for column in columns]
-    longest = [max(map(cell_len, column[1:]), default=0) for column in columns]
-    words = [max(map(cell_len, head.split()), default=0) for head in heads]
+    wanted = [max(map(columns_of, column)) for column in columns]
+    longest = [max(map(columns_of, column[1:]), default=0) for column in columns]
+    words = [max(map(columns_of, head.split()), default=0) for head in heads]
     found = [max(word, cell if cell <= _SHORT else _LEAST) for word, cell in zip(words, longest, strict=True)]
     spare = width - sum(found) - len(_GAP) * (len(found) - 1)
     if spare < 0:
@@ -83,23 +93,19 @@ def fitted(heads: Cells, rows: Sequence[Cells], width: int) -> list[int] | None:
 
 
 def _lines(heads: Cells, rows: Sequence[Cells]) -> list[str]:
-    from rich.cells import cell_len
-
-    widths = [max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)]
+    widths = [max(map(columns_of, column)) for column in zip(heads, *rows, strict=True)]
     return [_line(cells, widths) for cells in (heads, *rows)]
 
 
 def _narrow(heads: Cells, rows: Sequence[Cells], width: int) -> Iterator[str]:
     """Yield the lines of a table with long cells below their rows; those of `_records` if the short ones do not fit."""
-    from rich.cells import cell_len
-
-    is_long = [any(cell_len(row[n]) > _SHORT for row in rows) for n in range(len(heads))]
+    is_long = [any(columns_of(row[n]) > _SHORT for row in rows) for n in range(len(heads))]
     short, long = ([n for n, each in enumerate(is_long) if each is wanted] for wanted in (False, True))
     widths = fitted([heads[n] for n in short], [[row[n] for n in short] for row in rows], width) if short else None
     if widths is None:
         yield from _records(heads, rows, width)
         return
-    folded = [textwrap.wrap(heads[n], size) or [""] for n, size in zip(short, widths, strict=True)]
+    folded = [_broken(heads[n], size, "") or [""] for n, size in zip(short, widths, strict=True)]
     for line in range(max(map(len, folded))):
         yield _line([head[line] if line < len(head) else "" for head in folded], widths)
     yield "─" * width
@@ -111,16 +117,13 @@ def _narrow(heads: Cells, rows: Sequence[Cells], width: int) -> Iterator[str]:
 
 
 def _line(cells: Cells, widths: Sequence[int]) -> str:
-    from rich.cells import cell_len
-
-    padded = (cell + " " * (size - cell_len(cell)) for cell, size in zip(cells, widths, strict=True))
-    return _GAP.join(padded).rstrip()
+    return _GAP.join(map(padded, cells, widths)).rstrip()
 
 
 def _records(heads: Cells, rows: Sequence[Cells], width: int) -> list[str]:
-    size = max(map(len, heads))
+    size = max(map(columns_of, heads))
     rule = "─" * width
-    lines = ([f"{h:{size}}{_GAP}{c}" for h, c in zip(heads, row, strict=True) if c] for row in rows)
+    lines = ([f"{padded(h, size)}{_GAP}{c}" for h, c in zip(heads, row, strict=True) if c] for row in rows)
     return [line for of_row in lines for line in (rule, *of_row)]
 
 

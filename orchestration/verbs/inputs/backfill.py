@@ -47,7 +47,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queueing:
-    """Files that become pending triggers, by name; `facts` are those that `queue` returns for a dry run."""
+    """Files that become pending triggers, by name; `facts` are the counts, see `plan_queue`."""
 
     region: str
     triggers: Sequence[NewTrigger]
@@ -57,12 +57,6 @@ class Queueing:
         """Queue them; return the counts. A file that another process queued meanwhile is not queued twice."""
         workplace.registry.triggers.add(self.region, self.triggers)
         return {**self.facts, "dry_run": False, "pending_triggers": workplace.registry.pending_count(self.region)}
-
-
-def queue(workplace: Workplace, region: str, wanted: Wanted, *, dry_run: bool = False) -> dict[str, Any]:
-    """Queue files as pending triggers, by name; return the counts: see `plan_queue`."""
-    planned = plan_queue(workplace, region, wanted)
-    return planned.facts if dry_run else planned.carry_out(workplace)
 
 
 def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:

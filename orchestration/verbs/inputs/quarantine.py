@@ -67,11 +67,6 @@ def quarantined_rows(workplace: Workplace, region: str, file: str | None = None)
     return sorted(rows, key=lambda row: (row["_sequence_id"], row["position"] or 0))
 
 
-def redrive(workplace: Workplace, region: str, file: str) -> dict[str, Any]:
-    """Queue a fixed file that was quarantined whole; see `plan_redrive`."""
-    return carry_out(workplace, plan_redrive(workplace, region, file))
-
-
 def carry_out(workplace: Workplace, planned: Queueing) -> dict[str, Any]:
     """Queue the file of a plan as it was then; a file that has changed since is scanned anew."""
     done = planned.carry_out(workplace)

@@ -50,6 +50,9 @@ BEFORE = f"{FROM_A_WORKER}KeyError: 'k'\n\nDuring handling of the above exceptio
         (f"{FROM_A_WORKER}KeyError: 'k'\n\n\tat java.lang.Thread\nOtherError: later", "KeyError: 'k'"),
         (f"{FROM_A_WORKER}lib.ArrowInvalid: null\n SQLSTATE: 38000\n", "lib.ArrowInvalid: null"),
         (f"{BEFORE}{FROM_A_WORKER}my.Halt\n", "my.Halt"),
+        (f"{FROM_A_WORKER}ValueError: \n\n  no such day\nor hour\n\n\tat java.lang.Thread", "ValueError: no such day"),
+        (f"{FROM_A_WORKER}ValueError: \n\n\tat java.lang.Thread", "ValueError:"),
+        ("\n\n no such day\n", "ValueError: no such day"),
         ("Job aborted\norg.apache.spark.SparkException: no", "ValueError: Job aborted"),
     ],
 )
