@@ -364,7 +364,21 @@ def names_page(stem: str) -> str:
         lines += ["", f"## {name}", "", "```text", f"dm.{name}{_bare_signature(found, name)}", "```", ""]
         lines += list(_sections(inspect.cleandoc(found.__doc__ or "")))
         lines += list(_members(found, name))
+    lines += _context() if stem == "handlers" else ()
     return "\n".join(lines) + "\n"
+
+
+def _context() -> Iterator[str]:
+    """Yield the section of the `context` that handlers get, whose class authors never name."""
+    from drainmark.jobs.runtime.hosting.region_context import RegionContext
+
+    yield from ("", "## context", "")
+    said = _sections(inspect.cleandoc(RegionContext.__doc__ or ""))
+    yield from ("Attributes:" if line == "Arguments:" else line for line in said)
+    yield from ("", "| | |", "|---|---|")
+    for name, each in vars(RegionContext).items():
+        if inspect.isfunction(each) and name[0] != "_":
+            yield f"| `{name}{_bare_signature(each, name)}` | {_cell(_sentences(each))} |"
 
 
 def _library() -> Iterator[str]:

@@ -8,7 +8,9 @@ character. Any other field is taken as it stands. An empty field is null, in quo
 from __future__ import annotations
 
 import csv
+import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -315,6 +317,9 @@ def header_of(line: bytes, dialect: Dialect) -> list[str]:
         raise OtherColumns(f"has a header that cannot be read: {fault}") from None
 
 
+_SEPARATORS = (";", "\t", "|", ",")
+
+
 def check_header(line: bytes, wanted: Sequence[str], dialect: Dialect) -> None:
     """Compare a header with the declared columns: the same names in the same order, in upper or lower case.
 
@@ -328,7 +333,12 @@ def check_header(line: bytes, wanted: Sequence[str], dialect: Dialect) -> None:
         return
     added = [name for name in fields if name.casefold() not in declared]
     missing = [name for name in wanted if name.strip().casefold() not in found]
-    said = [f"{what}: {listed(names)}" for what, names in (("not declared", added), ("missing", missing)) if names]
+    twice = [name for name, times in Counter(found).items() if times > 1]
+    columns = (("not declared", added), ("missing", missing), ("twice", twice))
+    said = [f"{what}: {listed(names)}" for what, names in columns if names]
     if not said:
-        said = [f"in another order, or twice: {listed(fields)}; declared: {listed(wanted)}"]
+        said = [f"in another order: {listed(fields)}; declared: {listed(wanted)}"]
+    for sep in _SEPARATORS if len(fields) == 1 else ():
+        if [name.strip().casefold() for name in fields[0].split(sep)] == declared:
+            said.append(f'its separator is {sep!r}: options={{"sep": {json.dumps(sep)}}} reads it')
     raise OtherColumns(f"has a header that differs from the declared columns; {'; '.join(said)}")

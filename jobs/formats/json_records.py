@@ -56,6 +56,9 @@ def _space(text: str, at: int) -> int:
     return at
 
 
+_DOCUMENT = '; a file that is one object or one array is read with options={"multiLine": "true"}'
+
+
 def tokens_of(record: str) -> dict[str, Any] | str:
     """Return the members of a record as tokens (see `json_values`), or why it is no record."""
     if excess := excess_of(record):
@@ -69,7 +72,11 @@ def tokens_of(record: str) -> dict[str, Any] | str:
     except UnicodeEncodeError:
         return "has half of a surrogate pair, which no UTF-8 can hold"
     except (ValueError, RecursionError) as error:
+        if record.strip() in ("{", "["):
+            return f"is no JSON: the value goes on in the next line{_DOCUMENT}"
         return f"is no JSON: {error}" if record.strip() else "is empty"
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        return f"is JSON, and no object: an array of objects{_DOCUMENT}"
     return value if isinstance(value, dict) else f"is JSON, and no object: {_kind(value)}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,6 +55,10 @@ def skip_command(region: str, uri: str) -> str:
     return f"drainmark skip {region} --file {shell_word(uri)} --reason '…'"
 
 
+_TAKEN_ANEW = re.compile(rf"drainmark reset \S+ --to \d+ {ACCEPT_LOSS}")
+"""The command in the remedy of a changed file that takes the new one."""
+
+
 def halt_remedies(region: str, history: RegionHistory) -> list[str]:
     """Return the commands that end the halt of a region; none if it is not halted."""
     if history.halt is None:
@@ -69,6 +74,8 @@ def halt_remedies(region: str, history: RegionHistory) -> list[str]:
         commands = [f"{halt['error']['remedy'].partition(',')[0]} --yes && {resume}"]
     if f"{resume} {ACCEPT_LOSS}" in ((halt.get("error") or {}).get("remedy") or ""):
         commands = [f"{resume} {ACCEPT_LOSS} --reason '…'"]
+    if (anew := _TAKEN_ANEW.search((halt.get("error") or {}).get("remedy") or "")) is not None:
+        commands.append(f"{anew[0]} --yes")
     if halt.get("trigger"):
         before = _committed_behind(history, halt["trigger"])
         first = "" if before is None else f"drainmark reset {region} --to {before} --yes && "
@@ -113,7 +120,8 @@ def _halted(region: str, history: RegionHistory, beginning: str) -> Halted:
     is_final = is_told or reason in FINAL  # else the remedy may be to wait for the next attempt, and there is none
     remedy = (error.get("remedy") if is_final else None) or "fix the cause"
     then = "then, if no file of the code changed" if detail.get("code") else "then"
-    remedy = f"{remedy}; {then}: {', or: '.join(halt_remedies(region, history))}"
+    commands = (each for each in halt_remedies(region, history) if each.removesuffix(" --yes") not in remedy)
+    remedy = f"{remedy}; {then}: {', or: '.join(commands)}"
     return Halted(
         f"{beginning}{reason}{blame}{cause}",
         operator=detail.get("operator"),

@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations`: Dagster reads the annotation of `context`.
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -36,7 +37,7 @@ from drainmark.orchestration.dagster_jobs.run_monitor import run_tags
 from drainmark.orchestration.dagster_jobs.sensors import RegionTicks, build_schedule, build_sensor
 from drainmark.orchestration.views.desk import dagster_name
 from drainmark.orchestration.workplace.application_identity import code_digest, require_distinct
-from drainmark.orchestration.workplace.declaration import known_from, served_applications
+from drainmark.orchestration.workplace.declaration import known_from, name_of, served_applications
 from drainmark.orchestration.workplace.region_sources import source_folder
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, opened_in_time
 from drainmark.resources.settings import Settings
@@ -51,7 +52,7 @@ def build_definitions(
     workplace: Workplace | None = None,
     *,
     translator: DrainmarkTranslator | None = None,
-    alert: str = NAME,
+    is_guest: bool = False,
 ) -> dg.Definitions:
     """Return the definitions of the applications in the settings; without any, of those that have run in this home.
 
@@ -60,7 +61,8 @@ def build_definitions(
     Args:
         workplace: used by the ops and sensors; by default a new one, in which nothing is open yet.
         translator: decides what the assets are called, and who looks after them.
-        alert: name of the sensor that reports halted regions.
+        is_guest: whether other projects may be in the code location: the sensor that reports halted regions is then
+            called after the first application, since applications have different names there, and folders may not.
 
     An application that cannot be loaded or compiled gets a placeholder: see `broken_applications`.
 
@@ -105,6 +107,8 @@ def build_definitions(
         for reference, error in broken
     ]
     alerted: dict[str, RegionPlan | None] = {name: None for names in known.values() for name in names}
+    first = next((name_of(reference) for reference, _ in opened_now), settings.project_root.name)
+    alert = f"{NAME}_{re.sub(r'[^A-Za-z0-9_]', '_', first)}" if is_guest else NAME
     sensor = halted_sensor(workplace, {**alerted, **found}, name=alert)
     return dg.Definitions.merge(dg.Definitions(sensors=[sensor]), *parts, *stand_ins)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,6 @@ from dagster.components.utils.translation import TranslationFn, TranslationFnRes
 from pydantic import BaseModel, Field
 
 from drainmark.orchestration.dagster_assets.translator import DrainmarkTranslator, one_each
-from drainmark.orchestration.dagster_jobs.alerts import NAME
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
 from drainmark.resources.settings import load_settings
 
@@ -42,9 +40,7 @@ def definitions(
         defs = dg.Definitions.merge(definitions(project="../words"), dg.Definitions(assets=[report]))
     """
     settings = load_settings(project=Path(project) if project is not None else None)
-    # Two projects in one location: each has a sensor of its own that reports halted regions.
-    alert = NAME if project is None else f"{NAME}_{re.sub(r'[^A-Za-z0-9_]', '_', settings.project_root.name)}"
-    return build_definitions(settings, translator=translator, alert=alert)
+    return build_definitions(settings, translator=translator, is_guest=project is not None)
 
 
 class _Params(BaseModel):

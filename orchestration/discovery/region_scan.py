@@ -22,6 +22,7 @@ from drainmark.jobs.protocol.records.triggers import PERIOD, NewTrigger, kind_of
 from drainmark.jobs.runtime.input.slices import LIMIT, NUMBER, cut_all, cut_period, dropped_ticks, next_limit, positions
 from drainmark.jobs.scan.findings import ScanResult
 from drainmark.orchestration.workplace.application_identity import require_own_file
+from drainmark.orchestration.workplace.moved_inputs import require_inputs_in_place
 from drainmark.orchestration.workplace.region_sources import has_folder, is_periodic, source_folder, source_of
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -51,8 +52,8 @@ def scan_region(
     part of the rest, so that an idle tick over a million files takes milliseconds.
 
     Raises:
-        UsageError: the folder does not exist; the region's triggers were of another kind until now; or the region
-            belongs to an application in another file.
+        UsageError: the folder does not exist; the region's triggers were of another kind until now; the region belongs
+            to an application in another file; or committed files would be read again under another path.
         InputChanged: a committed input changed and the policy is to halt.
         RegistryLost: the registry has no rows of a region with committed states, so all input would seem new.
     """
@@ -60,6 +61,7 @@ def scan_region(
         msg = f"the registry knows nothing of {region.name!r}, its checkpoint table does"
         raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
     require_own_file(workplace, region)
+    require_inputs_in_place(workplace, region)
     newest = workplace.registry.triggers.newest(region.name)
     if newest is not None:
         _require_same_kind(region, newest)

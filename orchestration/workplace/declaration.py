@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError, UnknownName, UsageError
 from drainmark.jobs.graph.annotations import MAX_CONSECUTIVE_RESET_ATTEMPTS, REWIND_HORIZON
 from drainmark.jobs.graph.application import Application
-from drainmark.orchestration.workplace.application_identity import NOTE, note_file
+from drainmark.orchestration.workplace.application_identity import NOTE, PROJECT, note_file
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, looks, open_in_time
 
 if TYPE_CHECKING:
@@ -56,9 +56,11 @@ def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
     """Leave the note of a region's declaration in the registry.
 
     Raises:
-        UsageError: the region belongs to another file; see `application_identity`.
+        UsageError: the region belongs to another file, or its inputs have other paths than before; see
+            `application_identity` and `moved_inputs`.
     """
     from drainmark.jobs.graph.application import shipped_applications
+    from drainmark.orchestration.workplace.moved_inputs import require_inputs_in_place
     from drainmark.orchestration.workplace.region_sources import shown_folder
 
     reference = opened.reference
@@ -72,6 +74,7 @@ def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
     }
     if region.channels:
         note["alignment"] = region.parameters.alignment
+    require_inputs_in_place(workplace, region)
     note_file(workplace, region)
     text = json.dumps(note, sort_keys=True)
     if workplace.registry.load_cursor(region.name, NOTE) != text:
@@ -133,7 +136,19 @@ def noted(workplace: Workplace, region: str, registry: Looks | None = None) -> D
         registry: the result of `looks`, if the caller has it.
     """
     registry = registry or looks(workplace)
-    return _noted(registry, region) if registry is not None else None
+    note = _noted(registry, region) if registry is not None else None
+    if registry is None or note is None or note.reference is None or not note.reference.endswith(".py"):
+        return note
+    root = registry.load_cursor(region, PROJECT)
+    return replace(note, reference=_in_its_project(Path(note.reference), root, workplace.settings.project_root))
+
+
+def _in_its_project(file: Path, before: str | None, root: Path) -> str:
+    """Return where a file is that may have moved with its project."""
+    if before is None or file.is_file() or not file.is_relative_to(before):
+        return str(file)
+    moved = root / file.relative_to(before)
+    return str(moved if moved.is_file() else file)
 
 
 def _noted(registry: Looks, region: str) -> Declared | None:
@@ -199,9 +214,9 @@ def _candidates(workplace: Workplace, region: str, reference: str | None, regist
     application = region.partition("/")[0]
     found = [reference] if reference else []
     registry = registry or looks(workplace)
-    note = registry.load_cursor(region, NOTE) if registry is not None else None
-    if note is not None:
-        found.append(json.loads(note)["reference"])
+    note = noted(workplace, region, registry)
+    if note is not None and note.reference is not None:
+        found.append(note.reference)
     if application in shipped_applications():
         found.append(application)
     found += [item for item in configured_applications(workplace.settings) if name_of(item) == application]
@@ -233,7 +248,7 @@ def configured_applications(settings: Settings) -> list[str]:
 def own_applications(workplace: Workplace) -> list[str]:
     """Return the applications of the settings and those that ran here, each once; files by their paths."""
     registry = looks(workplace)
-    there = recorded_applications(registry) if registry is not None else ()
+    there = recorded_applications(workplace, registry) if registry is not None else ()
     return list(dict.fromkeys([*configured_applications(workplace.settings), *there]))
 
 
@@ -252,9 +267,9 @@ def served_applications(settings: Settings, workplace: Workplace) -> list[str]:
         return []
 
 
-def recorded_applications(registry: Looks) -> list[str]:
+def recorded_applications(workplace: Workplace, registry: Looks) -> list[str]:
     """Return the applications that ran or were scanned, without files that are gone; files by their paths."""
-    notes = (_noted(registry, region) for region in recorded_regions(registry))
+    notes = (noted(workplace, region, registry) for region in recorded_regions(registry))
     ran = [note.reference for note in notes if note is not None and note.reference]
     return [reference for reference in ran if not reference.endswith(".py") or Path(reference).is_file()]
 

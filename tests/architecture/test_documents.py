@@ -78,6 +78,20 @@ def test_no_page_imports_a_folder_of_the_repository_by_its_own_name(page: Path) 
     assert named == []
 
 
+_CAPITALS = re.compile(r"\b[A-Z]{3,}(?:_[A-Z]+)*\b")
+
+
+@pytest.mark.parametrize("page", _pages(), ids=relative)
+def test_a_page_names_errors_by_their_ids(page: Path) -> None:
+    ids = re.findall(r"^\| `([A-Z_]+)` ", (ROOT / "docs/reference/errors.md").read_text(), flags=re.M)
+    assert "SOURCE_REWOUND" in ids
+    by_letters = {name.replace("_", ""): name for name in ids if "_" in name}
+    named = set(_CAPITALS.findall(page.read_text("utf-8")))
+    assert {
+        name: by_letters[name.replace("_", "")] for name in named - set(ids) if name.replace("_", "") in by_letters
+    } == {}
+
+
 _COMING_FROM = ROOT / "docs" / "how-to" / "coming-from.md"
 _NAME_OF_OURS = re.compile(r"\bdm\.([A-Za-z_]+(?:\.[A-Za-z_]+)*)")
 _ARGUMENT = re.compile(r"\b([a-z_]+)=")

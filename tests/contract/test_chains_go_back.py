@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from by_hand import HandFed
 from chained_by_hand import Reader, one, place, source_of, take
+from followed import follow
 
 from drainmark.jobs import failpoints
-from drainmark.jobs.errors import Owned, RewindRefused, SourceRewound
+from drainmark.jobs.errors import Owned, RetractRefused, RewindRefused, SourceRewound
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure
 from drainmark.orchestration.dagster_assets.verb_events import told_of
 from drainmark.orchestration.runs.region_runs import region_owner
@@ -68,6 +69,23 @@ def test_a_rewind_takes_a_chain_along_readers_first(place: Workplace, one: HandF
     for each in (two, three):
         each.run()
         assert each.rows() == list("abc"), "nobody halts, and each row is there once"
+
+
+@pytest.mark.parametrize(
+    "remedy", ["drainmark reset one/files --to 1 --yes", "drainmark reset one/files --to 1, which …"]
+)
+def test_the_rewind_that_a_refusal_names_can_be_typed_in_a_chain(place: Workplace, one: HandFed, remedy: str) -> None:
+    with pytest.raises(RetractRefused) as refused, readers.with_readers(place, "one/files"):
+        raise RetractRefused("it keeps state", remedy=remedy)
+    assert refused.value.remedy == remedy, "nobody reads it yet"
+    two = reader(place, "second", "first")
+    for name in "ab":
+        take(one, name)
+        two.run()
+    with pytest.raises(RetractRefused) as refused, readers.with_readers(place, "one/files"):
+        raise RetractRefused("it keeps state", remedy=remedy)
+    follow(refused.value.remedy, "reset", place.home)
+    assert two.rows() == ["a"]
 
 
 def test_a_diamond_and_a_region_that_reads_two_others_go_to_the_lowest_id(place: Workplace, one: HandFed) -> None:

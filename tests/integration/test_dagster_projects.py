@@ -133,14 +133,14 @@ def test_a_project_is_found_by_its_folder_or_a_variable_and_not_by_where_dagster
     assert "drainmark init PATH" in wrong.value.remedy
 
 
-def test_two_projects_are_in_one_location(words: Path, tmp_path: Path) -> None:
-    other = project(tmp_path / "other", "second.py")
+def test_two_projects_are_in_one_location_also_if_their_folders_have_one_name(words: Path, tmp_path: Path) -> None:
+    other = project(tmp_path / "team" / "words", "second.py")
     repository = dg.Definitions.merge(definitions(words), definitions(other)).get_repository_def()
     assert {JOB, "second__rows"} <= set(repository.job_names)
     homes = {load_settings(folder).home for folder in (words, other)}
     assert homes == {words / ".drainmark", other / ".drainmark"}
     alerts = {sensor.name for sensor in repository.sensor_defs if sensor.name.startswith("drainmark_halted")}
-    assert alerts == {"drainmark_halted_words", "drainmark_halted_other"}
+    assert alerts == {"drainmark_halted_little", "drainmark_halted_second"}
 
 
 TEMPLATE_VARIABLES = """

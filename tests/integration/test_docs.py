@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from integration.documents import ROOT, InProcess, Terminal, blocks, run_page
 
 from drainmark.orchestration.cli.main import invoke
@@ -91,6 +93,20 @@ def test_only_these_blocks_cannot_run_here(page: str) -> None:
 def test_the_tutorial_shows_what_init_writes() -> None:
     program = next(block for block in blocks((DOCS / "tutorial.md").read_text()) if block.file == "app.py")
     assert program.text == TEMPLATES[Kind.WORDS].files["app.py"]
+
+
+def test_the_lines_for_an_instance_of_ones_own_are_those_that_drainmark_ships() -> None:
+    (block,) = (each for each in blocks((DOCS / "how-to/dagster.md").read_text()) if "run_retries" in each.text)
+    shipped = yaml.safe_load((ROOT / "orchestration/shipped/dagster.yaml").read_text())
+    ours = yaml.safe_load(block.text)
+    assert {"run_retries", "concurrency", "run_monitoring"} == ours.keys()
+    assert is_part(ours, shipped)
+
+
+def is_part(part: Any, whole: Any) -> bool:
+    if not isinstance(part, dict):
+        return bool(part == whole)
+    return all(key in whole and is_part(value, whole[key]) for key, value in part.items())
 
 
 def test_the_reference_is_that_of_the_code() -> None:

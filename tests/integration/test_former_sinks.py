@@ -289,6 +289,7 @@ def test_rows_do_not_change_their_history(place: Workplace, tmp_path: Path) -> N
     with pytest.raises(StateIncompatible) as refused, other.owning():
         pass
     assert "state/by_hand/renamed" in refused.value.message
+    assert f'keep its state by name="{fed.tables[1].operator}"' in (refused.value.remedy or "")
     assert fed.history().epoch == 1, "nothing was claimed"
     follow(str(refused.value), "reset", place.home)
     with other.owning():

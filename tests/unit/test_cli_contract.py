@@ -6,6 +6,7 @@ import datetime as dt
 import gc
 import inspect
 import json
+import math
 import os
 import shlex
 import signal
@@ -61,6 +62,12 @@ def test_a_process_ends_with_the_code_of_the_error_and_keeps_its_streams_apart(t
     error = json.loads(ended.stderr)["error"]
     assert error["id"] == "HOME_NOT_FOUND"
     assert set(error) == {"id", "message", "operator", "location", "remedy"}
+
+
+def test_json_is_json_also_where_a_number_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    output.emit([{"a": math.nan, "b": [math.inf, -math.inf, 1.5]}])
+    written = capsys.readouterr().out
+    assert json.loads(written, parse_constant=pytest.fail) == [{"a": "NaN", "b": ["Infinity", "-Infinity", 1.5]}]
 
 
 def test_a_time_has_a_zone_in_json_only_where_it_has_one(capsys: pytest.CaptureFixture[str]) -> None:

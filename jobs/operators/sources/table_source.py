@@ -40,7 +40,7 @@ class TableSource(RowSlices):
     ids; within an id, in that of the file that has them now.
 
     If a rewind of that region withdraws rows, they are not read any more. If they were read before, the reading region
-    goes back with it (`drainmark reset REGION --to N --cascade`), or halts (`SOURCEREWOUND`), and the remedy names the
+    goes back with it (`drainmark reset REGION --to N --cascade`), or halts (`SOURCE_REWOUND`), and the remedy names the
     state to which its own `reset` has to go.
 
     If a group is larger than `small_group_bytes`, tasks read the files that the versions added, large files in parts;

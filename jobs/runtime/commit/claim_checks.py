@@ -253,10 +253,20 @@ def require_same_forms(store: RegionTables, history: RegionHistory, region: str,
     operators = {table.name: table.operator for table in tables}
     for name, why in other_forms(store, history, tables).items():
         remedy = (
-            f"run the code as it was; or give {operators[name]!r} another name and another table or path; or empty the"
-            f" tables first: drainmark reset {region} --to-initial"
+            f"{_name_back(history, tables, name)}run the code as it was; or give {operators[name]!r} another name and"
+            f" another table or path; or empty the tables first: drainmark reset {region} --to-initial"
         )
         raise StateIncompatible(f"{name} {why}", operator=operators[name], remedy=remedy, table=name)
+
+
+def _name_back(history: RegionHistory, tables: Sequence[RegionTable], name: str) -> str:
+    """Return how to keep the state behind a sink whose operator seems to be renamed; "" if it is not."""
+    before = {table.name: table for table in (*history.former, *history.tables)}
+    after = {table.name: table for table in tables}
+    had, has = before[name].history, after[name].history
+    if had == has or had not in before or has not in after or had in after:
+        return ""
+    return f'if {after[has].operator!r} is renamed, keep its state by name="{before[had].operator}"; or '
 
 
 def other_forms(store: RegionTables, history: RegionHistory, tables: Sequence[RegionTable]) -> dict[str, str]:

@@ -23,7 +23,7 @@ NO_ID = -1
 
 @dataclass(slots=True, kw_only=True)
 class RegionContext:
-    """The argument of `process`, and the attribute `context` of a handler.
+    """The view of its region that a handler has: the argument `context` of `process` and `run`, and `self.context`.
 
     Attributes:
         region: its name, `APP/START`.

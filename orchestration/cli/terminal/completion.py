@@ -100,7 +100,7 @@ def _configured(workplace: Workplace) -> list[str]:
 def _recorded(workplace: Workplace) -> list[str]:
     from drainmark.orchestration.workplace.declaration import name_of, recorded_applications
 
-    return [name_of(reference) for reference in recorded_applications(_registry(workplace))]
+    return [name_of(reference) for reference in recorded_applications(workplace, _registry(workplace))]
 
 
 def _scanned(workplace: Workplace) -> list[str]:

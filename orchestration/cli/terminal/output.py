@@ -9,10 +9,11 @@ import datetime as dt
 import io
 import json
 import logging
+import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TextIO
@@ -26,8 +27,24 @@ CLOSED_PIPE = 128 + signal.SIGPIPE
 
 
 def emit(value: Any) -> None:
-    """Write a value as JSON on standard output."""
-    sys.stdout.write(printable_json(json.dumps(value, default=_plain, ensure_ascii=False, indent=2)) + "\n")
+    """Write a value as JSON on standard output; NaN and infinities, which JSON does not have, as texts."""
+    written = partial(json.dumps, default=_plain, ensure_ascii=False, indent=2, allow_nan=False)
+    try:
+        text = written(value)
+    except ValueError:
+        text = written(_finite(value))
+    sys.stdout.write(f"{printable_json(text)}\n")
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with texts in place of numbers that JSON does not have, as files of JSON have them."""
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def say(text: str) -> None:

@@ -18,6 +18,7 @@ from drainmark.jobs.protocol.history import RegionHistory, retracted_uris
 from drainmark.jobs.protocol.records.addresses import address_of, is_object, object_uri, prefix_of
 from drainmark.jobs.protocol.records.triggers import AGAIN, GAVE_WAY, NewTrigger, TriggerStatus, file_key
 from drainmark.jobs.runtime.commit.replacement import require_replaceable
+from drainmark.orchestration.verbs.rewinds.readers import with_readers
 from drainmark.orchestration.workplace.declaration import declared, load_region
 from drainmark.orchestration.workplace.region_sources import source_folder, source_of
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -101,7 +102,8 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
     ]
     if replaces:
         horizon = declared(workplace, region).rewind_horizon
-        require_replaceable(region, history, [newest[str(each["file"])] for each in replaces], horizon)
+        with with_readers(workplace, region):
+            require_replaceable(region, history, [newest[str(each["file"])] for each in replaces], horizon)
     facts = {
         "region": region,
         "matched": len(matched),
@@ -155,7 +157,18 @@ def _files(wanted: Wanted, scan: DirectoryScan | None, folder: str | None) -> li
 
     paths = _matching(wanted)
     _wait_until_settled(paths, scan.settle if scan is not None else 0.0)
-    return [(uri_of(path), _trigger(path, wanted, scan, folder)) for path in paths]
+    return [(uri_of(_as_scanned(path, folder)), _trigger(path, wanted, scan, folder)) for path in paths]
+
+
+def _as_scanned(path: str, folder: str | None) -> str:
+    """Return the path that a scan gives to a file: its folder may be named by a link or by `..`, there or here."""
+    if folder is None or is_object(folder):
+        return path
+    where, name = os.path.split(path)
+    below = os.path.relpath(os.path.realpath(where), os.path.realpath(folder))
+    if below.split(os.sep)[0] == os.pardir:
+        return path
+    return os.path.join(folder, *([] if below == os.curdir else [below]), name)
 
 
 def _objects(
@@ -236,10 +249,10 @@ def _trigger(path: str, wanted: Wanted, scan: DirectoryScan | None, folder: str 
         return facts
     if (linked := _linked_folder(path, wanted)) is not None:
         return f"lies behind a link to a folder, {linked}"
-    identity = identity_of(facts)
-    relative = os.path.relpath(path, folder) if folder is not None and not is_object(folder) else path
+    identity, named = identity_of(facts), _as_scanned(path, folder)
+    relative = os.path.relpath(named, folder) if folder is not None and not is_object(folder) else path
     return NewTrigger(
-        uri=uri_of(path),
+        uri=uri_of(named),
         output=_output_of(path, relative, wanted, scan),
         identity=identity,
         identity_key=identity_key(identity),

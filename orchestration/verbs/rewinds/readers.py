@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import re
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from drainmark.jobs.errors import ReplaceRefused, RetractRefused
 from drainmark.jobs.protocol.chains import IDS, Follower, Link, followers, pieces_read, readings_of
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.triggers import slices_of
@@ -24,6 +27,17 @@ def followers_of(workplace: Workplace, region: str, to: int) -> tuple[Follower, 
         history=found.history,
         horizon=lambda reader: declared(workplace, reader).rewind_horizon,
     )
+
+
+@contextmanager
+def with_readers(workplace: Workplace, region: str) -> Iterator[None]:
+    """Let the `reset` that a refusal names take the readers of the region along: without them it would be refused."""
+    try:
+        yield
+    except (RetractRefused, ReplaceRefused) as error:
+        if Home(workplace).links(region):
+            error.remedy = re.sub(r"drainmark reset \S+ --to \d+", r"\g<0> --cascade", error.remedy or "")
+        raise
 
 
 class Home:

@@ -20,7 +20,7 @@ from drainmark.jobs.protocol.records.triggers import FILE, RETRACTION, TriggerSt
 from drainmark.jobs.runtime.commit.removal.keyed_retraction import KeyedTable
 from drainmark.jobs.runtime.commit.removal.retractable import keyed_tables, remedy_of
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs.rewinds.readers import Home, readers_of
+from drainmark.orchestration.verbs.rewinds.readers import Home, readers_of, with_readers
 from drainmark.orchestration.verbs.rewinds.reset_plan import names_file
 from drainmark.orchestration.workplace.declaration import declared, load_region
 from drainmark.orchestration.workplace.hand_off import owning
@@ -64,14 +64,15 @@ def plan_retract(workplace: Workplace, region: str, files: Sequence[str]) -> Ret
     history = workplace.history(region)
     states: dict[int, CheckpointRow] = {}
     done: dict[str, int] = {}
-    for file in files:
-        uri, found = _states_of(workplace, region, history, file)
-        if found:
-            states |= found
-        else:
-            done[uri] = _retracted_as(history, uri)
-    ids = sorted(states)
-    keyed = _keyed(workplace, region, history, ids) if ids else ()
+    with with_readers(workplace, region):
+        for file in files:
+            uri, found = _states_of(workplace, region, history, file)
+            if found:
+                states |= found
+            else:
+                done[uri] = _retracted_as(history, uri)
+        ids = sorted(states)
+        keyed = _keyed(workplace, region, history, ids) if ids else ()
     facts = {
         "region": region,
         "files": [
@@ -105,7 +106,7 @@ def carry_out(workplace: Workplace, plan: RetractPlan, why: str = "") -> dict[st
         return {**plan.facts, "retracted": [], "epoch": workplace.history(plan.region).epoch}
     owner = region_owner(workplace, plan.region)
     claim = partial(owner.claim, deleting=_names(plan.keyed))
-    with owning(owner, claim):
+    with with_readers(workplace, plan.region), owning(owner, claim):
         gone = [number for number in plan.states if not _counts(owner.history, number)]
         if gone:
             msg = f"{plan.region} is not as it was planned: {gone[0]} was rewound, replaced or retracted since"

@@ -243,6 +243,22 @@ def test_a_bad_file_is_refused_whole_with_a_reason(name: str, judge: Judge) -> N
     assert found.verdict.is_schema == ("header" in options)
 
 
+TOLD = {
+    "another separator": (b"id;name\n1;a\n", "csv", {"header": "true"}, 'options={"sep": ";"} reads it'),
+    "tabs": (b"ID\tName\n1\ta\n", "csv", {"header": "true"}, r'options={"sep": "\t"} reads it'),
+    "a name twice": (b"id,id\n1,1\n", "csv", {"header": "true"}, "missing: 'name'; twice: 'id'"),
+    "an object over lines": (b'{\n "id": 1\n}\n', "json", {}, 'read with options={"multiLine": "true"}'),
+    "an array of objects": (b'[{"id":1},{"id":2}]\n', "json", {}, 'read with options={"multiLine": "true"}'),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_file_that_needs_another_declaration_says_which(name: str, judge: Judge) -> None:
+    content, kind, options, told = TOLD[name]
+    found = judge(content, kind, **options)
+    assert (found.refused or found.bad[0].reason).endswith(told)
+
+
 @pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16", "ISO-8859-1", "UTF-16LE"])
 def test_a_document_is_refused_only_if_its_records_cannot_be_told_apart(judge: Judge, encoding: str) -> None:
     for wrong in ("1", "null", '{"id":1} {"id":2}', '[{"id":1},]', '[{"id":1}', "[" * 1000):

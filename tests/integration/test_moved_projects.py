@@ -1,0 +1,165 @@
+"""No committed file counts once more because its project was moved, or its folder has another name."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from followed import follow
+from hand_runs import NoSpark, engine, without_spark
+from harness import settle
+
+from drainmark.orchestration.cli.main import invoke
+
+__all__ = ["engine", "without_spark"]
+
+pytestmark = pytest.mark.seed("I8")
+
+APP = """\
+import drainmark as dm
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="{path}", pattern="*.csv", format="csv", schema="k string, v bigint"))
+def rows(scanned):
+    return scanned
+
+
+totals = dm.aggregate(rows, keys=["k"], values={{"total": dm.sum("v")}}, name="totals")
+dm.sink(totals, dm.DeltaUpsert("totals", keys=["k"]))
+"""
+
+
+@pytest.fixture
+def old(engine: NoSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a project with two committed files and a third one that no scan has seen."""
+    root = tmp_path / "old"
+    (root / "inbox").mkdir(parents=True)
+    (root / "app.py").write_text(APP.format(path="inbox"))
+    (root / "drainmark.toml").write_text("")
+    for name, value in (("1.csv", 1), ("2.csv", 10)):
+        (root / "inbox" / name).write_text(f"tea,{value}\n")
+    settle(root / "inbox")
+    monkeypatch.delenv("DRAINMARK_HOME", raising=False)
+    monkeypatch.chdir(root)
+    assert invoke(["run", "app.py"]) == 0
+    (root / "inbox" / "3.csv").write_text("tea,100\n")
+    settle(root / "inbox")
+    return root
+
+
+def test_what_came_along_is_refused_and_the_remedy_reads_it_from_its_new_place(
+    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path / "new"
+    old.rename(new)
+    monkeypatch.chdir(new)
+    assert committed(capsys) == 2, "status finds the file of the application where it is now"
+    for verb in ("scan", "run"):
+        remedy = refused(verb, capsys, [old / "inbox", new / "inbox"])
+    follow(remedy, "reset", new / ".drainmark")
+    assert invoke(["run", "app.py"]) == 0
+    assert total(capsys) == 111
+
+
+def test_who_leads_to_the_old_place_keeps_the_states(
+    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path / "new"
+    old.rename(new)
+    monkeypatch.chdir(new)
+    remedy = refused("run", capsys, [old / "inbox"])
+    assert f'path="{old / "inbox"}"' in remedy
+    assert f"ln -s {new} {old}" in remedy
+    old.symlink_to(new)
+    (new / "app.py").write_text(APP.format(path=old / "inbox"))
+    assert invoke(["run", "app.py"]) == 0
+    assert total(capsys) == 111
+    assert committed(capsys) == 3
+
+
+def test_a_copy_with_its_home_begins_anew(
+    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(old, copy)
+    monkeypatch.chdir(copy)
+    assert "--home" in refused("run", capsys, [old / "inbox", copy / "inbox"])
+    assert invoke(["run", "app.py", "--home", "anew"]) == 0
+    assert total(capsys, "--home", "anew") == 111
+
+
+def test_a_project_whose_files_did_not_come_along_goes_on(
+    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path / "new"
+    old.rename(new)
+    for name in ("1.csv", "2.csv"):
+        os.unlink(new / "inbox" / name)
+    monkeypatch.chdir(new)
+    assert invoke(["run", "app.py"]) == 0
+    assert total(capsys) == 111
+
+
+@pytest.mark.parametrize("name", ["sub/../inbox", "link"])
+def test_another_name_of_the_folder_is_refused_and_the_one_of_before_is_told(
+    old: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (old / "sub").mkdir()
+    (old / "link").symlink_to(old / "inbox")
+    remedy = refused("run", capsys, [old / name, old / "inbox"], "--input", name)
+    told = re.search(r"--input (\S+),", remedy)
+    assert told is not None
+    assert invoke(["run", "app.py", "--input", told[1]]) == 0
+    assert total(capsys) == 111
+
+
+def test_another_folder_with_files_of_the_same_names_is_read(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(old / "inbox", old / "second")
+    assert invoke(["run", "app.py", "--input", "second"]) == 0
+    assert invoke(["run", "app.py", "--input", "inbox"]) == 0
+    assert total(capsys) == 222
+
+
+@pytest.mark.parametrize("declared", ["../data", "link"])
+@pytest.mark.parametrize("asked", ["../data/*.csv", "link/*.csv", "../data"])
+def test_a_backfill_knows_the_files_by_the_names_of_the_scan(
+    old: Path, declared: str, asked: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (old / "inbox").rename(old.parent / "data")
+    (old / "link").symlink_to(old.parent / "data")
+    (old / "other.py").write_text(APP.format(path=declared).replace('"totals"', '"others"'))
+    assert invoke(["run", "other.py"]) == 0
+    capsys.readouterr()
+    assert invoke(["backfill", "other", "--input", asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["committed"], found["queued"]) == (3, 0)
+
+
+def refused(verb: str, capsys: pytest.CaptureFixture[str], named: list[Path], *options: str) -> str:
+    capsys.readouterr()
+    assert invoke([verb, "app.py", "--json", *options]) == 2
+    error = json.loads(capsys.readouterr().err.splitlines()[-1])["error"]
+    assert error["id"] == "USAGE"
+    assert all(str(path) in error["message"] for path in named)
+    remedy: str = error["remedy"]
+    return remedy
+
+
+def total(capsys: pytest.CaptureFixture[str], *options: str) -> int:
+    capsys.readouterr()
+    assert invoke(["show", "totals", "--json", *options]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    found: int = row["total"]
+    return found
+
+
+def committed(capsys: pytest.CaptureFixture[str]) -> int:
+    capsys.readouterr()
+    assert invoke(["status", "app", "--json"]) == 0
+    found: int = json.loads(capsys.readouterr().out)[0]["committed_sequence_id"]
+    return found
