@@ -19,6 +19,9 @@ from drainmark.jobs.protocol.records.triggers import DIGESTS, slices_of
 KEEPS = "keeps"
 """In a slice: rewinds of the upstream region do not matter to its source (`on_change="ignore"`)."""
 
+CHANGES = "changes"
+"""In a slice: its source reads changes (`changes=True`), so rows that leave by a later id are read as deletes."""
+
 IDS = "ids"
 """In a slice: the lowest and the highest id of the rows that it added, if rows of other ids cannot come in between."""
 
@@ -54,6 +57,7 @@ class Reading:
         region, home: see `Upstream`; None in positions of an earlier Drainmark.
         through: the id up to which (inclusive) its rows were read; None if it is not known.
         keeps: see `KEEPS`.
+        has_changes: see `CHANGES`.
     """
 
     source: str
@@ -63,6 +67,7 @@ class Reading:
     home: str = ""
     through: int | None = None
     keeps: bool = False
+    has_changes: bool = False
 
 
 def readings_of(history: RegionHistory) -> tuple[Reading, ...]:
@@ -78,6 +83,7 @@ def readings_of(history: RegionHistory) -> tuple[Reading, ...]:
             home=end.get("home", ""),
             through=end.get("id"),
             keeps=bool(end.get(KEEPS)),
+            has_changes=bool(end.get(CHANGES)),
         )
         for name, piece in found.items()
         if isinstance(end := piece[_TO], Mapping) and {"table", "version"} <= end.keys()
@@ -185,11 +191,13 @@ class Link:
     Attributes:
         reader, source: the region and its start.
         upstream: the region that made the table.
+        has_changes: see `CHANGES`.
     """
 
     reader: str
     source: str
     upstream: str
+    has_changes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -195,9 +195,9 @@ def _retract_lines(plan: retractions.RetractPlan) -> list[str]:
                    for table, rows in plan.facts["rows"].items() if rows}  # fmt: skip
         lines += [f"  {table}: {said}" for table, said in leaving.items()]
         lines.append("  no later file is read again")
-    lines += [f"  {name} reads its tables, and halts there unless it has on_change='ignore'" for name in plan.readers]
     for reader in plan.facts["readers"]:
-        lines.append(f"  {reader['region']} has read rows that leave, as {reader['sequence_id']}, and keeps them")
+        does = "gets them as deletes" if reader["region"] in plan.told else "keeps them"
+        lines.append(f"  {reader['region']} has read rows that leave, as {reader['sequence_id']}, and {does}")
     if not plan.states and plan.unpublished:
         lines.append(f"{plan.region}: finish what was committed and is not in all tables yet")
     return lines

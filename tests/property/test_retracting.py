@@ -21,6 +21,7 @@ from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.verbs import interventions, orders
 from drainmark.orchestration.verbs.inputs.backfill import Wanted, plan_queue
 from drainmark.orchestration.verbs.rewinds import retract
+from drainmark.orchestration.verbs.rewinds.readers import Home
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.views.status import history_entries
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -252,25 +253,71 @@ def test_a_sink_with_keys_that_left_the_code_is_named(fed: HandFed) -> None:
 
 @pytest.mark.seed("RC6")
 @pytest.mark.parametrize("fed", [HandFed], indirect=True)
-def test_a_region_that_reads_the_table_is_named_and_told_as_of_replaced_rows(fed: HandFed, tmp_path: Path) -> None:
-    halts, ignores = (
-        Reader(fed.workplace, tmp_path / "none", region=f"{name}/rows", names=(name,),
-               sources=(source_of(f"{name}_kept", "kept", on_change=policy),))
-        for name, policy in (("strict", "halt"), ("easy", "ignore"))
-    )  # fmt: skip
-    fed.write("a", ["a1"])
-    fed.add("a")
-    fed.drain()
-    for reader in (halts, ignores):
+def test_a_region_that_reads_the_table_keeps_what_leaves_or_gets_it_as_deletes(fed: HandFed, tmp_path: Path) -> None:
+    ignores, follows = (
+        reading(fed, tmp_path, name, "kept", **how)
+        for name, how in (("easy", {"on_change": "ignore"}), ("following", {"changes": True}))
+    )
+    fill(fed, "a")
+    for reader in (ignores, follows):
         reader.run()
     plan = orders.retract(fed.workplace, fed.region, ["a"])
-    assert any("strict/rows reads its tables" in line for line in plan.plan)
-    assert {reader["region"] for reader in plan.facts["readers"]} == {"strict/rows", "easy/rows"}
+    assert {line.rpartition(", and ")[2] for line in plan.plan if "has read" in line} == {
+        "keeps them", "gets them as deletes"
+    }  # fmt: skip
+    assert {reader["region"] for reader in plan.facts["readers"]} == {"easy/rows", "following/rows"}
     plan.act()
-    fed.write("b", ["b1"])
-    fed.add("b")
-    fed.drain()
-    with pytest.raises(InputChanged):
-        halts.run()
-    ignores.run()
+    fill(fed, "b")
+    for reader in (ignores, follows):
+        reader.run()
     assert ignores.rows() == ["a1", "b1"]
+    assert follows.rows() == ["a1", "a1", "b1"], "the delete is a row as well"
+
+
+@pytest.mark.seed("RC4")
+@pytest.mark.parametrize("fed", [HandFed], indirect=True)
+@pytest.mark.parametrize("is_read", [True, False], ids=["read", "not yet"])
+def test_regions_that_would_halt_are_named_with_a_remedy_that_takes_the_chain_back(
+    fed: HandFed, tmp_path: Path, is_read: bool
+) -> None:
+    strict, below = reading(fed, tmp_path, "strict", "kept"), reading(fed, tmp_path, "below", "strict")
+    fill(fed, "a")
+    for reader in (strict, below):
+        reader.run()
+    fill(fed, "b", "c")
+    for reader in (strict, below) if is_read else ():
+        reader.run()
+    with pytest.raises(RetractRefused, match="strict/rows reads") as refused:
+        back(fed, "b")
+    assert refused.value.facts["readers"] == ("strict/rows",)
+    follow(refused.value.remedy, "reset", fed.workplace.home)
+    for region in (fed, strict, below):
+        region.run() if isinstance(region, Reader) else region.drain()
+    assert [value for _, value in fed.values("kept")] == ["a1", "c1"]
+    assert (strict.rows(), below.rows()) == (["a1", "c1"], ["a1", "c1"])
+
+
+@pytest.mark.seed("RC6")
+@pytest.mark.parametrize("fed", [HandFed], indirect=True)
+def test_a_region_that_nobody_knows_of_halts(fed: HandFed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one in another home."""
+    strict = reading(fed, tmp_path, "strict", "kept")
+    fill(fed, "a")
+    strict.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(Home, "links", lambda *_, **__: ())
+        back(fed, "a")
+    with pytest.raises(InputChanged):
+        strict.run()
+
+
+def reading(fed: HandFed, folder: Path, name: str, table: str, **how: Any) -> Reader:
+    source = source_of(f"{name}_{table}", table, **how)
+    return Reader(fed.workplace, folder / "none", region=f"{name}/rows", names=(name,), sources=(source,))
+
+
+def fill(fed: HandFed, *names: str) -> None:
+    for name in names:
+        fed.write(name, [f"{name}1"])
+        fed.add(name)
+    fed.drain()

@@ -65,6 +65,8 @@ class Checks:
         return [region for region in self.scene.regions if self.model(region).declared]
 
     def _values(self, region: str, row: Row) -> Sequence[str]:
+        if row.retracts is not None:
+            return ()
         if self.scene.setup.chain and region != self.scene.regions[0]:
             return self.scene.contents[reading_of(region, row.sequence_id)]
         return self.scene.contents[row.uri, key_of(row.identity)]
@@ -193,7 +195,8 @@ class Checks:
 
     def _inputs(self, region: str, model: Model) -> None:
         """Each file is in force once, none is lost, and the registry says the same."""
-        force = {number: (row.uri, *_marked(row.identity)) for number, row in model.force.items()}
+        files = {number: row for number, row in model.force.items() if row.retracts is None}
+        force = {number: (row.uri, *_marked(row.identity)) for number, row in files.items()}
         twice = [each for each, count in Counter(force.values()).items() if count > 1]
         self._require(not twice, "once", region, f"in force twice: {twice}")
         told = self.looks.triggers(region)
@@ -211,7 +214,7 @@ class Checks:
         A file that changed counts at its newest version where the source processes changes, else at any.
         """
         scene, inbox = self.scene, str(self.scene.inbox(region))
-        rows = (*model.force.values(), *model.refused)
+        rows = [row for row in (*model.force.values(), *model.refused) if row.retracts is None]
         known = {(row.uri, key_of(row.identity)) for row in rows}
         return [
             uri

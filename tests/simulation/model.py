@@ -37,6 +37,11 @@ class Row:
         """Say whether its file was processed anew by request, so that the rows of the earlier time leave."""
         return "again" in self.identity
 
+    @property
+    def retracts(self) -> int | None:
+        """Return the id of the state that it takes back; None of a row that has a file of its own."""
+        return self.identity.get("retracts") if self.identity.get("kind") == "retraction" else None
+
 
 UNREADABLE = "!"
 """A file with this value cannot be read at all; a value that begins so, only that value not."""
@@ -45,6 +50,10 @@ UNREADABLE = "!"
 def readable(values: Sequence[str]) -> list[str]:
     """Return the values of a file of which a table gets rows."""
     return [] if UNREADABLE in values else [value for value in values if not value.startswith(UNREADABLE)]
+
+
+DELETE = "-"
+"""Where keys are deleted, a value that begins so deletes the key behind it."""
 
 
 def quarantined(values: Sequence[str]) -> list[str]:
@@ -163,11 +172,13 @@ class Model:
         return [each for each in self.force if each <= number]
 
     def replaced(self, ids: Collection[int]) -> dict[int, int]:
-        """Return old id -> new id of files that were processed again, as it is where these ids are in force."""
+        """Return old id -> new id of files that were processed again, or retracted, where these ids are in force."""
         found, newest = {}, dict[str, int]()
         for number in sorted(ids):
             row = self.ever[number]
-            if row.kind == "state":
+            if row.retracts is not None:
+                found[row.retracts] = number
+            elif row.kind == "state":
                 if row.is_again and row.uri in newest:
                     found[newest[row.uri]] = number
                 newest[row.uri] = number
@@ -178,6 +189,8 @@ class Model:
         table = self.tables[name]
         role, gone = table["role"], self.replaced(ids)
         source = table["history"] if role == "upsert" else name
+        if "_gone" in self.tables[source]["schema_json"]:
+            return self._of_keys(source, ids, shows_them=role == "upsert")
         states = [n for n in sorted(ids) if self.ever[n].kind == "state" and source in self._named[n] and n not in gone]
         sorted_out = quarantined if name.endswith("_quarantine") else readable
         found = [(number, value) for number in states for value in sorted_out(self.values_of(self.ever[number]))]
@@ -189,6 +202,31 @@ class Model:
             last = max((number for number, _ in found), default=0)
             return sorted((number, value) for number, value in found if number == last)
         return sorted(found)
+
+    def _of_keys(self, source: str, ids: Collection[int], *, shows_them: bool) -> Pairs:
+        """Return the changes of keys that files bring and delete, or the keys that are there behind them.
+
+        A key is as the last file says that changed it and was not retracted. A retraction writes the keys anew of which
+        its file was the last one.
+        """
+        said: dict[str, dict[int, bool]] = {}
+        changes: Pairs = []
+        for number in (n for n in sorted(ids) if self.ever[n].kind == "state" and source in self._named[n]):
+            old = self.ever[number].retracts
+            values = readable(self.values_of(self.ever[number if old is None else old]))
+            told = {value.removeprefix(DELETE): not value.startswith(DELETE) for value in values}
+            if old is None:
+                for key, is_there in told.items():
+                    said.setdefault(key, {})[number] = is_there
+                changes += [(number, key) for key in told]
+            else:
+                changes += [(number, key) for key in told if max(said[key], default=0) == old]
+                for key in told:
+                    del said[key][old]
+        if not shows_them:
+            return sorted(changes)
+        last = {key: number for number, key in changes}
+        return sorted((last[key], key) for key, mine in said.items() if mine and mine[max(mine)])
 
     def contents_since(self, name: str) -> list[Pairs]:
         """Return what a reader may find in a visible table now: its content after the last commit that is known to be

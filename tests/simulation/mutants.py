@@ -20,11 +20,14 @@ from drainmark.jobs.runtime.commit import claim_checks, region_owner
 from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.jobs.runtime.commit.publish.publication import publish_group
 from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables
+from drainmark.jobs.runtime.commit.removal import retraction
 from drainmark.jobs.runtime.input import rewound_sources
 from drainmark.jobs.runtime.maintenance import compaction, garbage_collection
+from drainmark.jobs.tasks import keyed_files
 from drainmark.resources.checkpoints import leftovers
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
 from drainmark.resources.delta import commits
+from drainmark.resources.delta.keyed import keyed_changes
 from drainmark.resources.delta.log.commit_log import SoleWriter
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.upkeep import garbage
@@ -182,6 +185,16 @@ def older_tables_taken_for_the_newest() -> AbstractContextManager[object]:
     return patch.object(claim_checks, "_why_lost", trusting)
 
 
+def keys_keep_what_is_retracted() -> AbstractContextManager[object]:
+    """A retraction takes nothing out of tables of one row a key."""
+    return patch.object(retraction, "new_rows", lambda *_: None)
+
+
+def deleted_keys_stay() -> AbstractContextManager[object]:
+    """A key whose last row is gone is shown."""
+    return _together(*(patch.object(module, "present", lambda rows: rows) for module in (keyed_changes, keyed_files)))
+
+
 @contextmanager
 def _together(*contexts: AbstractContextManager[object]) -> Iterator[None]:
     with contexts[0]:
@@ -210,6 +223,8 @@ MUTANTS: Mapping[str, Mutant] = {
         others_not_noticed,
         older_tables_taken_for_the_newest,
         rewinds_upstream_unnoticed,
+        keys_keep_what_is_retracted,
+        deleted_keys_stay,
     )
 }
 """The mutants by name."""

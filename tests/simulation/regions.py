@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,9 +36,14 @@ from drainmark.orchestration.runs.region_runs import region_outside
 from drainmark.orchestration.runs.run_loop import RegionLoop, RunOptions, Watch
 from drainmark.orchestration.verbs.plan import carry_out
 from drainmark.orchestration.workplace.workplace import Opened, drainmark_version
-from simulation.model import UNREADABLE, quarantined, readable
+from simulation.model import DELETE, UNREADABLE, quarantined, readable
 
 ROWS = pa.schema([("value", pa.string()), ("_sequence_id", pa.int64())])
+CHANGES = pa.schema([("value", pa.string()), ("_gone", pa.bool_()), ("_sequence_id", pa.int64())])
+_OF_CHANGES = json.dumps({"type": "struct", "fields": [
+    {"name": name, "type": kind, "nullable": True, "metadata": {}}
+    for name, kind in (("value", "string"), ("_gone", "boolean"), ("_sequence_id", "long"))
+]})  # fmt: skip
 STATE = "state"
 Contents = dict[tuple[str, str], Sequence[str]]
 """The values of each version of each file, by uri and key of its identity."""
@@ -67,10 +73,22 @@ SINKS: Mapping[str, tuple[str, TableRole, str, Mapping[str, str]]] = {
         {"path": "{home}/out{n}", "format": "json", "layout": "file", "name": "part-{sequence_id}"},
     ),
     "newest": ("lake/newest{n}", TableRole.OVERWRITE, "", {}),
+    "mirror": ("lake/mirror{n}", TableRole.UPSERT, "", {}),
+    "mirror_marked": ("lake/mirror{n}", TableRole.UPSERT, "", {"merge": "on-read"}),
+    "mirror_rows": (
+        "database/shop/mirror{n}",
+        TableRole.UPSERT,
+        "database",
+        {"database": "shop", "table": "mirror{n}"},
+    ),
 }
 """The kinds of sinks, besides the append table of each region: name, role, kind and options; `{n}` is its number."""
 
 KEYED = ("upsert", "marked", "latest")
+"""The sinks that show the state of the region."""
+
+MIRRORS = ("mirror", "mirror_marked", "mirror_rows")
+"""The sinks from which values delete keys; each has a history of its own, so files can be retracted."""
 
 
 def tables_of(number: int, sinks: Sequence[str], *, is_keyed: bool, label: str = "") -> tuple[RegionTable, ...]:
@@ -93,14 +111,17 @@ def _shown(number: int, sink: str, state: str) -> Iterator[RegionTable]:
     name, role, external, options = SINKS[sink]
     operator = f"{sink}{number}"
     history = state if sink in KEYED else f"state/sim/{sink}{number}"
-    if sink not in KEYED:
+    if sink in MIRRORS:
+        yield replace(_table(history, TableRole.CHANGES, operator, keys=("value",)), schema_json=_OF_CHANGES)
+    elif sink not in KEYED:
         yield _table(history, TableRole.APPEND, operator)
     yield _table(
         name.replace("{n}", str(number)),
         role,
         operator,
         history=history,
-        keys=("value",) if sink in KEYED else (),
+        keys=("value",) if role is TableRole.UPSERT else (),
+        deletes=sink in MIRRORS,
         columns=("value", "_sequence_id"),
         external=external,
         options={key: text.replace("{n}", str(number)) for key, text in options.items()},
@@ -109,6 +130,13 @@ def _shown(number: int, sink: str, state: str) -> Iterator[RegionTable]:
 
 def _table(name: str, role: TableRole, operator: str, **more: Any) -> RegionTable:
     return RegionTable(name=name, role=role, operator=operator, schema_json=SCHEMA_JSON, **more)
+
+
+def _changes(found: Sequence[tuple[str, int]]) -> pa.Table:
+    """Return the last change of each key by each id."""
+    told = {(number, value.removeprefix(DELETE)): value.startswith(DELETE) for value, number in found}
+    rows = [{"value": key, "_gone": is_gone, "_sequence_id": number} for (number, key), is_gone in told.items()]
+    return pa.Table.from_pylist(rows, schema=CHANGES)
 
 
 # --- a region as a process sees it ----------------------------------------------------------------------------------
@@ -220,6 +248,9 @@ class SimRegion(HandFed):
                 tables[table.name] = StagedTable(
                     files=() if aside is None else self._written(table, aside, "rows", group)
                 )
+            elif table.role is TableRole.CHANGES and "_gone" in table.column_names:
+                changes = _changes(found)
+                tables[table.name] = StagedTable(files=self._written(table, changes, "changes", group), rows=changes)
             elif table.role is TableRole.CHANGES:
                 tables[table.name] = self._state(table, rows, group, history)
             else:

@@ -243,6 +243,8 @@ def phases(seed: int, setup: Setup) -> tuple[tuple[Step, ...], ...]:
     if setup.stall:
         return _duel(draw, setup)
     found = _crowd(draw, setup)
+    if setup.retracts:
+        return (*found, *_retracted(draw, found, setup))
     drops_tables = seed % _TABLES_LEAVE == 0 and not setup.chain and bool({*KEYED} & {*setup.sinks})
     return (*found, *_left(draw, found, setup)) if drops_tables else found
 
@@ -264,8 +266,8 @@ def _duel(draw: Random, setup: Setup) -> tuple[tuple[Step, ...], ...]:
 def _crowd(draw: Random, setup: Setup) -> tuple[tuple[Step, ...], ...]:
     usual = _OF_CHAIN if setup.chain else _WORK
     weights, work = dict(_WEIGHTS), {actor: dict(verbs) for actor, verbs in usual.items()}
-    if setup.again:
-        work["O"]["again"] = 4
+    more = (("again", setup.again), ("redrive", setup.quarantine), ("retract", setup.retracts))
+    work["O"] |= {verb: 4 for verb, is_done in more if is_done}
     if setup.strangers:
         weights["S"], work["S"] = 2, {"append": 2, "erase": 2, "optimize": 2, "drop": 1}
     if setup.restores:
@@ -273,8 +275,6 @@ def _crowd(draw: Random, setup: Setup) -> tuple[tuple[Step, ...], ...]:
     if setup.homes:
         weights["D"] = 3
         work["D"] = {**work.get("D", {}), "copy_home": 4, "restore_home": 1, "restore_tables": 1}
-    if setup.quarantine:
-        work["O"]["redrive"] = 4
     if setup.drops:
         work["O"] |= {"drop_state": 3, "lack_state": 3}
     number = 0
@@ -302,6 +302,24 @@ def _left(draw: Random, before: tuple[tuple[Step, ...], ...], setup: Setup) -> I
         others = draw.choices(("run", "rewind", "drop_left", "reset", "maintain"), k=3)
         verbs_of = ("write", "change_code"), ("drop_left", *others), ("write", "run")
         for each in verbs_of:
+            yield tuple(
+                Step(
+                    id=(number := number + 1),
+                    actor="W" if verb == "write" else draw.choice("OAB"),
+                    verb=verb,
+                    region=region,
+                )
+                for verb in each
+            )
+
+
+def _retracted(draw: Random, before: tuple[tuple[Step, ...], ...], setup: Setup) -> Iterator[tuple[Step, ...]]:
+    """Yield phases in which committed files are retracted, while others run, go back, and retract."""
+    number = max(step.id for steps in before for step in steps)
+    for _ in range(2):
+        region = f"sim/r{draw.randrange(setup.regions)}"
+        others = draw.choices(("run", "rewind", "retract", "reset", "maintain"), k=2)
+        for each in (("write", "run"), ("retract", *others), ("write", "retract")):
             yield tuple(
                 Step(
                     id=(number := number + 1),

@@ -25,6 +25,10 @@ _SELDOM = {
 
 _DUELS = 0.5
 _CHAINS = 0.15
+_RETRACTS = 0.2
+"""The share of other histories in which keys are deleted and files retracted."""
+
+_MIRRORED = (("mirror",), ("mirror_marked",), ("mirror_rows",), ("mirror", "rows"), ("mirror_marked", "mirror_rows"))
 _MARKED = 0.5
 """The share of upsert tables that are merged on read."""
 
@@ -65,6 +69,7 @@ class Setup:
         restores: an older copy of the registry comes back at times.
         homes: an older copy of the whole home, or of its Delta tables only, comes back at times.
         quarantine: some rows and some files cannot be read.
+        retracts: files are retracted; sinks from which keys are deleted come without other sinks that have keys.
         drops: code comes without the keyed state, or lets it begin anew; sinks that show it are not there then.
         strangers: other programs write to the tables at times.
         epoch: the time at the beginning, seconds since 1970.
@@ -87,6 +92,7 @@ class Setup:
     restores: bool = False
     homes: bool = False
     quarantine: bool = False
+    retracts: bool = False
     drops: bool = False
     strangers: bool = False
     chain: bool = False
@@ -102,6 +108,9 @@ def setup_of(seed: int) -> Setup:
     if Random(f"{seed}/kind").random() < _CHAINS:
         return _chain(draw)
     found = _duel(draw) if draw.random() < _DUELS else _crowd(draw)
+    retracting = Random(f"{seed}/retract")
+    if not (found.stall or found.drops) and retracting.random() < 2 * _RETRACTS:  # there are as many duels
+        return replace(found, retracts=True, sinks=found.sinks if found.again else retracting.choice(_MIRRORED))
     if Random(f"{seed}/merge").random() < _MARKED:
         return replace(found, sinks=tuple("marked" if sink == "upsert" else sink for sink in found.sinks))
     return found

@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from drainmark.jobs import world
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.runtime.maintenance.compaction import maintain_region
 from drainmark.jobs.runtime.maintenance.garbage_collection import collect
@@ -25,9 +26,9 @@ from drainmark.orchestration.verbs.removals.table_drops import drop_table
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.views.status import status_of
 from drainmark.orchestration.workplace.hand_off import owning
-from simulation.model import UNREADABLE, readable
+from simulation.model import DELETE, UNREADABLE, readable
 from simulation.outsiders import OUTSIDERS
-from simulation.regions import KEYED, SimRegion
+from simulation.regions import KEYED, MIRRORS, SimRegion
 
 if TYPE_CHECKING:
     from simulation.scene import Scene
@@ -113,6 +114,8 @@ def _values(act: Act) -> list[str]:
     draw = act.draw
     counts = (1, 2, 3) if act.scene.setup.chain else (0, 1, 2, 3)  # a reader makes its table with its first rows
     found = {f"k{draw.randrange(_KEYS)}" for _ in range(draw.choice(counts))}
+    if {*MIRRORS} & {*act.scene.setup.sinks}:
+        found = {f"{DELETE}{key}" if draw.random() < 0.4 else key for key in sorted(found)}
     if act.scene.setup.quarantine and draw.random() < 0.5:
         found.add(draw.choice((UNREADABLE, UNREADABLE, f"{UNREADABLE}{draw.randrange(_KEYS)}")))
     return sorted(found)
@@ -198,6 +201,15 @@ def redrive(act: Act) -> None:
     orders.redrive(place, region, str(path)).act()
 
 
+def retract(act: Act) -> None:
+    """Take one or two committed files out of the tables."""
+    states = act.fed.history().states.values()
+    uris = sorted({row.trigger_uri or "" for row in states if row.kind is RowKind.STATE})
+    if uris:
+        files = act.draw.sample(uris, min(len(uris), act.draw.choice((1, 1, 2))))
+        orders.retract(act.fed.workplace, act.fed.region, files, "not wanted").act()
+
+
 def repair(act: Act) -> None:
     repair_order(act.fed.workplace, act.fed.region).act()
 
@@ -245,6 +257,7 @@ def look(act: Act) -> None:
 VERBS: Mapping[str, Verb] = OUTSIDERS | {
     verb.__name__: verb
     for verb in (run, change_code, write, replace, delete, rewind, reset, skip, halt, resume, publish, backfill, again,
-                 repair, late, gc, gc_plan, maintain, look, lack_state, drop_state, drop_left, redrive, rewind_alone)
+                 retract, repair, late, gc, gc_plan, maintain, look, lack_state, drop_state, drop_left, redrive,
+                 rewind_alone)
 }  # fmt: skip
 """The verbs by name, with what outsiders do."""

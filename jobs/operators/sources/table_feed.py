@@ -19,7 +19,7 @@ from drainmark.jobs.operators.sources.table_log import (
     written_at,
 )
 from drainmark.jobs.operators.sources.table_reading import Actions, ByVersion, TableReading, at_id, file_of
-from drainmark.jobs.protocol.chains import IDS, Upstream
+from drainmark.jobs.protocol.chains import CHANGES, IDS, Upstream
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.tasks.parquet_shares import RowFile, typed
 
@@ -211,7 +211,8 @@ class ChangesOfIds(TableReading):
             facts[IDS] = [stays + 1, last]
         elif REWOUND not in facts and (after is None or last - stays < _MOST_IDS):
             return None  # the next scan looks at these ids again
-        return Slice(start=after, end=at_id(end, self.upstream, last), size_bytes=size, facts=facts)
+        end = at_id({**end, CHANGES: True}, self.upstream, last)
+        return Slice(start=after, end=end, size_bytes=size, facts=facts)
 
     def _feed(self) -> ChangesById:
         """Return the feed.

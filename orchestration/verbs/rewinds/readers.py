@@ -62,7 +62,9 @@ class Home:
                     continue
                 tables = tables if tables is not None else tables_of(self._workplace, region, self.history(region))
                 if reading.table in tables:
-                    found.append(Link(reader=reader, source=reading.source, upstream=region))
+                    found.append(
+                        Link(reader=reader, source=reading.source, upstream=region, has_changes=reading.has_changes)
+                    )
         return tuple(found)
 
 

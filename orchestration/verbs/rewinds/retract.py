@@ -39,7 +39,7 @@ class RetractPlan:
         states: by id, the rows of the states that are taken back.
         keyed: the tables of one row a key from which they are taken out.
         done: by uri of a file that was retracted before, the id that did it.
-        readers: the regions of this home that read its tables.
+        told: the regions of this home that read its changes, and get rows that leave as deletes.
         unpublished: an earlier command died before all tables were brought up.
         facts: the output of `--json`.
     """
@@ -48,7 +48,7 @@ class RetractPlan:
     states: dict[int, CheckpointRow]
     done: dict[str, int]
     keyed: tuple[KeyedTable, ...]
-    readers: tuple[str, ...]
+    told: frozenset[str]
     unpublished: bool
     facts: dict[str, Any]
 
@@ -59,7 +59,8 @@ def plan_retract(workplace: Workplace, region: str, files: Sequence[str]) -> Ret
     Raises:
         UnknownName: no state was made from a file of that name.
         UsageError: the name means several files, or the file is no committed one.
-        RetractRefused: an operator on the way keeps what cannot be subtracted.
+        RetractRefused: an operator on the way keeps what cannot be subtracted, or a region that reads a table would not
+            go on.
     """
     history = workplace.history(region)
     states: dict[int, CheckpointRow] = {}
@@ -72,6 +73,7 @@ def plan_retract(workplace: Workplace, region: str, files: Sequence[str]) -> Ret
             else:
                 done[uri] = _retracted_as(history, uri)
         ids = sorted(states)
+        told = _told(workplace, region, history, ids) if ids else frozenset()
         keyed = _keyed(workplace, region, history, ids) if ids else ()
     facts = {
         "region": region,
@@ -89,7 +91,7 @@ def plan_retract(workplace: Workplace, region: str, files: Sequence[str]) -> Ret
         states={number: states[number] for number in ids},
         done=done,
         keyed=keyed,
-        readers=tuple(dict.fromkeys(link.reader for link in Home(workplace).links(region))) if ids else (),
+        told=told,
         unpublished=bool(history.unpublished),
         facts=facts,
     )
@@ -125,11 +127,28 @@ def carry_out(workplace: Workplace, plan: RetractPlan, why: str = "") -> dict[st
 def _taken_back(workplace: Workplace, owner: RegionOwner, plan: RetractPlan, why: str) -> dict[int, int]:
     """Take back the states of a plan, as the tables of the owner's claim are."""
     horizon = declared(workplace, plan.region).rewind_horizon
+    _told(workplace, plan.region, owner.history, list(plan.states))
     try:
         return owner.retractions.retract(list(plan.states), plan.keyed, why)
     except RetractRefused as error:
         error.remedy = error.remedy or remedy_of(plan.region, owner.history, list(plan.states), horizon)
         raise
+
+
+def _told(workplace: Workplace, region: str, history: RegionHistory, ids: Sequence[int]) -> frozenset[str]:
+    """Return the regions of this home that read changes of tables, and get rows that leave as deletes.
+
+    Raises:
+        RetractRefused: others read only what a table gets, and would halt, without a way to go on right. The remedy
+            takes the whole chain back, so that the rows are never read.
+    """
+    links = Home(workplace).links(region)
+    if readers := dict.fromkeys(link.reader for link in links if not link.has_changes):
+        reads = "reads" if len(readers) == 1 else "read"
+        msg = f"region {region!r}: {', '.join(readers)} {reads} its tables, and can give back no rows alone"
+        remedy = remedy_of(region, history, ids, declared(workplace, region).rewind_horizon)
+        raise RetractRefused(msg, remedy=remedy, operator=None, ids=tuple(ids), readers=tuple(readers))
+    return frozenset(link.reader for link in links)
 
 
 def _keyed(workplace: Workplace, region: str, history: RegionHistory, ids: Sequence[int]) -> tuple[KeyedTable, ...]:
