@@ -14,13 +14,15 @@ FLINK_VENV := .bench-venv-flink
 STREAMZ := .bench-streamz
 LIMIT := .bench-limit
 RELEASE := build/release-venv
+EXECUTORS := dagster-docker==0.29.27 dagster-k8s==0.29.27 docker-image-py==0.2.0 kubernetes==36.0.3 google-auth==2.63.0 \
+  durationpy==0.11 pyasn1==0.6.5 pyasn1-modules==0.4.2 requests-oauthlib==2.0.0 oauthlib==4.0.1
 INPUT ?=
 ARGS ?=
 WORKERS ?= 3
 DURATIONS := build/test-durations.txt
 FAST := $(addprefix tests/unit/,protocol regions channels counting state runtime)
 
-.PHONY: help setup demo chaos dev test test-fast test-recovery test-cluster test-postgres test-kafka test-s3 azurite deploy-check check bench bench-flink-setup bench-streamz-setup bench-limit-setup bench-report docs screenshots simulate dist sbom clean requirements
+.PHONY: help setup demo chaos dev test test-fast test-recovery test-cluster test-postgres test-kafka test-s3 azurite deploy-check executors-check check bench bench-flink-setup bench-streamz-setup bench-limit-setup bench-report docs screenshots simulate dist sbom clean requirements
 
 help: ## this list
 	@echo "make TARGET"; echo
@@ -96,6 +98,11 @@ deploy-check: $(STAMP) ## the schemas of Kubernetes from PyPI (22 MB), so that t
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/deploy-check \
 	  "kubernetes-validate==1.37.0" "importlib-resources==7.1.0"
 	@$(BIN)/python -m pytest tests/unit/test_deploy.py $(ARGS)
+
+executors-check: $(STAMP) ## Dagster's executors for containers from PyPI (5 MB), and the tests that run what they put into one
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/executors $(EXECUTORS)
+	@$(BIN)/python -m pytest tests/integration/test_dagster_containers.py tests/recovery/test_resumed_runs_daemon.py \
+	  -m "recovery or not recovery" $(ARGS)
 
 check: $(STAMP) ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check .

@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -457,6 +457,14 @@ def by_hand(functions: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
         patched.setattr(preparation, "probe_first_use", lambda workplace, run: None)
         patched.setattr(spark_choice, "make_engine", lambda settings, is_service=False: NoSpark())
         yield
+
+
+_LASTING = ExitStack()
+
+
+def stay_by_hand() -> None:
+    """Do the same until this process ends: for a code location that a test gives to a real Dagster."""
+    _LASTING.enter_context(by_hand({}))
 
 
 @pytest.fixture(scope="module")

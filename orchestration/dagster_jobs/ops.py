@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from drainmark.jobs.errors import DrainmarkError, InputChanged, InputMissing, UsageError
+from drainmark.jobs.errors import DrainmarkError, InputChanged, InputMissing, Interrupted, Owned, UsageError
 from drainmark.jobs.failpoints import arm_from_environment
 from drainmark.jobs.graph.annotations import Runs
 from drainmark.jobs.operators.sources.source import Source
@@ -47,7 +48,14 @@ from drainmark.orchestration.dagster_assets.translator import Keys, remember_key
 from drainmark.orchestration.dagster_jobs.pulse import Pulse
 from drainmark.orchestration.dagster_jobs.run_config import require_short
 from drainmark.orchestration.dagster_jobs.run_endings import end_with, failure_of
-from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG, RegionRuns, counted_tag, run_tags, tag_process
+from drainmark.orchestration.dagster_jobs.run_monitor import (
+    SENSOR_TAG,
+    RegionRuns,
+    counted_tag,
+    run_tags,
+    tag_after_op,
+    tag_process,
+)
 from drainmark.orchestration.dagster_jobs.run_slot import RunSlot, run_slot
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.discovery.source_watch import watch_of
@@ -58,16 +66,25 @@ from drainmark.orchestration.runs.preparation import analysed_run, tried_first_u
 from drainmark.orchestration.runs.region_runs import end_predecessor
 from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.verbs.inputs.backfill import Wanted
+from drainmark.orchestration.verbs.orders import Order
 from drainmark.orchestration.views.desk import dagster_name
 from drainmark.orchestration.views.metrics import present_of
 from drainmark.orchestration.workplace.application_identity import code_digest
 from drainmark.orchestration.workplace.declaration import remember
-from drainmark.orchestration.workplace.hand_off import Requests
+from drainmark.orchestration.workplace.hand_off import Requests, claim_asking
 from drainmark.orchestration.workplace.schema_files import keep_schemas
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_in_time
 from drainmark.resources.spark.session_settings import have_utc
 
 GROUPS = "groups"
+
+PATIENCE_SECONDS = 600.0
+"""How long a run of partitions waits for the region, while another run works or lingers."""
+
+_LOOK_SECONDS = 0.5
+
+_WORKERS = [["api", command] for command in ("execute_run", "resume_run", "execute_step")]
+"""Arguments of the process of a run or of an op in a container; see `dagster api`."""
 
 
 AssetEvent = dg.AssetMaterialization | dg.AssetObservation
@@ -96,14 +113,21 @@ class RegionSteps:
 
         It is one op, so that the run of a region is in one process, whatever executes the op.
         """
-        with run_slot(context.log) as slot:
-            if self.partitions is not None:
-                _queue_partitions(context, self.workplace, self.partitions)
-            if self.claim(context, slot):
-                yield from self.process(context, slot)
-            if slot.run is not None:
-                yield self.hand_over(context, slot)
-                yield from self._outputs(context, slot)
+        try:
+            with run_slot(context.log) as slot:
+                wanted = _asked_partitions(context, self.partitions)
+                if wanted is not None:
+                    _backfill(context, self.workplace, wanted)  # what is refused is refused before Spark starts
+                if self.claim(context, slot):
+                    if wanted is not None:
+                        _queue_partitions(context, self.workplace, wanted)
+                    yield from self.process(context, slot)
+                if slot.run is not None:
+                    yield self.hand_over(context, slot)
+                    yield from self._outputs(context, slot)
+        finally:
+            if context.job_name != dagster_name(self.region.name):
+                context.instance.add_run_tags(context.run_id, tag_after_op(context.instance, context.run_id))
 
     def hand_over(self, context: dg.OpExecutionContext, slot: RunSlot) -> dg.AssetObservation:
         """Record the end of the run, free the lease, and judge the asset checks; return the totals."""
@@ -124,12 +148,16 @@ class RegionSteps:
         """Yield the outputs in a run with other assets, which follow a region's only if it made something new.
 
         An output is one more materialisation: the last group's again. The region's own job has nothing that follows.
+        A run of partitions gives all of them: those that it did not make itself, a worker of it made that was killed.
         A table comes after those that it is made of: Dagster refuses another order.
         """
         if context.job_name == dagster_name(self.region.name):
             return
         for asset in table_assets(self.region):
-            made = slot.made.get(self.keys.get(asset.key, asset.key))
+            key = self.keys.get(asset.key, asset.key)
+            made = slot.made.get(key)
+            if made is None and _asked_partitions(context, self.partitions) is not None:
+                made = dg.AssetMaterialization(key)
             if made is not None and asset.output in context.selected_output_names:
                 tags = {name: value for name, value in (made.tags or {}).items() if name == DATA_VERSION_TAG}
                 yield dg.MaterializeResult(asset_key=made.asset_key, metadata=made.metadata, tags=tags)
@@ -147,17 +175,18 @@ class RegionSteps:
             remember_partitions(self.workplace, region.name, self.partitions, history, context.instance)
             if history.halt is not None and not is_lifted(history, self._code(opened)):
                 raise halted_error(region.name, history)
-            if context.op_config["scan"] and _has_source(region):
+            wanted = _asked_partitions(context, self.partitions)
+            if context.op_config["scan"] and _has_source(region) and wanted is None:
                 scanned = _scanned(self.workplace, region, context.run_id)
                 context.log.info(f"scan: {scanned.new_count} new files of {scanned.seen}")
-            self._back_off(context, history, self._code(opened))
+            _back_off(context, self.workplace, region.name, history, self._code(opened))
             pending = counted(self.workplace.registry.pending_count(region.name), trigger_noun(region))
             context.log.info(f"pending: {pending}; Spark starts")
             run = slot.open(self._run(context, slot, opened, region))
             slot.lingering = self._lingering(context, slot, opened, region)
             run.hosted.takes_starts = slot.lingering is not None
             with ending_gracefully(slot.interrupt):
-                run.claim()
+                _take(context, slot, run, patience_seconds=0.0 if wanted is None else PATIENCE_SECONDS)
             context.instance.add_run_tags(context.run_id, counted_tag(context.run_id))
             end_predecessor(self.workplace, run)
             if slot.lingering is not None:
@@ -189,7 +218,7 @@ class RegionSteps:
         if run is None:
             return
         done, pace = -1, EventPace()
-        slot.observe = partial(self._observe, context)
+        slot.observe = partial(_observe, context, self.region, self.keys)
         log = context.log_event
         with Pulse(workplace=self.workplace, region=self.region, run=run, log=log, keys=self.keys) as slot.pulse:
             try:
@@ -231,7 +260,7 @@ class RegionSteps:
         is_for_all = region.parameters.runs == Runs.BACKLOG and context.op_config["max_triggers"] is None
         if not (seconds and is_for_all and SENSOR_TAG in context.run.tags and _has_source(region)):
             return None
-        runs = RegionRuns(instance=context.instance, workplace=self.workplace, region=region)
+        runs = RegionRuns(instance=context.instance, workplace=self.workplace, region=region, pool=context.op_def.pool)
         return Lingering(
             region=region.name,
             registry=self.workplace.registry,
@@ -273,16 +302,6 @@ class RegionSteps:
             tried_first_use(self.workplace, run)
         return run
 
-    def _back_off(self, context: dg.OpExecutionContext, history: RegionHistory, code: str) -> None:
-        """Wait before another attempt, because Dagster's retries have no delay."""
-        settings = self.workplace.settings
-        attempt = attempts_after(history, history.last_outcome, code)
-        if attempt and not _is_owned(self.workplace, self.region.name):
-            seconds = min(settings.retry_backoff_max_seconds, settings.retry_backoff_seconds * 2 ** (attempt - 1))
-            if seconds > 0:
-                context.log.info(f"back-off: {seconds:g} s before attempt {attempt}")
-                time.sleep(seconds)
-
     def _events(
         self, context: dg.OpExecutionContext, slot: RunSlot, report: GroupReport | None, run: RegionRun
     ) -> list[AssetEvent]:
@@ -312,30 +331,88 @@ class RegionSteps:
             if self.partitions is not None:
                 ids = (report.first_id, report.last_id)
                 made_parts = self.partitions.told(context.instance, self.region, run.owner.history, ids, self.keys)
+                if _asked_partitions(context, self.partitions) is not None:
+                    renamed_events = [_without_partition(event) for event in renamed_events]
                 return [*renamed_events, *made_parts]
             return renamed_events
         except Exception as error:
             context.log.warning(printable(f"No events for {report.first_id}..{report.last_id}: {error}"))
             return []
 
-    def _observe(self, context: dg.OpExecutionContext, numbers: Mapping[str, Any]) -> None:
-        """Show the progress of the stages and the batches in flight on the checkpoint table's page."""
-        seen = dg.AssetObservation(checkpoint_key(self.region), metadata=flow_metadata(numbers))
-        context.log_event(renamed(seen, self.keys))
+
+def _observe(context: dg.OpExecutionContext, region: RegionPlan, keys: Keys, numbers: Mapping[str, Any]) -> None:
+    """Show the progress of the stages and the batches in flight on the checkpoint table's page."""
+    seen = dg.AssetObservation(checkpoint_key(region), metadata=flow_metadata(numbers))
+    context.log_event(renamed(seen, keys))
 
 
-def _queue_partitions(context: dg.OpExecutionContext, workplace: Workplace, partitions: Partitions) -> None:
-    """In a run of partitions, queue their files as `drainmark backfill --again` does.
+def _back_off(
+    context: dg.OpExecutionContext, workplace: Workplace, region: str, history: RegionHistory, code: str
+) -> None:
+    """Wait before another attempt, because Dagster's retries have no delay."""
+    settings = workplace.settings
+    attempt = attempts_after(history, history.last_outcome, code)
+    if attempt and not _is_owned(workplace, region):
+        seconds = min(settings.retry_backoff_max_seconds, settings.retry_backoff_seconds * 2 ** (attempt - 1))
+        if seconds > 0:
+            context.log.info(f"back-off: {seconds:g} s before attempt {attempt}")
+            time.sleep(seconds)
 
-    The retry of a run that did it and failed goes on with what is left.
+
+def _take(context: dg.OpExecutionContext, slot: RunSlot, run: RegionRun, *, patience_seconds: float) -> None:
+    """Claim the region. A run of partitions waits for the owner: of a backfill, Dagster counts its own runs only.
+
+    Args:
+        patience_seconds: how long it waits; an owner that lingers is asked to go.
+    """
+
+    def claim() -> None:
+        if slot.interrupted.is_set():
+            raise Interrupted("the run was interrupted while it waited for the region")
+        run.claim()
+
+    until, is_told = time.monotonic() + patience_seconds, False
+    while True:
+        try:
+            if patience_seconds:
+                claim_asking(run.owner, claim)
+            else:
+                claim()
+            return
+        except Owned as owned:
+            if time.monotonic() >= until:
+                raise
+            if not is_told:
+                context.log.info(printable(f"waits for the region: {owned}"))
+                is_told = True
+        time.sleep(_LOOK_SECONDS)
+
+
+def _asked_partitions(context: dg.OpExecutionContext, partitions: Partitions | None) -> Partitions | None:
+    """Return the partitions of a region if the run is of some of them."""
+    is_asked = partitions is not None and (context.has_partition_key or context.has_partition_key_range)
+    return partitions if is_asked else None
+
+
+def _without_partition(event: AssetEvent) -> AssetEvent:
+    """Return the event of a group in a run of partitions: a backfill fails by an event that makes the whole table."""
+    if isinstance(event, dg.AssetObservation):
+        return event
+    return dg.AssetObservation(event.asset_key, metadata=event.metadata)
+
+
+def _backfill(context: dg.OpExecutionContext, workplace: Workplace, partitions: Partitions) -> Order | None:
+    """Return the order to read the files of the run's partitions again, as `drainmark backfill --again` does.
+
+    Returns:
+        None for the retry of a run that did it and failed, or for a run whose worker died after it: what is left is
+        queued.
 
     Raises:
         dg.Failure: the verb refuses them, or no committed file is of these partitions.
     """
-    if not (context.has_partition_key or context.has_partition_key_range):
-        return
     if _retries_what_is_queued(context):
-        return
+        return None
     try:
         keys = context.partition_keys
         files = partitions.files(workplace.history(partitions.region), keys)
@@ -344,9 +421,20 @@ def _queue_partitions(context: dg.OpExecutionContext, workplace: Workplace, part
             raise UsageError(
                 said, remedy=f"choose others: drainmark history {partitions.region} lists what is in force"
             )
-        done = orders.backfill(workplace, partitions.region, Wanted(files=files, again=True)).act()
+        return orders.backfill(workplace, partitions.region, Wanted(files=files, again=True))
     except DrainmarkError as error:
         context.instance.add_run_tags(context.run_id, {MAX_RETRIES_TAG: "0"})
+        raise failure_of(error, partitions.region) from error
+
+
+def _queue_partitions(context: dg.OpExecutionContext, workplace: Workplace, partitions: Partitions) -> None:
+    """Queue the files of the run's partitions: this run owns the region, so no other one reads them."""
+    order = _backfill(context, workplace, partitions)
+    if order is None:
+        return
+    try:
+        done = order.act()
+    except DrainmarkError as error:
         raise failure_of(error, partitions.region) from error
     context.instance.add_run_tags(context.run_id, {QUEUED_TAG: context.run_id})
     context.log.info(printable("\n".join(done.lines)))
@@ -355,7 +443,12 @@ def _queue_partitions(context: dg.OpExecutionContext, workplace: Workplace, part
 
 
 def _retries_what_is_queued(context: dg.OpExecutionContext) -> bool:
-    """Say whether a run has queued the files, and it and all its retries up to this one have failed."""
+    """Say whether a run has queued the files, and it and all its retries up to this one have failed.
+
+    Or a worker of this run has: Dagster's monitoring lets another one resume the run.
+    """
+    if context.run.tags.get(QUEUED_TAG) == context.run.run_id:
+        return True
     before = context.run.parent_run_id
     while before is not None:
         run = context.instance.get_run_by_id(before)
@@ -406,8 +499,8 @@ def _has_source(region: RegionPlan) -> bool:
 
 
 def _enter_process(slot: RunSlot) -> None:
-    """If a launcher made this process for this run, give it UTC, make the run end with its parent, arm fail points."""
-    if multiprocessing.parent_process() is not None:
+    """If this process was made for this run, give it UTC, make the run end with its parent, and arm fail points."""
+    if multiprocessing.parent_process() is not None or sys.argv[1:3] in _WORKERS:
         have_utc()
         watch_parent(slot.interrupt)
         arm_from_environment()

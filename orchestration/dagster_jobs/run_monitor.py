@@ -7,10 +7,11 @@ The reaper uses the heartbeat and the process of the run instead.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -39,6 +40,9 @@ _CAUSE_CHARACTERS = 500
 
 SILENT_SECONDS = 60.0
 """Seconds after its start within which a run must reach its first op; else it counts as dead."""
+
+POOL_SECONDS = 360.0
+"""Seconds within which a run that waits for a place in its pool says so again: Dagster lets it do so every 300."""
 
 LOST_SECONDS = 600.0
 """Seconds without a lease after which a run on another host is lost: Spark's start and back-off take less."""
@@ -90,6 +94,18 @@ def tag_process(run_id: str, pid: int | None = None) -> dict[str, str]:
     return {PROCESS_TAG: f"{run_id} {socket.gethostname()} {pid} {process_started(pid)}"}
 
 
+def tag_after_op(instance: dg.DagsterInstance, run_id: str) -> dict[str, str]:
+    """Return the tag of the process that goes on with a run, after an op in this process has ended.
+
+    Most executors give an op a process of its own: its end says nothing about the run, in which other ops may follow
+    for hours. If the run's worker is not its parent, as in a container, no process of this host stands for the run.
+    """
+    if not instance.all_logs(run_id, of_type=dg.DagsterEventType.STEP_WORKER_STARTED):
+        return {}  # this process is the worker
+    parent = multiprocessing.parent_process()
+    return tag_process(run_id, parent.pid) if parent is not None else {PROCESS_TAG: ""}
+
+
 def _is_uncounted(run: dg.DagsterRun) -> bool:
     is_counted = run.tags.get(COUNTED_TAG, run.run_id) == run.run_id
     return run.status is dg.DagsterRunStatus.FAILURE and not is_counted
@@ -117,7 +133,11 @@ def reap_dead(instance: dg.DagsterInstance, job: str) -> list[str]:
     """Report a job's runs whose process on this host is dead as failed or cancelled; return a reason for each."""
     records = instance.get_run_records(dg.RunsFilter(job_name=job, statuses=list(_REAPED)))
     dead = [(record.dagster_run, _death_here(record.dagster_run)) for record in records]
-    return [_reported(instance, run, reason) for run, reason in dead if reason is not None]
+    return [
+        _reported(instance, run, reason)
+        for run, reason in dead
+        if reason is not None and not instance.run_will_resume(run.run_id)
+    ]
 
 
 def waiting_runs(instance: dg.DagsterInstance, job: str | None = None) -> list[dg.RunRecord]:
@@ -129,11 +149,16 @@ def waiting_runs(instance: dg.DagsterInstance, job: str | None = None) -> list[d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionRuns:
-    """The runs of one region in a Dagster instance."""
+    """The runs of one region in a Dagster instance.
+
+    Attributes:
+        pool: that a run of the region takes a place of; None for none.
+    """
 
     instance: dg.DagsterInstance
     workplace: Workplace
     region: RegionPlan
+    pool: str | None = None
 
     def active(self) -> list[dg.DagsterRun]:
         """Return the runs that failed and wait for their retry, then those queued or at work; oldest first."""
@@ -143,12 +168,13 @@ class RegionRuns:
     def reap(self) -> list[str]:
         """Report runs whose process is dead as failed (or cancelled, if that was asked for); return a reason for each.
 
-        Runs that wait for a retry that never comes are given up. Otherwise the region would never run again.
+        Runs that wait for a retry that never comes are given up. Otherwise the region would never run again. A run that
+        Dagster's monitoring gives another worker, by `max_resume_run_attempts`, is left to it.
         """
         reasons = give_up_retries(self.instance, self._waiting())
         for record in self._records(_REAPED):
             reason = self._death_of(record)
-            if reason is not None:
+            if reason is not None and not self.instance.run_will_resume(record.dagster_run.run_id):
                 reasons.append(_reported(self.instance, record.dagster_run, reason))
         return reasons
 
@@ -185,13 +211,24 @@ class RegionRuns:
     def is_wanted_place(self) -> bool:
         """Say whether a queued run could start if the run of this region ended."""
         queued = self.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]), limit=100)
-        if not queued:
-            return False
         if any(self._belongs(run) for run in queued):
             return True
         config = self.instance.get_concurrency_config().run_queue_config
         limit = config.max_concurrent_runs if config is not None else -1
-        return 0 <= limit <= self.instance.get_runs_count(dg.RunsFilter(statuses=list(_RUNNING)))
+        if queued and 0 <= limit <= self.instance.get_runs_count(dg.RunsFilter(statuses=list(_RUNNING))):
+            return True
+        return self.pool is not None and self._is_pool_wanted(self.pool, queued)
+
+    def _is_pool_wanted(self, pool: str, queued: Iterable[dg.DagsterRun]) -> bool:
+        """Say whether a pool is full and a run waits for a place: in the queue, or at work without the queue."""
+        known = self.instance.event_log_storage.get_concurrency_info(pool)
+        if not (known.pending_run_ids or any(pool in _pools_of(run) for run in queued)):
+            return False
+        taken = known.active_slot_count
+        if not taken:  # the pool counts runs, see `concurrency.pools.granularity`
+            running = self.instance.get_runs(dg.RunsFilter(statuses=list(_RUNNING)))
+            taken = sum(pool in _pools_of(run) for run in running)
+        return 0 < known.slot_count <= taken
 
     def _death_of(self, record: dg.RunRecord) -> str | None:
         run = record.dagster_run
@@ -202,7 +239,9 @@ class RegionRuns:
         process = process_of(run.tags, run.run_id)
         if process is None:
             is_ours = run.job_name == dagster_name(self.region.name)
-            return f"no sign of life for {age:.0f} s after its start" if is_ours and age > SILENT_SECONDS else None
+            if not is_ours or age <= SILENT_SECONDS or _waits_for_pool(self.instance, run.run_id):
+                return None
+            return f"no sign of life for {age:.0f} s after its start"
         host, pid, _ = process
         if host == socket.gethostname():
             return _death_here(run)
@@ -224,6 +263,19 @@ class RegionRuns:
         selected = run.asset_selection or frozenset()
         keys = remembered_keys(self.workplace, self.region.name) if selected else {}
         return any(keys.get(asset.key, asset.key) in selected for asset in table_assets(self.region))
+
+
+def _pools_of(run: dg.DagsterRun) -> Collection[str]:
+    known = run.run_op_concurrency
+    return known.all_pools or () if known is not None else ()
+
+
+def _waits_for_pool(instance: dg.DagsterInstance, run_id: str) -> bool:
+    """Say whether the op of a run waits for a place in its pool, or may have got one just now."""
+    for entry in reversed(instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)):
+        if entry.dagster_event is not None and "pool" in entry.dagster_event.engine_event_data.metadata:
+            return time.time() - entry.timestamp < POOL_SECONDS
+    return False
 
 
 def _death_here(run: dg.DagsterRun) -> str | None:

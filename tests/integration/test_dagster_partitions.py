@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import threading
+import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -13,6 +16,7 @@ import pytest
 from hand_runs import engine, without_spark
 from harness import opened, rows
 from integration.dagster_scene import drop, instance
+from waiting import eventually
 
 from drainmark.dagster import DrainmarkTranslator
 from drainmark.jobs.errors import UsageError
@@ -21,9 +25,11 @@ from drainmark.orchestration.dagster_assets.partitions import Partitions
 from drainmark.orchestration.dagster_assets.runless_events import report
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
 from drainmark.orchestration.dagster_jobs.ops import _retries_what_is_queued
+from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.verbs.inputs.backfill import Wanted, plan_queue
+from drainmark.orchestration.workplace.hand_off import LINGERS
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
@@ -74,7 +80,13 @@ def located(place: Workplace, by: str | None) -> dg.RepositoryDefinition:
 
 
 def run_of(
-    repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, first: str = "", last: str = ""
+    repository: dg.RepositoryDefinition,
+    instance: dg.DagsterInstance,
+    first: str = "",
+    last: str = "",
+    *,
+    run_id: str | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> dg.ExecuteInProcessResult:
     """Run the region's job; or of its tables what a backfill of the partitions from `first` to `last` runs."""
     if not first:
@@ -82,7 +94,9 @@ def run_of(
     ends = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last or first}
     keys = [key for key in repository.asset_graph.materializable_asset_keys if key.path[0] == "kept"]
     job = repository.get_job("__ASSET_JOB")
-    return job.execute_in_process(instance=instance, tags=ends, asset_selection=keys, raise_on_error=False)
+    return job.execute_in_process(
+        instance=instance, tags={**ends, **(tags or {})}, asset_selection=keys, raise_on_error=False, run_id=run_id
+    )
 
 
 def seen(place: Workplace) -> dict[str, list[dict[str, object]]]:
@@ -119,7 +133,7 @@ def test_a_backfill_of_two_files_leaves_what_the_command_line_leaves(
     result = run_of(repository, instance, keys[0], keys[1])
     assert result.success
     made = [event.partition for event in result.get_asset_materialization_events() if event.asset_key == COPIES]
-    assert set(made) - {None} == set(keys[:2])
+    assert set(made) == set(keys[:2]), "an event without a partition fails a backfill"
     plan_queue(theirs, REGION, Wanted(pattern=str(tmp_path / "theirs" / "inbox" / "[ab].csv"), again=True)).carry_out(
         theirs
     )
@@ -131,6 +145,44 @@ def test_a_backfill_of_two_files_leaves_what_the_command_line_leaves(
     one = repository.get_job(JOB).execute_in_process(instance=instance, partition_key=keys[2], raise_on_error=False)
     assert one.success, "the region's own job does it, too, and with a file that is as it was"
     assert ours.history(REGION).committed_id == 6
+
+
+def test_a_backfill_makes_the_run_that_lingers_go(
+    without_spark: None, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    """What another run made of the files would not count: Dagster would call the backfill failed."""
+    place = place_in(tmp_path)
+    place.settings = place.settings.model_copy(update={"linger_seconds": 600.0})
+    repository = located(place, "file")
+    path = drop(tmp_path, "a.csv", "a,1\n")
+    job, tags = repository.get_job(JOB), {SENSOR_TAG: f"{JOB}__sensor"}
+    stays = threading.Thread(target=lambda: job.execute_in_process(instance=instance, tags=tags), daemon=True)
+    stays.start()
+    eventually(lambda: place.registry.load_cursor(REGION, LINGERS), "a run that lingers")
+    eventually(lambda: instance.get_materialized_partitions(COPIES), "its events")
+    assert stays.is_alive()
+    result = run_of(repository, instance, "inbox/a.csv")
+    stays.join(60)
+    assert result.success
+    assert {event.partition for event in result.get_asset_materialization_events()} == {"inbox/a.csv"}
+    assert [row.trigger_uri for row in place.history(REGION).states.above(1).values()] == [str(path)]
+
+
+def test_a_backfill_whose_worker_was_killed_behind_the_commit_has_its_events(
+    without_spark: None, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    """The worker that resumes the run finds all done; without an event the backfill would fail."""
+    place = place_in(tmp_path)
+    repository = located(place, "file")
+    drop(tmp_path, "a.csv", "a,1\n")
+    assert run_of(repository, instance).success
+    run = str(uuid.uuid4())
+    result = run_of(repository, instance, "inbox/a.csv", run_id=run, tags={QUEUED_TAG: run})
+    assert result.success
+    assert place.history(REGION).committed_id == 1, "nothing was queued"
+    tables = [key for key in repository.asset_graph.materializable_asset_keys if key.path[0] == "kept"]
+    made = {(event.asset_key, event.partition) for event in result.get_asset_materialization_events()}
+    assert made == {(table, "inbox/a.csv") for table in tables}
 
 
 def test_a_backfill_of_a_day_reads_the_files_of_that_day(
@@ -255,6 +307,15 @@ def test_only_a_retry_of_runs_that_queued_and_failed_queues_nothing(
     run = instance.create_run_for_job(job, parent_run_id=parent, root_run_id=parent)
     context = cast(dg.OpExecutionContext, SimpleNamespace(instance=instance, run=run))
     assert _retries_what_is_queued(context) is is_queued
+
+
+def test_a_worker_that_resumes_its_run_queues_nothing_again(instance: dg.DagsterInstance) -> None:
+    run = instance.create_run_for_job(dg.GraphDefinition("one").to_job())
+    for is_queued in (False, True):
+        seen = instance.get_run_by_id(run.run_id)
+        context = cast(dg.OpExecutionContext, SimpleNamespace(instance=instance, run=seen))
+        assert _retries_what_is_queued(context) is is_queued
+        instance.add_run_tags(run.run_id, {QUEUED_TAG: run.run_id})
 
 
 @pytest.mark.parametrize(

@@ -16,20 +16,25 @@ from integration.dagster_scene import ROOT
 
 @contextmanager
 def dagster_dev(
-    root: Path, *, has_pages: bool = True, location: Sequence[str] = ("-m", "drainmark.orchestration.definitions")
+    root: Path,
+    *,
+    has_pages: bool = True,
+    location: Sequence[str] = ("-m", "drainmark.orchestration.definitions"),
+    path: Sequence[Path] = (),
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Serve a project with the instance `.drainmark/dagster`; log to `dagster.log`; yield process and port.
 
     Args:
         has_pages: as `dagster dev` does; else there is only the daemon, which starts in less time.
         location: the options of Dagster that name the code location.
+        path: more folders of Python modules.
     """
     port = free_port()
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("DRAINMARK_", "DAGSTER_"))},
         "DAGSTER_HOME": str(root / ".drainmark" / "dagster"),
         "DRAINMARK_DAGSTER_URL": f"http://127.0.0.1:{port}",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": ":".join(map(str, (ROOT, *path))),
     }
     programs = Path(sys.executable).parent
     served = [programs / "dagster", "dev", "-h", "127.0.0.1", "-p", str(port)]
