@@ -55,7 +55,7 @@ def skip_command(region: str, uri: str) -> str:
     return f"drainmark skip {region} --file {shell_word(uri)} --reason '…'"
 
 
-_TAKEN_ANEW = re.compile(rf"drainmark reset \S+ --to \d+ {ACCEPT_LOSS}")
+_TAKEN_ANEW = re.compile(rf"\w+ reset \S+ --to \d+ {ACCEPT_LOSS}")
 """The command in the remedy of a changed file that takes the new one."""
 
 

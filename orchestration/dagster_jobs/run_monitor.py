@@ -131,13 +131,19 @@ def give_up_retries(instance: dg.DagsterInstance, records: Iterable[dg.RunRecord
 
 def reap_dead(instance: dg.DagsterInstance, job: str) -> list[str]:
     """Report a job's runs whose process on this host is dead as failed or cancelled; return a reason for each."""
+    if _resumes(instance):
+        return []
     records = instance.get_run_records(dg.RunsFilter(job_name=job, statuses=list(_REAPED)))
     dead = [(record.dagster_run, _death_here(record.dagster_run)) for record in records]
-    return [
-        _reported(instance, run, reason)
-        for run, reason in dead
-        if reason is not None and not instance.run_will_resume(run.run_id)
-    ]
+    return [_reported(instance, run, reason) for run, reason in dead if reason is not None]
+
+
+def _resumes(instance: dg.DagsterInstance) -> bool:
+    """Say whether Dagster's monitoring resumes runs.
+
+    Then it judges each worker itself, resumes or fails its run, and may be starting another worker just now.
+    """
+    return bool(instance.run_monitoring_enabled and instance.run_monitoring_max_resume_run_attempts)
 
 
 def waiting_runs(instance: dg.DagsterInstance, job: str | None = None) -> list[dg.RunRecord]:
@@ -169,12 +175,12 @@ class RegionRuns:
         """Report runs whose process is dead as failed (or cancelled, if that was asked for); return a reason for each.
 
         Runs that wait for a retry that never comes are given up. Otherwise the region would never run again. A run that
-        Dagster's monitoring gives another worker, by `max_resume_run_attempts`, is left to it.
+        Dagster's monitoring may give another worker is left to it.
         """
         reasons = give_up_retries(self.instance, self._waiting())
-        for record in self._records(_REAPED):
+        for record in () if _resumes(self.instance) else self._records(_REAPED):
             reason = self._death_of(record)
-            if reason is not None and not self.instance.run_will_resume(record.dagster_run.run_id):
+            if reason is not None:
                 reasons.append(_reported(self.instance, record.dagster_run, reason))
         return reasons
 

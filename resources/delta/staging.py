@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import AccountingError, SchemaMismatch, StoreUnavailable
 from drainmark.jobs.errors.environment import FilesLost
-from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.frames.tags import SEQUENCE_ID, SOURCE_FILE
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.keyed_rows import RowsPerKey
 from drainmark.jobs.tasks.column_statistics import ColumnStatistics
@@ -370,9 +370,11 @@ def compare_schemas(found_json: str, expected_json: str, *, where: str) -> None:
     differing = [name for name in texts if have.get(name) != want.get(name)]
     what = "; ".join(texts[name] for name in differing) or f"order: {', '.join(have)}, expected {', '.join(want)}"
     msg = f"the columns of {where} differ from the expected ones: {what}"
+    is_left_out = SOURCE_FILE in have and SOURCE_FILE not in want
+    keep = 'name "source_file" in columns= of dm.apply_changes, which else leaves it out; or ' if is_left_out else ""
     raise SchemaMismatch(
         msg,
-        remedy="cast the columns, or write to a table of another name",
+        remedy=f"{keep}cast the columns, or write to a table of another name",
         columns=tuple(differing) or tuple(want),
     )
 

@@ -12,9 +12,9 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from drainmark.jobs.errors import JavaMissing, SparkLost
 from drainmark.jobs.errors.spark_faults import lost_engine, telling_line
@@ -223,6 +223,8 @@ class SparkEngine:
             if session is not None and self.is_remote:
                 session.release_session_on_close = False  # type: ignore[attr-defined]
                 session.stop()
+            elif not self.is_remote:
+                _forget_dead_jvm()
 
     def stop(self) -> None:
         with self._lock:
@@ -284,6 +286,20 @@ def _launch(settings: Mapping[str, str], scratch: Path) -> None:
         if before is not None:
             os.environ["PYSPARK_SUBMIT_ARGS"] = before
         path.unlink(missing_ok=True)
+
+
+def _forget_dead_jvm() -> None:
+    """Let the next session start a JVM if that of this process has ended: PySpark would go on calling the dead one."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway: Any = SparkContext._gateway
+    if gateway is None or getattr(gateway, "proc", None) is None or gateway.proc.poll() is None:
+        return
+    with suppress(Exception):
+        gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _leave_errors_to_us() -> None:

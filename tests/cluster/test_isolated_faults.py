@@ -36,7 +36,7 @@ LATER = 350
 MANY = 40
 """Fewer rows than a file has of a key, but more than the rows with which a function is tried before its first group."""
 
-APP = """
+MISHAP = """
 import os
 import random
 import signal
@@ -70,7 +70,10 @@ def mishap(place):
         os.kill(executor, signal.SIGPWR)
     elif what == "kill-worker":
         os.kill(parent(executor), signal.SIGKILL)
+"""
+"""The beginning of an application: a function for its tasks in which something may happen once."""
 
+_GRAPH = """
 
 @dataclass
 class Seen:
@@ -110,6 +113,8 @@ dm.sink(rolled, dm.DeltaAppend("left"))
 dm.sink(rolled, dm.DeltaAppend("right"), name="right")
 """
 """Two sinks of a function that gives other values at each call; a state before a shuffle, and one after it."""
+
+APP = MISHAP + _GRAPH
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from change_stream import marked
+from followed import follow
 from harness import run_once, settle
 
 import drainmark as dm
 from drainmark import F
-from drainmark.jobs.errors import OperatorFailed
+from drainmark.jobs.errors import OperatorFailed, SchemaMismatch, StateIncompatible
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
@@ -221,6 +222,37 @@ def test_a_plain_mirror_goes_on_with_deletes_and_the_history_gets_the_tag(workpl
     with owning(region_owner(workplace, REGION)) as owner:
         owner.rewind(1, 100)
     assert {row["k"]: row["n"] for row in reader.visible("mirror").to_pylist()} == {"a": 1, "b": 2}
+
+
+@pytest.mark.seed("AC1")
+def test_applied_changes_take_a_plain_table_over_by_what_the_refusals_say(workplace: Workplace, inbox: Path) -> None:
+    def declared(columns: list[str] | None, *, is_plain: bool = False) -> Opened:
+        with dm.application("mirroring") as declared:
+
+            @dm.consistent(trigger="operator-driven")
+            @dm.source(dm.DirectoryScan(path=str(inbox), format="csv", schema="k string, n bigint, d string", settle=0))
+            def lines(scanned: Any) -> Any:
+                return scanned
+
+            given: dict[str, Any] = {"keys": ["k"], "sequence_by": "n", "apply_as_deletes": "d = 'x'"}
+            rows = lines if is_plain else dm.apply_changes(lines, **given, columns=columns, name="applied")
+            dm.sink(rows, dm.DeltaUpsert("mirror", keys=["k"]))
+        return open_application(dm.build_application(declared))
+
+    write(inbox, 1, [("a", 5, False), ("b", 6, False)])
+    run_once(workplace, declared(None, is_plain=True))
+    write(inbox, 2, [("a", 3, False), ("b", 7, True), ("c", 1, False)])
+    with pytest.raises(StateIncompatible) as refused:
+        run_once(workplace, declared(None))
+    follow(refused.value.remedy, "reset", workplace.home)
+    with pytest.raises(SchemaMismatch) as mismatch:
+        run_once(workplace, declared(None))
+    assert "source_file" in mismatch.value.facts["columns"]
+    assert '"source_file" in columns=' in (mismatch.value.remedy or "")
+    run_once(workplace, declared(["k", "n", "d", "source_file"]))
+    rows = RegionReader(workplace.settings, REGION).visible("mirror").to_pylist()
+    found = {row["k"]: (row["n"], row["source_file"].rpartition("/")[2]) for row in rows}
+    assert found == {"a": (5, "001.csv"), "c": (1, "002.csv")}
 
 
 @pytest.mark.seed("DL1")

@@ -343,7 +343,8 @@ def test_the_new_content_of_a_changed_file_is_taken_by_the_command_of_the_halt(f
     fresh.run()
     fresh.write("b.txt", "to be done\n")
     halted = fresh.refused("run", "word_count", "--input", fresh.inbox, code=3)
-    assert fresh.status()["remedies"] == [f"drainmark resume {REGION}"]
+    anew = f"drainmark reset {REGION} --to 1 --accept-loss --yes"
+    assert fresh.status()["remedies"] == [f"drainmark resume {REGION}", anew]
     follow(halted["remedy"], "reset", fresh.home)
     fresh.run()
     assert fresh.counts() == {"to": 3, "be": 4, "or": 1, "not": 1, "done": 2}

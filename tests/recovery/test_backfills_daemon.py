@@ -236,7 +236,12 @@ def _remedied(location: Location, backfill: str) -> None:
     assert "drainmark resume spoilt/rows" in told.metadata["drainmark/remedy"].value
     drop(location, "spoilt", "a", "3")
     assert invoke(["resume", "spoilt/rows", "--home", str(location.place.home)]) == 0
-    location.wait_for(lambda: "a 3" in contents(location.place, "spoilt")["spoilt_copies"], "the mended file")
+    location.wait_for(
+        lambda: not location.place.registry.pending_count("spoilt/rows"), "the file of before to be dropped"
+    )
+    again = launch(location, tables_of("spoilt"), ["in/spoilt/a.csv"])
+    assert ended(location, again) is BulkActionStatus.COMPLETED_SUCCESS
+    assert "a 3" in contents(location.place, "spoilt")["spoilt_copies"]
 
 
 def _of_ones() -> list[tuple[str, str]]:

@@ -36,7 +36,7 @@ def with_readers(workplace: Workplace, region: str) -> Iterator[None]:
         yield
     except (RetractRefused, ReplaceRefused) as error:
         if Home(workplace).links(region):
-            error.remedy = re.sub(r"drainmark reset \S+ --to \d+", r"\g<0> --cascade", error.remedy or "")
+            error.remedy = re.sub(r"\breset \S+ --to \d+", r"\g<0> --cascade", error.remedy or "")
         raise
 
 
