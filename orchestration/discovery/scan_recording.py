@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import is_object
-from drainmark.jobs.protocol.records.triggers import BACK, NewTrigger, Trigger, TriggerStatus, file_key
+from drainmark.jobs.protocol.records.triggers import AGAIN, BACK, NewTrigger, Trigger, TriggerStatus, file_key
 from drainmark.jobs.scan.findings import ScanResult
 from drainmark.jobs.scan.folder import identity_key
 
@@ -67,7 +67,9 @@ def _taken_anew(
         known = registry.triggers.by_uri(region, uri)
         committed = [each for each in known if each.status is TriggerStatus.COMMITTED]
         is_mended = bool(committed) and was_refused(committed[-1].sequence_id)
-        if not committed or is_mended or scan.on_change == "reprocess":
+        if _awaits_replacement(known) and scan.on_change != "halt":
+            changed.append(replacing(trigger, known))
+        elif not committed or is_mended or scan.on_change == "reprocess":
             changed.append(_come_back(trigger, known) if committed else trigger)
         elif scan.on_change == "halt" and refusal is None:
             msg = f"{uri} was committed and is another file now"
@@ -77,6 +79,18 @@ def _taken_anew(
             remedy = f'{back}; or on_change="reprocess" or "ignore" at the source'
             refusal = InputChanged(msg, remedy=remedy, trigger=uri, first_id=first)
     return changed, refusal
+
+
+def _awaits_replacement(known: Sequence[Trigger]) -> bool:
+    """Say whether a file was to be processed anew (`backfill --again`), and changed before it was read."""
+    return bool(known) and known[-1].status is TriggerStatus.SUPERSEDED and AGAIN in known[-1].identity
+
+
+def replacing(trigger: NewTrigger, known: Sequence[Trigger]) -> NewTrigger:
+    """Return the trigger of a file that takes the place of what was committed of it; its key is a new one."""
+    times = max((int(each.identity.get(AGAIN, 0)) for each in known), default=0)
+    identity = {**trigger.identity, AGAIN: times + 1}
+    return replace(trigger, identity=identity, identity_key=identity_key(identity))
 
 
 def _come_back(trigger: NewTrigger, known: Sequence[Trigger]) -> NewTrigger:

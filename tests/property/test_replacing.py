@@ -14,14 +14,17 @@ import pyarrow as pa
 import pytest
 from by_hand import HandFed
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import ReplaceRefused, RewindRefused
+from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.orchestration import doctor
+from drainmark.orchestration.discovery.scan_recording import record_scan
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.verbs.inputs import backfill
-from drainmark.orchestration.verbs.inputs.backfill import Wanted
+from drainmark.orchestration.verbs.inputs.backfill import Queueing, Wanted, plan_queue
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.views.status import history_entries
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -40,8 +43,12 @@ def fed(tmp_path: Path) -> Iterator[HandFed]:
     place.registry.close()
 
 
-def again(fed: HandFed, pattern: str = "*", **more: Any) -> dict[str, Any]:
-    return backfill.queue(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / pattern), again=True), **more)
+def again(fed: HandFed, pattern: str = "*") -> dict[str, Any]:
+    return planned(fed, pattern).carry_out(fed.workplace)
+
+
+def planned(fed: HandFed, pattern: str) -> Queueing:
+    return plan_queue(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / pattern), again=True))
 
 
 def oracle(history: RegionHistory, contents: dict[int, list[str]], at: int) -> Rows:
@@ -93,7 +100,7 @@ def test_the_new_state_withdraws_the_rows_of_the_old_and_history_says_so(fed: Ha
     fed.add("a", "b")
     fed.drain(2)
 
-    rehearsed = again(fed, "a", dry_run=True)
+    rehearsed = planned(fed, "a").facts
     assert (rehearsed["replaced"], rehearsed["queued"], rehearsed["pending_triggers"]) == (1, 1, 0)
     queued = again(fed, "a")
     assert queued["replaces"] == [{"file": str(fed.inbox / "a"), "sequence_id": 1}]
@@ -132,6 +139,24 @@ def test_a_changed_file_replaces_the_newest_state_of_its_name(fed: HandFed) -> N
     fed.drain()
     assert fed.values() == [(2, "new"), (2, "newer")]
     assert shown(fed, "kept", 1) == [(1, "old")]
+
+
+@pytest.mark.parametrize("on_change", ["ignore", "reprocess"])
+def test_a_file_that_changes_while_it_waits_still_replaces_its_rows(fed: HandFed, on_change: str) -> None:
+    fed.write("a", ["old"])
+    fed.add("a")
+    fed.drain()
+    again(fed)
+    fed.write("a", ["later", "rows"])
+    (waiting,) = fed.workplace.registry.triggers.pending(fed.region, 9)
+    with fed.owning() as owner:  # as a run does that finds another file
+        region, epoch = fed.region, owner.epoch
+        fed.workplace.registry.triggers.mark(region, epoch, [waiting.id], TriggerStatus.SUPERSEDED, "it changed")
+    scan = DirectoryScan(path=str(fed.inbox), pattern="*", format="text", settle=0, on_change=on_change)
+    for _ in range(2):  # the second scan finds nothing new
+        record_scan(fed.workplace.registry, fed.region, fed.workplace.inputs, str(fed.inbox), scan, now=world.now())
+    fed.drain()
+    assert fed.values() == fed.values("copied") == [(2, "later"), (2, "rows")]
 
 
 def test_files_never_seen_are_queued_as_ever(fed: HandFed) -> None:

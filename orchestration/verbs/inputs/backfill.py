@@ -18,6 +18,7 @@ from drainmark.jobs.protocol.history import RegionHistory, retracted_uris
 from drainmark.jobs.protocol.records.addresses import address_of, is_object, object_uri, prefix_of
 from drainmark.jobs.protocol.records.triggers import AGAIN, GAVE_WAY, NewTrigger, TriggerStatus, file_key
 from drainmark.jobs.runtime.commit.replacement import require_replaceable
+from drainmark.orchestration.discovery.scan_recording import replacing
 from drainmark.orchestration.verbs.rewinds.readers import with_readers
 from drainmark.orchestration.workplace.declaration import declared, load_region
 from drainmark.orchestration.workplace.region_sources import source_folder, source_of
@@ -287,8 +288,6 @@ def _known_as(workplace: Workplace, region: str, trigger: NewTrigger) -> str:
 
 def _judged(workplace: Workplace, region: str, trigger: NewTrigger, *, is_replacing: bool) -> tuple[str, NewTrigger]:
     """Return the name of a file's count, and its trigger: a replacing one if asked for and not pending already."""
-    from drainmark.jobs.scan.folder import identity_key
-
     status = _known_as(workplace, region, trigger)
     if not is_replacing or status not in ("queued", "committed"):
         return status, trigger
@@ -296,6 +295,4 @@ def _judged(workplace: Workplace, region: str, trigger: NewTrigger, *, is_replac
     waiting = (other for other in known if other.status is TriggerStatus.PENDING and AGAIN in other.identity)
     if any(file_key(other.identity_key) == trigger.identity_key for other in waiting):
         return "pending", trigger
-    times = max((int(other.identity.get(AGAIN, 0)) for other in known), default=0)
-    identity = {**trigger.identity, AGAIN: times + 1}
-    return "replaced", replace(trigger, identity=identity, identity_key=identity_key(identity))
+    return "replaced", replacing(trigger, known)
