@@ -58,7 +58,7 @@ class RowFile:
     @classmethod
     def of(cls, file: StagedFile) -> RowFile:
         """Return a file of a table as tasks read it."""
-        return cls(path=file.path, size=file.size, vector=file.vector)
+        return cls(path=file.path, size=file.size, vector=file.vector, constants=file.constants)
 
     def cut(self, share_bytes: int) -> tuple[RowFile, ...]:
         """Return the parts of the file, of at most about `share_bytes` each, in the order of its rows."""

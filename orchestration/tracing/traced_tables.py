@@ -135,7 +135,7 @@ class TracedTables:
         if table.is_derived:
             return managed.read(None, where)
         committed = committed_files(self.store, self.history, table.name)
-        return managed.files.read([file.path for file in committed], where)
+        return managed.files.read(committed, where)
 
 
 def _condition(table: RegionTable, where: Mapping[str, str]) -> pa.compute.Expression | None:

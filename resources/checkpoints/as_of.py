@@ -391,7 +391,7 @@ def _rows(
     in_force, *replaced = parts_at(store, history, name, at)
     where = in_force.condition if only is None else in_force.condition & only
     parts = [(in_force, where), *((part, part.condition) for part in replaced)]
-    return pa.concat_tables(files.read([file.path for file in part.files], where) for part, where in parts)
+    return pa.concat_tables(files.read(part.files, where) for part, where in parts)
 
 
 def rows_between(

@@ -126,7 +126,7 @@ class DeltaDataStore(DataStore):
             return
         version = self._table.txn_version() or 0
         try:
-            rows = _of(_folded(self._table.files.read([file.path for file in live])))
+            rows = _of(_folded(self._table.files.read(live)))
         except (FileNotFoundError, ObjectMissing):  # another writer does it
             return
         rewritten = Staging(self.folder, 0, world.token()).write(rows, "compacted")

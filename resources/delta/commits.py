@@ -47,6 +47,7 @@ from drainmark.resources.delta.log.log_entries import write_entry
 from drainmark.resources.delta.log.marked_files import (
     ENABLED,
     FEATURE,
+    Adds,
     adds_of,
     may_have_vectors,
     takes_vectors,
@@ -470,10 +471,22 @@ def transact(
 
     The caller has checked that every file removed is live in `table` and every file added exists.
     """
-    live = adds_of(folder, table) if may_have_vectors(table) else None
-    changes = [log_entries.remove(file, live, data_change=data_change) for file in removes]
+    removed = list(removes)
+    added = _added(folder, table, removed)
+    facts_of = [added[file.path] if added else None for file in removed]
+    changes = [log_entries.remove(*each, data_change=data_change) for each in zip(removed, facts_of, strict=True)]
     changes += [log_entries.add(file, data_change=data_change) for file in adds]
     write_entry(folder, table, region, version, changes, mark=mark)
+
+
+def _added(folder: Folder, table: Any, files: Sequence[StagedFile]) -> Adds:
+    """Return what the removes of files need of their adds, by path; nothing if the files themselves tell all."""
+    if may_have_vectors(table):
+        return adds_of(folder, table) if files else {}
+    if not any("%" in log_entries.text_of(file.path) for file in files):
+        return {}
+    texts = _adds(table).column("path").to_pylist()
+    return {urllib.parse.unquote(text): {"path": text} for text in texts}
 
 
 def take_vectors(folder: Folder, region: str, *, wanted: bool, writer: SoleWriter | None) -> None:
@@ -541,10 +554,11 @@ def live_files(table: Any, folder: Folder, among: Collection[str] | None = None)
 
     Bounds are exact, but for files with a deletion vector: these have the bounds of all their rows.
     """
+    by = partition_columns(table)
     if may_have_vectors(table):
         adds = adds_of(folder, table)
-        return _ordered(_marked_file(adds[path], folder, table) for path in adds if among is None or path in among)
-    by, found = partition_columns(table), actions_of(table)
+        return _ordered(_marked_file(adds[path], folder, by) for path in adds if among is None or path in among)
+    found = actions_of(table)
     wanted = ("path", "size_bytes", "num_records", f"min.{SEQUENCE_ID}", f"max.{SEQUENCE_ID}")
     # Other columns take time, and may have a date of a year that Python does not support.
     names = [name for name in (*wanted, *(f"partition.{each}" for each in by)) if name in found.column_names]
@@ -562,43 +576,49 @@ def partition_columns(table: Any) -> tuple[str, ...]:
 
 
 def actions_of(table: Any) -> pa.Table:
-    """Return the actions that added the table's files; `pa.table` would import pandas, half of the time of `status`.
-
-    Paths are as the folder has them, and not encoded, as the log has them.
-    """
+    """Return the actions that added the table's files, with their paths as the folder has them, not the log."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+    found = _adds(table)
     paths, at = found.column("path"), found.column_names.index("path")
     if not pc.any(pc.match_substring(paths, "%")).as_py():
         return found
     return found.set_column(at, "path", pa.array(map(urllib.parse.unquote, paths.to_pylist()), pa.string()))
 
 
+def _adds(table: Any) -> pa.Table:
+    """Return the actions that added the table's files; `pa.table` would import pandas, half of the time of `status`."""
+    import pyarrow as pa
+
+    return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+
+
 def _live_file(action: dict[str, Any], folder: Folder, by: Sequence[str]) -> StagedFile:
     first, last = (action.get(f"{bound}.{SEQUENCE_ID}") for bound in ("min", "max"))
+    partition = partition_text({name: action[f"partition.{name}"] for name in by})
     if action["num_records"] is None or first is None or last is None:
-        return footer(folder, action["path"], action["size_bytes"], by)
+        return dataclasses.replace(footer(folder, action["path"], action["size_bytes"]), partition=partition)
     return StagedFile(
         path=action["path"],
         size=action["size_bytes"],
         rows=action["num_records"],
         first_id=first,
         last_id=last,
-        partition=partition_text({name: action[f"partition.{name}"] for name in by}),
+        partition=partition,
     )
 
 
-def _marked_file(action: Mapping[str, Any], folder: Folder, table: Any) -> StagedFile:
+def _marked_file(action: Mapping[str, Any], folder: Folder, by: Sequence[str]) -> StagedFile:
     """Return a file of a table with deletion vectors, from the action that added it."""
     known, vector = json.loads(action.get("stats") or "{}"), vector_of(action)
     first, last = (known.get(bound, {}).get(SEQUENCE_ID) for bound in ("minValues", "maxValues"))
     rows, path = known.get("numRecords"), urllib.parse.unquote(action["path"])
+    values = action.get("partitionValues") or {}
+    partition = partition_text({name: values.get(name) for name in by})
     if rows is None or first is None or last is None:
-        file = footer(folder, path, action["size"], partition_columns(table))
+        file = dataclasses.replace(footer(folder, path, action["size"]), partition=partition)
     else:
-        partition = partition_text(action.get("partitionValues") or {})
         file = StagedFile(path=path, size=action["size"], rows=rows, first_id=first, last_id=last, partition=partition)
     dead = vector.rows if vector is not None else 0
     return dataclasses.replace(file, rows=file.rows - dead, statistics=action.get("stats") or "", vector=vector)

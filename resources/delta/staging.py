@@ -17,7 +17,7 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import AccountingError, SchemaMismatch, StoreUnavailable
 from drainmark.jobs.errors.environment import FilesLost
 from drainmark.jobs.frames.tags import SEQUENCE_ID, SOURCE_FILE
-from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.protocol.records.manifest import STAGED, StagedFile
 from drainmark.jobs.state.keyed_rows import RowsPerKey
 from drainmark.jobs.tasks.column_statistics import ColumnStatistics
 from drainmark.jobs.tasks.executor import Executor, Here, Share, Task
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-STAGING_FOLDER = "_staged"
+STAGING_FOLDER = STAGED.rstrip("/")
 
 Executors = Callable[[int], Executor]
 """Returns who does work on so many bytes of files."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.frames import tags
+from drainmark.jobs.frames.arrow import relaxed_type
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RowsOf, StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.state.keyed_rows import present
-from drainmark.jobs.tasks.parquet_files import frame_of_files
+from drainmark.jobs.tasks.parquet_files import frame_of_files, frame_of_shares
+from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.log import marked_files
 from drainmark.resources.delta.log.commit_log import SoleWriter
@@ -63,11 +67,11 @@ class TableFiles:
         straddling = self.pieces(cut.straddling, [SEQUENCE_ID])
         return whole + sum(int(rows.filter(~up_to(to)).num_rows) for rows in straddling)
 
-    def read(self, paths: Sequence[str], where: pa.compute.Expression | None = None) -> pa.Table:
+    def read(self, files: Sequence[StagedFile], where: pa.compute.Expression | None = None) -> pa.Table:
         """Return the rows of files below the table's folder, visible or not, in the table's columns."""
         with commits.newest(self._folder, self._writer) as table:
             schema = arrow_schema(table)
-        return self._folder.read(paths, schema, None, where)
+        return marked_files.read(self._folder, files, schema, None, where)
 
     def read_each(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the rows of each file, visible or not, in the order given and in the columns of the file."""
@@ -134,5 +138,12 @@ class TableFiles:
 
     def frame(self, session: SparkSession, files: Sequence[StagedFile], schema: StructType) -> DataFrame:
         """Return the rows of one or more files, visible or not, as a frame."""
-        sizes = [file.size for file in files]
-        return frame_of_files(session, self._folder.place, [file.path for file in files], schema, sizes)
+        place, plain = self._folder.place, [file for file in files if marked_files.is_plain(file)]
+        sizes = [file.size for file in plain]
+        frames = [frame_of_files(session, place, [file.path for file in plain], schema, sizes)] if plain else []
+        if len(plain) < len(files):
+            kind = relaxed_type(schema)
+            columns, others = tags.arrow_schema(kind), (file for file in files if not marked_files.is_plain(file))
+            shares = [FileShare(files=(RowFile.of(file),), place=place, schema=columns) for file in others]
+            frames.append(frame_of_shares(session, shares, kind))
+        return reduce(lambda left, right: left.unionByName(right), frames)

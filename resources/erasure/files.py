@@ -19,6 +19,7 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.run_files import KEY_HASH, ROWS_A_GROUP
 from drainmark.jobs.tasks.layout import NO_LAYOUT
 from drainmark.jobs.world import Seam
+from drainmark.resources.delta.log.marked_files import whole_pieces
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.storage.folder import Folder
 
@@ -57,7 +58,7 @@ def search(folder: Folder, files: Iterable[StagedFile], where: pa.compute.Expres
     for file in files:
         ids = Counter[int]()
         wanted = list(dict.fromkeys([*columns, SEQUENCE_ID]))
-        for rows in folder.read_pieces(file.path, file.size, wanted):
+        for rows in whole_pieces(folder, file, wanted):
             if set(columns) <= set(rows.column_names):  # an old file may lack a column that came later
                 ids.update(_ids_of(rows.filter(where)))
         if ids:

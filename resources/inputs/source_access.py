@@ -8,10 +8,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from drainmark.jobs.errors import (
     FormatTooNew,
@@ -157,7 +156,7 @@ class RegionAccess:
             raise UsageError(
                 msg, remedy="starting_version=… at the source reads changes alone, without the whole table"
             )
-        return [replace(file, path=unquote(file.path)) for file in files_of(table)]
+        return files_of(table)
 
     def database(self, name: str) -> Any:
         from drainmark.resources.sinks.databases import given_url

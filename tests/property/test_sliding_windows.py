@@ -160,7 +160,7 @@ def test_images_restore_and_rewind(
         assert image is not None
         kept = place.store(REGION).table("state/sliding/last_rows")
         for file in image.files:
-            users = kept.files.read([file.path]).column("user").to_pylist()
+            users = kept.files.read([file]).column("user").to_pylist()
             assert max(users.count(user) for user in set(users)) <= 3, "the image is the window, and no more"
         run_once(place, application, max_group=1)
         assert_golden(place, list(range(FILES)), 3)

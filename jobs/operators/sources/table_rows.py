@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.parse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -207,7 +206,7 @@ class TableRows(ByVersion):
         return [
             RowFile(
                 version=int(piece.end["version"]),
-                path=urllib.parse.unquote(file.path),
+                path=file.path,
                 size=file.size,
                 constants=json.loads(file.partition or "{}"),
                 vector=file.vector,

@@ -25,6 +25,15 @@ class TableRole(StrEnum):
     COPY = "copy"  # visible rows outside Delta: copied from the staged rows of its history
 
 
+STAGED = "_staged/"
+"""The beginning of the paths of staged files."""
+
+
+def is_ours(path: str) -> bool:
+    """Say whether a file of a table with partitions has its place from us: others have folders for partitions."""
+    return "/" not in path or path.startswith(STAGED)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFile:
     """One Parquet file below a table's root, with exact facts from its footer.
@@ -51,6 +60,19 @@ class StagedFile:
     partition: str = ""
     statistics: str = field(default="", compare=False, repr=False)
     vector: DeletionVector | None = None
+
+    @property
+    def values(self) -> dict[str, str | None]:
+        """The values of its partition by column, in the form of the log."""
+        return json.loads(self.partition) if self.partition else {}
+
+    @property
+    def constants(self) -> dict[str, str | None]:
+        """The values of its partition that are in the log alone, since others wrote it; {} for a file of ours.
+
+        Ours has them itself: an empty text is null in the log.
+        """
+        return {} if is_ours(self.path) else self.values
 
     def may_hold(self, ids: Collection[int]) -> bool:
         """Say whether some ids are within the file's bounds."""

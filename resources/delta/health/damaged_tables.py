@@ -11,7 +11,7 @@ from typing import Any
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import SplitBrain
-from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.protocol.records.manifest import StagedFile, is_ours
 from drainmark.jobs.protocol.repairs import TableDamage, TableRepair
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act, Published
@@ -106,12 +106,15 @@ class _FormerFiles:
         shown = commits.live_files(self.table, self.folder, among=before.keys() - changed)
         live = {file.path for file in shown}
         missing = [path for path, size in before.items() if path not in live and not self._is_there(path, size)]
-        known = self._as_it_was(missing) if missing else {}
+        by = commits.partition_columns(self.table)
+        theirs = {path for path in before.keys() - live - set(missing) if by and not is_ours(path)}
+        asked = [*missing, *sorted(theirs)]  # their footers do not tell their partitions
+        known = self._as_it_was(asked) if asked else {}
         if known is None:
             return False
-        back = [path for path in before if path not in live and path not in missing]
-        by = commits.partition_columns(self.table)
-        self.sound = [*shown, *(commits.footer(self.folder, path, before[path], by) for path in back)]
+        back = [path for path in before if path not in live and path not in known]
+        there = (commits.footer(self.folder, path, before[path], by) for path in back)
+        self.sound = [*shown, *there, *(known[path] for path in sorted(theirs))]
         self.gone = [known[path] for path in missing]
         return True
 

@@ -125,7 +125,7 @@ def named_checkpoint(folder: Folder) -> int:
     """Return the version of the checkpoint that the log gives as its last one; -1 if it gives none."""
     try:
         return int(json.loads("".join(lines_of(folder, f"{LOG}/_last_checkpoint")))["version"])
-    except (FileNotFoundError, ObjectMissing, ValueError, LookupError):
+    except (FileNotFoundError, ObjectMissing, ValueError, LookupError, TypeError):  # others may have written anything
         return -1
 
 

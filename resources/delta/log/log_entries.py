@@ -20,7 +20,7 @@ from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.resources.delta.log.commit_log import entry_path, named_checkpoint
-from drainmark.resources.delta.log.marked_files import FEATURE, Adds
+from drainmark.resources.delta.log.marked_files import FEATURE, is_set
 from drainmark.resources.storage.folder import Folder
 
 Action = Mapping[str, Any]
@@ -59,8 +59,11 @@ _SINCE = {
 }
 """The features that tables have by the version of their writers, if their protocol does not name features."""
 
+_NAMING = 7
+"""The version of writers from which on a protocol names features, if the table has any."""
+
 _LEFT = "/!$&'()+,:;=@"
-"""The characters beside letters and digits that stay in paths of the log: one file has one text there."""
+"""The characters beside letters and digits that stay in paths of the log, as `deltalake` writes them."""
 
 
 def write_entry(
@@ -87,7 +90,7 @@ def write_entry(
         msg = f"the table {folder} has the feature {', '.join(unknown)}, which Drainmark cannot write"
         raise SplitBrain(msg, remedy="take the feature away, and leave the table to Drainmark", table=folder.uri)
     is_removing = any(action["remove"]["dataChange"] for action in changes if "remove" in action)
-    if is_removing and table.metadata().configuration.get(_APPEND_ONLY) == "true":
+    if is_removing and is_set(table, _APPEND_ONLY):
         msg = f"the table {folder} has the property {_APPEND_ONLY}, so that no rows can leave it"
         raise SplitBrain(msg, remedy="unset the property, and leave the table to Drainmark", table=folder.uri)
     txn = [{"txn": {"appId": app_id(region), "version": version, "lastUpdated": _now()}}] if version is not None else []
@@ -148,28 +151,41 @@ def add(file: StagedFile, *, data_change: bool) -> Action:
     """Return the action that adds a file, with its deletion vector if it has one."""
     value = {**_facts(file), "modificationTime": _now(), "dataChange": data_change, "stats": _statistics(file)}
     if file.vector is not None:
-        # Bounds may be those of rows that have left: engines that answer from bounds must know.
-        value["stats"] = json.dumps({**json.loads(value["stats"]), "tightBounds": False})
+        value["stats"] = _not_tight(value["stats"])
         value["deletionVector"] = file.vector.to_log()
     return {"add": value}
 
 
-def remove(file: StagedFile, live: Adds | None, *, data_change: bool) -> Action:
+def _not_tight(statistics: str) -> str:
+    """Return statistics whose bounds may be those of rows that have left: engines that answer from bounds must know.
+
+    Numbers keep all their digits: a bound of decimals that is rounded may shut out the rows that have it.
+    """
+    mark = world.token()
+    known = json.loads(statistics, parse_float=lambda digits: f"{mark}{digits}")
+    return re.sub(f'"{mark}([^"]*)"', r"\1", json.dumps({**known, "tightBounds": False}))
+
+
+def remove(file: StagedFile, added: Mapping[str, Any] | None, *, data_change: bool) -> Action:
     """Return the action that removes a file.
 
     Args:
-        live: the actions that added the table's files, if these may have deletion vectors: add and remove must name
-            the same one.
+        added: of the action that added it: what the file itself does not tell. Add and remove must name the same
+            deletion vector, and the path by the same text.
     """
-    known = live[file.path] if live is not None else _facts(file)
+    known = {**_facts(file), **(added or {})}
     names = ("path", "partitionValues", "size", "deletionVector")
     kept = {name: known[name] for name in names if known.get(name) is not None}
     return {"remove": {**kept, "deletionTimestamp": _now(), "dataChange": data_change, "extendedFileMetadata": True}}
 
 
+def text_of(path: str) -> str:
+    """Return the text of a path in our entries. Where it has an escape, other writers have another text."""
+    return urllib.parse.quote(path, safe=_LEFT)
+
+
 def _facts(file: StagedFile) -> dict[str, Any]:
-    values = json.loads(file.partition) if file.partition else {}
-    return {"path": urllib.parse.quote(file.path, safe=_LEFT), "partitionValues": values, "size": file.size}
+    return {"path": text_of(file.path), "partitionValues": file.values, "size": file.size}
 
 
 def _statistics(file: StagedFile) -> str:
@@ -225,14 +241,14 @@ def alter(
 
 def _protocol(readers: Collection[str], writers: Collection[str]) -> dict[str, Any]:
     named = {"readerFeatures": sorted(readers), "writerFeatures": sorted(writers)}
-    return {"minReaderVersion": 3, "minWriterVersion": 7, **named}
+    return {"minReaderVersion": 3, "minWriterVersion": _NAMING, **named}
 
 
 def _features_of(table: Any) -> set[str]:
     """Return the features that commits to a table must regard."""
     protocol = table.protocol()
-    if protocol.writer_features:
-        return set(protocol.writer_features)
+    if protocol.min_writer_version >= _NAMING:
+        return set(protocol.writer_features or ())
     return {name for name, since in _SINCE.items() if since <= protocol.min_writer_version}
 
 

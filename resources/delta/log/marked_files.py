@@ -49,7 +49,12 @@ def may_have_vectors(table: Any) -> bool:
 
 def takes_vectors(table: Any) -> bool:
     """Say whether writers may mark rows of an open `DeltaTable` by deletion vectors."""
-    return may_have_vectors(table) and bool(table.metadata().configuration.get(ENABLED) == "true")
+    return may_have_vectors(table) and is_set(table, ENABLED)
+
+
+def is_set(table: Any, name: str) -> bool:
+    """Say whether a property of an open `DeltaTable` is true, in whatever letters."""
+    return str(table.metadata().configuration.get(name)).lower() == "true"
 
 
 def adds_of(folder: Folder, table: Any) -> Adds:
@@ -137,7 +142,24 @@ def written(folder: Folder, data: Sequence[bytes], counts: Sequence[int]) -> lis
 def pieces(folder: Folder, file: StagedFile, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
     """Yield the rows of a file that have not left its table, as `Folder.read_pieces` does."""
     dead = dead_rows(file.vector, folder.place.opened)
-    return without(folder.read_pieces(file.path, file.size, columns), dead)
+    return without(whole_pieces(folder, file, columns), dead)
+
+
+def whole_pieces(folder: Folder, file: StagedFile, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """Yield the rows of a file, also those that have left its table, with the values of its partition (text)."""
+    import pyarrow as pa
+
+    for rows in folder.read_pieces(file.path, file.size, columns):
+        found = rows
+        for name, text in file.constants.items():
+            if name not in rows.column_names and (columns is None or name in columns):
+                found = found.append_column(name, pa.repeat(pa.scalar(text, pa.string()), rows.num_rows))
+        yield found
+
+
+def is_plain(file: StagedFile) -> bool:
+    """Say whether a file has all columns and rows of the table: one that others wrote lacks those of its partition."""
+    return file.vector is None and not file.constants
 
 
 def read(
@@ -151,9 +173,9 @@ def read(
     import pyarrow as pa
 
     files = list(files)
-    found = folder.read([file.path for file in files if file.vector is None], schema, columns, where)
+    found = folder.read([file.path for file in files if is_plain(file)], schema, columns, where)
     parts = [found]
-    for file in (file for file in files if file.vector is not None):
+    for file in (file for file in files if not is_plain(file)):
         for rows in pieces(folder, file):
             some = typed(rows, schema) if where is None else typed(rows, schema).filter(where)
             parts.append(some.select(found.column_names))

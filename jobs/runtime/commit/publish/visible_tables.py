@@ -239,5 +239,5 @@ def _rows_in(history: TableFiles, files: Sequence[StagedFile], columns: Sequence
 
     found = list(history.read_each(files, list(columns)))
     if not all(set(columns) <= set(rows.column_names) for rows in found) or not found:
-        return history.read([file.path for file in files])  # no files, or files from before a column was added
+        return history.read(files)  # no files, or files from before a column was added
     return pa.concat_tables(found, promote_options="permissive")
