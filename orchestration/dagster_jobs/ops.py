@@ -125,6 +125,9 @@ class RegionSteps:
                 if slot.run is not None:
                     yield self.hand_over(context, slot)
                     yield from self._outputs(context, slot)
+                elif wanted is not None:  # other runs end with success: the owner has their files, too
+                    said = f"{self.region.name} has another owner: these partitions were not read, see the warning"
+                    raise dg.Failure(said)
         finally:
             if context.job_name != dagster_name(self.region.name):
                 context.instance.add_run_tags(context.run_id, tag_after_op(context.instance, context.run_id))
@@ -404,6 +407,8 @@ def _without_partition(event: AssetEvent) -> AssetEvent:
 def _backfill(context: dg.OpExecutionContext, workplace: Workplace, partitions: Partitions) -> Order | None:
     """Return the order to read the files of the run's partitions again, as `drainmark backfill --again` does.
 
+    What is refused is no attempt of the region: its state and code are not at fault.
+
     Returns:
         None for the retry of a run that did it and failed, or for a run whose worker died after it: what is left is
         queued.
@@ -423,7 +428,7 @@ def _backfill(context: dg.OpExecutionContext, workplace: Workplace, partitions: 
             )
         return orders.backfill(workplace, partitions.region, Wanted(files=files, again=True))
     except DrainmarkError as error:
-        context.instance.add_run_tags(context.run_id, {MAX_RETRIES_TAG: "0"})
+        context.instance.add_run_tags(context.run_id, {MAX_RETRIES_TAG: "0", **counted_tag(context.run_id)})
         raise failure_of(error, partitions.region) from error
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import UsageError
+from drainmark.jobs.graph.application import file_of
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource, queue_of
+from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.scan.folder import uri_of
@@ -38,15 +40,32 @@ def require_inputs_in_place(workplace: Workplace, region: RegionPlan) -> None:
         UsageError: names a file or folder, its path of before, and what to do.
     """
     _require_names_of_before(workplace, region)
-    noted, root = workplace.registry.load_cursor(region.name, PROJECT), workplace.settings.project_root
-    if noted is None or noted == str(root):
+    noted, root = _root_of_before(workplace, region), workplace.settings.project_root
+    if noted is None or noted == root.resolve():
         return
     for start, here in _folders(workplace, region):
         if not here.is_relative_to(root):
             continue
-        there = Path(noted) / here.relative_to(root)
+        there = noted / here.relative_to(root)
         if (file := _first_committed(workplace, _queue(region, start), here, there)) is not None:
-            raise _moved(region.name, here / file, there / file, before=there, link=f"ln -s {root} {noted}")
+            link = f"ln -s {shell_word(str(root))} {shell_word(str(noted))}"
+            raise _moved(region.name, here / file, there / file, before=there, link=link)
+
+
+def _root_of_before(workplace: Workplace, region: RegionPlan) -> Path | None:
+    """Return the root of the project at the time of the note; None without one, or if it is of another file.
+
+    0.3.0 noted the application's file alone.
+    """
+    note = workplace.registry.load_cursor(region.name, NOTE)
+    if (noted := workplace.registry.load_cursor(region.name, PROJECT)) is not None:
+        return Path(noted)
+    former = file_of(json.loads(note)["reference"]) if note is not None and region.origin else None
+    here, root = Path(region.origin).resolve(), workplace.settings.project_root.resolve()
+    if former is None or not here.is_relative_to(root):
+        return None
+    below = here.relative_to(root).parts
+    return former.parents[len(below) - 1] if former.parts[-len(below) :] == below else None
 
 
 def _folders(workplace: Workplace, region: RegionPlan) -> Iterator[tuple[DirectorySource, Path]]:
@@ -73,7 +92,8 @@ def _require_names_of_before(workplace: Workplace, region: RegionPlan) -> None:
         is_same = there != here and there.is_dir() and here.is_dir() and there.samefile(here)
         if is_same and workplace.registry.triggers.newest(_queue(region, start)) is not None:
             msg = f"{region.name} knows {here} as {there}: by another path its files would count once more"
-            raise UsageError(msg, remedy=f'name it as before: --input {start.name}={there}, or path="{there}"')
+            named = shell_word(f"{start.name}={there}")
+            raise UsageError(msg, remedy=f'name it as before: --input {named}, or path="{there}"')
 
 
 def _first_committed(workplace: Workplace, queue: str, here: Path, there: Path) -> str | None:

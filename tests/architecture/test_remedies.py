@@ -71,9 +71,7 @@ CASES: dict[str, dict[str, str]] = {
         "reset --to --yes": "test_a_halt_for_a_file_that_is_committed_says_how_it_is_skipped_all_the_same",
     },
     "orchestration/workplace/moved_inputs.py": {
-        "reset --to-initial --accept-loss": (
-            "test_what_came_along_is_refused_and_the_remedy_reads_it_from_its_new_place"
-        ),
+        "reset --to-initial --accept-loss": "test_what_came_along_is_refused_and_is_read_from_its_new_place",
     },
     "resources/delta/commits.py": {
         "reset --to-initial": "test_a_table_of_other_partitions_is_given_up_for_one_with_all_input",

@@ -20,16 +20,17 @@ from waiting import eventually
 
 from drainmark.dagster import DrainmarkTranslator
 from drainmark.jobs.errors import UsageError
-from drainmark.orchestration.dagster_assets.metadata import QUEUED_TAG
+from drainmark.orchestration.dagster_assets.metadata import MAX_RETRIES_TAG, QUEUED_TAG
 from drainmark.orchestration.dagster_assets.partitions import Partitions
 from drainmark.orchestration.dagster_assets.runless_events import report
+from drainmark.orchestration.dagster_jobs import ops
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
 from drainmark.orchestration.dagster_jobs.ops import _retries_what_is_queued
-from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG
+from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG, RegionRuns
 from drainmark.orchestration.discovery.region_scan import scan_region
-from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.runs.region_runs import region_owner, region_run
 from drainmark.orchestration.verbs.inputs.backfill import Wanted, plan_queue
-from drainmark.orchestration.workplace.hand_off import LINGERS
+from drainmark.orchestration.workplace.hand_off import LINGERS, owning
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
@@ -168,6 +169,25 @@ def test_a_backfill_makes_the_run_that_lingers_go(
     assert [row.trigger_uri for row in place.history(REGION).states.above(1).values()] == [str(path)]
 
 
+def test_a_backfill_that_waited_in_vain_for_the_region_fails_and_is_no_attempt(
+    without_spark: None, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With success it would be done for whoever asked for it; a retry waits again."""
+    monkeypatch.setattr(ops, "PATIENCE_SECONDS", 0.1)
+    place = place_in(tmp_path)
+    repository = located(place, "file")
+    drop(tmp_path, "a.csv", "a,1\n")
+    assert run_of(repository, instance).success
+    with owning(region_owner(place, REGION)):
+        result = run_of(repository, instance, "inbox/a.csv")
+        assert run_of(repository, instance).success, "what is pending is read by the owner"
+    assert not result.success
+    assert instance.get_run_by_id(result.run_id).tags[MAX_RETRIES_TAG] != "0"
+    history = place.history(REGION)
+    assert (history.committed_id, history.attempts) == (1, 0)
+    assert run_of(repository, instance, "inbox/a.csv").success
+
+
 def test_a_backfill_whose_worker_was_killed_behind_the_commit_has_its_events(
     without_spark: None, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
@@ -217,6 +237,18 @@ def test_a_partition_without_a_committed_file_fails_and_changes_nothing(
     assert not result.success
     assert "no committed file" in str(result.all_events)
     assert place.history(REGION).committed_id == 0
+
+
+def test_partitions_that_are_refused_are_no_attempt_of_the_region(
+    without_spark: None, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    """The region's own job has its tags from the start, so a run that ends before its claim counts as dead."""
+    place = place_in(tmp_path)
+    job = located(place, "2026-01-01").get_job(JOB)
+    assert not job.execute_in_process(instance=instance, partition_key="2026-01-02", raise_on_error=False).success
+    region = opened(tmp_path / "kept.py", tmp_path / "inbox").region(REGION)
+    RegionRuns(instance=instance, workplace=place, region=region).count_dead(lambda: "its code")
+    assert place.history(REGION).last_claim is None
 
 
 def test_files_of_the_command_line_and_of_before_are_partitions(

@@ -14,7 +14,10 @@ from types import SimpleNamespace
 
 import dagster as dg
 import pytest
+import yaml
 from channel_parts import commit_in_flight
+from dagster._core.test_utils import MockedRunLauncher
+from dagster._daemon.monitoring.run_monitoring import RESUME_RUN_LOG_MESSAGE
 from integration.dagster_scene import JOB, NODE, REGION, ROOT, definitions, drop, instance, place, write_application
 from waiting import eventually
 
@@ -521,6 +524,35 @@ def test_the_reaper_fails_a_run_that_died_before_it_claimed(
     instance.add_run_tags(run.run_id, {PROCESS_TAG: f"{run.run_id} {host} {done.pid} 12345"})
     started(instance, run)
     assert "waits for its retry" in ticker.reason()
+
+
+class ResumingLauncher(MockedRunLauncher):
+    """A launcher as those for containers: Dagster's monitoring asks it whether workers live, and for new ones."""
+
+    supports_check_run_worker_health = True
+    supports_resume_run = True
+
+
+@pytest.mark.parametrize("resumed", [0, 1], ids=["not yet resumed", "resumed for the last time"])
+def test_the_reaper_leaves_a_run_that_dagster_resumes_to_it(
+    ticker: Ticker, tmp_path: Path, instance: dg.DagsterInstance, resumed: int
+) -> None:
+    """Its new worker has to start before it can say that it lives; if it dies, Dagster fails the run."""
+    file = tmp_path / "home" / "dagster" / "dagster.yaml"
+    config = yaml.safe_load(file.read_text())
+    config["run_launcher"] = {"module": __name__, "class": "ResumingLauncher"}
+    config["run_monitoring"]["max_resume_run_attempts"] = 1
+    file.write_text(yaml.safe_dump(config))
+    drop(tmp_path, "0.csv", "a,1\n")
+    with dg.DagsterInstance.from_config(str(file.parent)) as ticker.instance:
+        run = ticker.run(ticker().run_requests[0])
+        host = tag_process(run.run_id)[PROCESS_TAG].split(" ")[1]
+        started(ticker.instance, run)
+        ticker.instance.add_run_tags(run.run_id, {PROCESS_TAG: f"{run.run_id} {host} 1 12345"})
+        for _ in range(resumed):
+            ticker.instance.report_engine_event(RESUME_RUN_LOG_MESSAGE, run)
+        assert ticker.instance.count_resume_run_attempts(run.run_id) == resumed
+        assert "STARTED" in ticker.reason()
 
 
 def test_the_reaper_spares_a_retry_that_carries_its_parents_tag(

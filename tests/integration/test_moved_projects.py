@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,10 @@ from hand_runs import NoSpark, engine, without_spark
 from harness import settle
 
 from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.workplace import moved_inputs
+from drainmark.orchestration.workplace.declaration import remember
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.resources.settings import Settings
 
 __all__ = ["engine", "without_spark"]
 
@@ -37,7 +44,7 @@ dm.sink(totals, dm.DeltaUpsert("totals", keys=["k"]))
 @pytest.fixture
 def old(engine: NoSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a project with two committed files and a third one that no scan has seen."""
-    root = tmp_path / "old"
+    root = tmp_path / "the old"
     (root / "inbox").mkdir(parents=True)
     (root / "app.py").write_text(APP.format(path="inbox"))
     (root / "drainmark.toml").write_text("")
@@ -52,7 +59,7 @@ def old(engine: NoSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return root
 
 
-def test_what_came_along_is_refused_and_the_remedy_reads_it_from_its_new_place(
+def test_what_came_along_is_refused_and_is_read_from_its_new_place(
     old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     new = tmp_path / "new"
@@ -66,6 +73,33 @@ def test_what_came_along_is_refused_and_the_remedy_reads_it_from_its_new_place(
     assert total(capsys) == 111
 
 
+def test_what_came_along_with_a_home_of_an_earlier_release_is_refused(
+    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0.3.0 noted no root of the project."""
+    with closing(sqlite3.connect(old / ".drainmark" / "registry.db")) as registry:
+        assert registry.execute("DELETE FROM drainmark_cursor WHERE source = '@project'").rowcount == 1
+        registry.commit()
+    new = tmp_path / "new"
+    old.rename(new)
+    monkeypatch.chdir(new)
+    refused("run", capsys, [old / "inbox", new / "inbox"])
+
+
+def test_a_project_that_is_named_by_a_link_is_not_looked_through_at_each_scan(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may name it so; the settings of a command line never do."""
+    link = old.parent / "link"
+    link.symlink_to(old)
+    place = Workplace(Settings(home=old.parent / "anew", project_root=link))
+    app = open_application(str(link / "app.py"))
+    remember(place, app, app.region("app/rows"))
+    monkeypatch.setattr(moved_inputs, "_files", None)
+    remember(place, app, app.region("app/rows"))
+    place.registry.close()
+
+
 def test_who_leads_to_the_old_place_keeps_the_states(
     old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,8 +108,9 @@ def test_who_leads_to_the_old_place_keeps_the_states(
     monkeypatch.chdir(new)
     remedy = refused("run", capsys, [old / "inbox"])
     assert f'path="{old / "inbox"}"' in remedy
-    assert f"ln -s {new} {old}" in remedy
-    old.symlink_to(new)
+    link = shlex.split(remedy.partition("lead there: ")[2])
+    assert link[:2] == ["ln", "-s"]
+    os.symlink(*link[2:])
     (new / "app.py").write_text(APP.format(path=old / "inbox"))
     assert invoke(["run", "app.py"]) == 0
     assert total(capsys) == 111
@@ -112,9 +147,9 @@ def test_another_name_of_the_folder_is_refused_and_the_one_of_before_is_told(
     (old / "sub").mkdir()
     (old / "link").symlink_to(old / "inbox")
     remedy = refused("run", capsys, [old / name, old / "inbox"], "--input", name)
-    told = re.search(r"--input (\S+),", remedy)
+    told = re.search(r"--input (.+), or", remedy)
     assert told is not None
-    assert invoke(["run", "app.py", "--input", told[1]]) == 0
+    assert invoke(["run", "app.py", "--input", *shlex.split(told[1])]) == 0
     assert total(capsys) == 111
 
 

@@ -297,6 +297,19 @@ def test_regions_that_would_halt_are_named_with_a_remedy_that_takes_the_chain_ba
     assert (strict.rows(), below.rows()) == (["a1", "c1"], ["a1", "c1"])
 
 
+@pytest.mark.parametrize("fed", [HandFed], indirect=True)
+def test_a_region_that_begins_to_read_behind_a_retraction_takes_changes(fed: HandFed, tmp_path: Path) -> None:
+    fill(fed, "a", "b", "c")
+    back(fed, "b")
+    right, strict = reading(fed, tmp_path, "right", "kept", changes=True), reading(fed, tmp_path, "strict", "kept")
+    for _ in range(2):
+        right.run()
+    assert right.rows() == ["a1", "c1"]
+    strict.run()
+    with pytest.raises(InputChanged, match="removes or rewrites rows"):
+        strict.run()
+
+
 @pytest.mark.seed("RC6")
 @pytest.mark.parametrize("fed", [HandFed], indirect=True)
 def test_a_region_that_nobody_knows_of_halts(fed: HandFed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

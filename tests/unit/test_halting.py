@@ -161,21 +161,26 @@ def test_a_halt_for_what_a_source_lost_says_it_once_with_the_way_on(place: Workp
 
 
 @pytest.mark.parametrize(
-    ("remedy", "command"),
+    ("remedy", "commands"),
     [
-        (f"restore it; or: drainmark reset {REGION} --to 2 --accept-loss", f"drainmark resume {REGION}"),
+        (
+            f"restore it; or: drainmark reset {REGION} --to 2 --accept-loss",
+            [f"drainmark resume {REGION}", f"drainmark reset {REGION} --to 2 --accept-loss --yes"],
+        ),
         (
             f"drainmark resume {REGION} --accept-loss --reason '…'",
-            f"drainmark resume {REGION} --accept-loss --reason '…'",
+            [f"drainmark resume {REGION} --accept-loss --reason '…'"],
         ),
     ],
 )
-def test_a_loss_is_accepted_by_resume_only_if_the_source_says_so(place: Workplace, remedy: str, command: str) -> None:
+def test_a_loss_is_accepted_by_resume_only_if_the_source_says_so(
+    place: Workplace, remedy: str, commands: list[str]
+) -> None:
     """A region of files refuses `resume --accept-loss`, and would stay halted."""
     changed = InputChanged("b.txt was committed and is another file now", remedy=remedy)
     with owning(region_owner(place, REGION)) as owner:
         owner.halts.halt(changed.message, trigger=None, operator="ev", error=changed.to_json())
-    assert status_of(place, REGION)["remedies"] == [command]
+    assert status_of(place, REGION)["remedies"] == commands
 
 
 def test_each_halt_is_told(place: Workplace, told: Path) -> None:
