@@ -293,7 +293,7 @@ class CheckpointTable:
             prepare=prepare,
             landed=lambda table: self._holds(table, rows[0].attempt, *sent[-1]),
             writer=self.writer,
-            carries=version,
+            told=lambda entry: sent[-1][1].path in entry.added,
         )
 
     def _holds(self, table: Any, attempt: str, position: int, file: StagedFile) -> bool:

@@ -42,7 +42,7 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.layout import OF_IDS, partition_text
 from drainmark.jobs.world import Seam
 from drainmark.resources.delta.log import log_entries
-from drainmark.resources.delta.log.commit_log import LOG, LOG_ENTRY, SoleWriter, entry_path
+from drainmark.resources.delta.log.commit_log import LOG, LOG_ENTRY, LogCommit, SoleWriter, entry_path
 from drainmark.resources.delta.log.log_entries import write_entry
 from drainmark.resources.delta.log.marked_files import (
     ENABLED,
@@ -107,7 +107,7 @@ def commit(
     landed: Callable[[Any], bool],
     writer: SoleWriter | None,
     turn: Turn | None = None,
-    carries: int | None = None,
+    told: Callable[[LogCommit], bool] | None = None,
 ) -> Published:
     """Check and commit on one table object until the commit is found in the table, at most `COMMIT_TRIES` times.
 
@@ -120,8 +120,8 @@ def commit(
         landed: gets a table object as the store has it after the commit, and says whether this very commit is in it.
         writer: for a table that only one region may change: checks the authors of new commits. None if others may.
         turn: for a table that others write, too: tries that were lost to them do not count for `CONTENDED_SECONDS`.
-        carries: the region's `txnVersion` in an entry that `write_entry` writes: without an error it is there, and
-            `landed` is not asked, which needs a replay of the log and takes as long as the commit.
+        told: says whether an entry of the log is this very commit. After a commit without an error that entry is read,
+            and nothing else: `landed` needs a replay of the log, which takes as long as the commit.
 
     Raises:
         CommitOutcomeUnknown: the commit kept being refused, or could not be read back.
@@ -153,7 +153,7 @@ def commit(
             lambda: world.pass_point(f"{verb}.after_commit"),
         )
         sole = writer if cause is None else None
-        found = table if _is_sure(sole, table, carries) else _read_back(folder, landed, table if sole else None)
+        found = table if _is_told(sole, table, told) else _read_back(folder, landed, table if sole else None)
         if found is not None:
             reached = int(found.version())
             if sole is not None:
@@ -223,12 +223,20 @@ def _reply(act: Act, answered: Act) -> Exception | None:
     return None
 
 
-def _is_sure(writer: SoleWriter | None, used: Any, carries: int | None) -> bool:
-    """Say whether a commit without an error on a table object is there; let the writer know what it carries."""
-    if writer is None or carries is None:
+def _is_told(writer: SoleWriter | None, used: Any, told: Callable[[LogCommit], bool] | None) -> bool:
+    """Say whether the log's entry behind the version of a table object is the commit that was made on it.
+
+    False also if the entry cannot be read: then the table is read back, which tells why.
+    """
+    if writer is None or told is None:
         return False
-    writer.known = (used, int(used.version()) + 1, carries)
-    return True
+    try:
+        entry = writer.committed(used, int(used.version()) + 1)
+    except Interrupted:
+        raise
+    except Exception:
+        return False
+    return entry is not None and told(entry)
 
 
 def _read_back(folder: Folder, landed: Callable[[Any], bool], used: Any | None) -> Any | None:

@@ -248,7 +248,7 @@ class ManagedTable:
             prepare=lambda table: None if is_done(table) else prepare(table),
             landed=is_done,
             writer=self.writer,
-            carries=version,
+            told=lambda entry: entry.transaction == version,
         )
 
 

@@ -101,7 +101,7 @@ RESCUED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, An
             "b.csv": [("c", 3, '{"x":"1","y y":"q,\\"r\\""}'), ("d", 4, None)],
             "c.csv.gz": [("f", 6, '{"x":"é"}')],
             "d.csv": "has a header that differs from the declared columns; not declared: 'x'; missing: 'n'",
-            "e.csv": "has a header that differs from the declared columns; in another order",
+            "e.csv": "has a header that differs from the declared columns; twice: 'k'",
             "f.csv": [],
             "g.csv": "has a header that differs from the declared columns; not declared: 'source_file'",
         },

@@ -198,6 +198,17 @@ class SoleWriter:
             self.known = (table, version, table.transaction_version(app_id(self.region)))
         return self.known[2]
 
+    def committed(self, table: Any, version: int) -> LogCommit | None:
+        """Return the commit of a version that `table` has not read yet; None if the region has none there.
+
+        If there is one, `transaction` knows that of the version.
+        """
+        found = next(commits_back(self.folder, self.region, version), None)
+        if found is None or found.transaction is None:
+            return None
+        self.known = (table, version, found.transaction)
+        return found
+
     def require(self, version: int) -> None:
         """Check the commits up to `version`, inclusive.
 
