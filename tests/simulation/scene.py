@@ -301,16 +301,9 @@ def _left(draw: Random, before: tuple[tuple[Step, ...], ...], setup: Setup) -> I
         region = f"sim/r{draw.randrange(setup.regions)}"
         others = draw.choices(("run", "rewind", "drop_left", "reset", "maintain"), k=3)
         verbs_of = ("write", "change_code"), ("drop_left", *others), ("write", "run")
-        for each in verbs_of:
-            yield tuple(
-                Step(
-                    id=(number := number + 1),
-                    actor="W" if verb == "write" else draw.choice("OAB"),
-                    verb=verb,
-                    region=region,
-                )
-                for verb in each
-            )
+        for deeds in verbs_of:
+            yield _of_anyone(draw, deeds, region, number)
+            number += len(deeds)
 
 
 def _retracted(draw: Random, before: tuple[tuple[Step, ...], ...], setup: Setup) -> Iterator[tuple[Step, ...]]:
@@ -319,16 +312,17 @@ def _retracted(draw: Random, before: tuple[tuple[Step, ...], ...], setup: Setup)
     for _ in range(2):
         region = f"sim/r{draw.randrange(setup.regions)}"
         others = draw.choices(("run", "rewind", "retract", "reset", "maintain"), k=2)
-        for each in (("write", "run"), ("retract", *others), ("write", "retract")):
-            yield tuple(
-                Step(
-                    id=(number := number + 1),
-                    actor="W" if verb == "write" else draw.choice("OAB"),
-                    verb=verb,
-                    region=region,
-                )
-                for verb in each
-            )
+        for deeds in (("write", "run"), ("retract", *others), ("write", "retract")):
+            yield _of_anyone(draw, deeds, region, number)
+            number += len(deeds)
+
+
+def _of_anyone(draw: Random, deeds: Sequence[str], region: str, number: int) -> tuple[Step, ...]:
+    """Return a phase of a region whose deeds any actor may do; its steps have the numbers after `number`."""
+    return tuple(
+        Step(id=id_, actor="W" if verb == "write" else draw.choice("OAB"), verb=verb, region=region)
+        for id_, verb in enumerate(deeds, number + 1)
+    )
 
 
 def _taken_back(draw: Random, number: int) -> Iterator[tuple[Step, ...]]:
