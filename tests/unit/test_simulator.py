@@ -398,11 +398,14 @@ def owned(home: Path, told: Script) -> tuple[str, Sequence[object], Mapping[str,
 
 def test_owners_of_a_region_on_real_tables_act_the_same_in_every_play(tmp_path: Path) -> None:
     rates = {**RATES, "error": 0.002, "crash_before": 0.002, "crash_after": 0.002, "lost_reply": 0.01, "stale": 0.0}
-    drawn = script(3, phases=1, steps=2, actors="AB", rates=rates)
-    digest, seen, made = owned(tmp_path / "base", drawn)
-    owned(tmp_path / "base", replace(drawn, seed=4))
-    assert seen
-    assert owned(tmp_path / "base", replace(drawn, choices=made))[:2] == (digest, seen)
+    ended = 0
+    for seed in range(6):
+        drawn = script(seed, phases=1, steps=2, actors="AB", rates=rates)
+        digest, seen, made = owned(tmp_path / "base", drawn)
+        owned(tmp_path / "base", replace(drawn, seed=seed + 100))
+        assert owned(tmp_path / "base", replace(drawn, choices=made))[:2] == (digest, seen)
+        ended += len(seen)
+    assert ended, "a fault ended each step of every seed before the end of its files: nothing was compared"
 
 
 # --- shrinking ----------------------------------------------------------------------------------------------------
