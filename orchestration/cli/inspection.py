@@ -336,6 +336,8 @@ def _causes(entry: dict[str, Any]) -> Iterator[str]:
     """Yield the owner of a region, the reason of its halt, and its last error with operator, file and remedy."""
     if owner := entry["owner"]:
         yield f"is owned by pid {owner['pid']} on {owner['host']} since {output.short_time(owner['since'])}"
+    if begun := entry["begun"]:
+        yield f"waits for pid {begun['pid']} on {begun['host']}, which starts Spark and tries functions, then claims"
     error = entry["last_error"] or {}
     if reason := entry["halt_reason"]:
         yield f"is halted: {reason}"

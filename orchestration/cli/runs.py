@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drainmark.jobs.printable import printable
+from drainmark.jobs.printable import printable, shell_word
 from drainmark.orchestration.cli.plan import DropStates
 from drainmark.orchestration.cli.terminal import output
 from drainmark.orchestration.cli.terminal.options import AppName, Asked, Inputs, OneRegion, Settings, parameters
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from drainmark.resources.spark.session import SparkEngine
 
 _PATIENCE_SECONDS = 30.0
-_KEYS = ("groups", "triggers", "rows_in", "bytes_in")
+_KEYS = ("groups", "triggers", "rows_in", "rows_quarantined", "bytes_in")
 
 
 def run(
@@ -163,6 +163,10 @@ def _say_summary(summary: Mapping[str, Any], nouns: Mapping[str, str]) -> None:
             numbers = f"{triggers} in {counted(entry['groups'], 'group')}, {counted(entry['rows_in'], 'row')}"
             took = f"{entry['seconds']:.1f} s; committed {entry['committed_sequence_id']}"
             output.say(f"{entry['region']}: {numbers}, {took}")
+            if entry["rows_quarantined"]:
+                bad = said_of(entry["rows_quarantined"], "row", "were", "was")
+                say = f"{bad} quarantined: drainmark quarantine list {shell_word(entry['region'])}"
+                output.note(f"{entry['region']}: {say}")
         else:
             output.say(f"{entry['region']}: {entry['outcome']}; committed {entry['committed_sequence_id']}")
         for refused in entry["refused"]:
@@ -248,23 +252,38 @@ def _progress(engine: SparkEngine, nouns: Mapping[str, str]) -> Iterator[Watch]:
 
 @contextmanager
 def _patience(engine: SparkEngine) -> Iterator[Callable[[], None]]:
-    """Write a line if a run has nothing to show for long, so that a log has a word about a slow start; at most once.
+    """Write a line if a run has nothing to show for long, so that a log has a word about a slow start.
+
+    There is one line at most before the first thing that is shown, and one after each start of Spark that follows.
 
     Yields:
         a function to call when a group, a batch or a failure has been shown.
     """
     told, tell = ["working on the first group …"], engine.tell
 
+    def waiting() -> threading.Timer:
+        timer = threading.Timer(_PATIENCE_SECONDS, lambda: output.note(f"after {_PATIENCE_SECONDS:.0f} s: {told[-1]}"))
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    timer, is_heard = waiting(), False
+
     def remembered(what: str) -> None:
+        nonlocal timer, is_heard
         told.append(what)
         tell(what)
+        if is_heard:  # Spark starts again, after a failure
+            timer, is_heard = waiting(), False
+
+    def heard() -> None:
+        nonlocal is_heard
+        is_heard = True
+        timer.cancel()
 
     engine.tell = remembered
-    timer = threading.Timer(_PATIENCE_SECONDS, lambda: output.note(f"after {_PATIENCE_SECONDS:.0f} s: {told[-1]}"))
-    timer.daemon = True
-    timer.start()
     try:
-        yield timer.cancel
+        yield heard
     finally:
         timer.cancel()
 

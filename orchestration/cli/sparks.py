@@ -37,8 +37,10 @@ def sparks(
 
 
 def _row(entry: dict[str, Any], *, is_stopped: bool) -> tuple[Any, ...]:
+    from drainmark.jobs.regions.formatting import counted
+
     memory = f"{entry['memory_bytes'] / 2**20:,.0f} MB" if entry["memory_bytes"] else ""
-    remarks = [f"restarted {entry['starts'] - 1} times"] if entry["starts"] > 1 else []
+    remarks = [f"restarted {counted(entry['starts'] - 1, 'time')}"] if entry["starts"] > 1 else []
     remarks += [entry["failure"].splitlines()[-1]] if entry["failure"] else []
     users, owners = (" ".join(f"pid {pid}" for pid in entry[key]) for key in ("users", "owners"))
     since, state = output.short_time(entry["since"]), "stopped" if is_stopped else entry["state"]

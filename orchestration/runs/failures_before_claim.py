@@ -8,14 +8,12 @@ checkpoint table holds the count, and a rebuild of the registry loses nothing.
 from __future__ import annotations
 
 import logging
-import os
-import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.errors import DrainmarkError, Fenced, ForeignTable, Halted, StoreUnavailable
+from drainmark.jobs.errors import DrainmarkError, Fenced, ForeignTable, Halted
 from drainmark.jobs.errors.environment import RunDied
 from drainmark.jobs.protocol.failure_policy import EndRun, Halt, before_claim, is_lifted
 from drainmark.jobs.protocol.history import Outcome
@@ -23,10 +21,10 @@ from drainmark.jobs.runtime.messages import classified, described, halted_error
 from drainmark.orchestration.runs.halt_hook import halt_for_input, make_up
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.application_identity import code_digest
+from drainmark.orchestration.workplace.begun_runs import begun_run, forget
 from drainmark.orchestration.workplace.declaration import Declared, known_from, noted
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import IMPORT_SECONDS, Workplace, opened_in_time
-from drainmark.resources.processes import process_started
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
@@ -34,31 +32,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BEGUN = "@begun"
-"""Cursor that holds the run id, host, pid and start of the process of a `drainmark run` that has not claimed yet."""
-
-
-@contextmanager
-def on_its_way(workplace: Workplace, region: str, run_id: str) -> Iterator[None]:
-    """Record in the registry, while the block lasts, that a run of this process is about to claim."""
-    pid = os.getpid()
-    text = f"{run_id} {socket.gethostname()} {pid} {process_started(pid)}"
-    workplace.registry.save_cursor(region, BEGUN, text)
-    try:
-        yield
-    finally:
-        with suppress(StoreUnavailable):
-            workplace.registry.save_cursor(region, BEGUN, "")
-
 
 def count_killed(workplace: Workplace, region: str, *, allowed: int, code: str) -> None:
     """Count a run of this host that was killed before its claim, e.g. because memory was short."""
-    parts = (workplace.registry.load_cursor(region, BEGUN) or "").split(" ")
-    if len(parts) != 4 or parts[1] != socket.gethostname() or process_started(int(parts[2])) == parts[3]:
+    begun = begun_run(workplace.registry, region)
+    if begun is None or begun.is_alive is not False:
         return
-    died = RunDied(f"run {parts[0]} (pid {parts[2]}) was killed before its claim", remedy="see the system's log")
-    count_failure(workplace, region, died, allowed=allowed, code=code, run_id=parts[0])
-    workplace.registry.save_cursor(region, BEGUN, "")
+    died = RunDied(f"run {begun.run_id} (pid {begun.pid}) was killed before its claim", remedy="see the system's log")
+    count_failure(workplace, region, died, allowed=allowed, code=code, run_id=begun.run_id)
+    forget(workplace, region)
 
 
 def count_failure(

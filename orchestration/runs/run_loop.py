@@ -11,13 +11,14 @@ from drainmark.jobs.errors import Halted, InputChanged, InputMissing, Interrupte
 from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.protocol.history import UNCLEAN, RegionHistory
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
-from drainmark.orchestration.runs.failures_before_claim import claim_and_halt, count_failure, count_killed, on_its_way
+from drainmark.orchestration.runs.failures_before_claim import claim_and_halt, count_failure, count_killed
 from drainmark.orchestration.runs.halt_hook import halt_for_input, make_up
 from drainmark.orchestration.runs.idle_wait import REST_SECONDS
 from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
 from drainmark.orchestration.runs.region_runs import end_predecessor
 from drainmark.orchestration.workplace.application_identity import code_digest
+from drainmark.orchestration.workplace.begun_runs import on_its_way
 from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.region_sources import has_threads, settle_of
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
@@ -128,6 +129,7 @@ class RegionLoop:
             "groups": len(self.reports),
             "triggers": sum(report.triggers for report in self.reports),
             "rows_in": sum(report.rows_in for report in self.reports),
+            "rows_quarantined": sum(report.rows_quarantined for report in self.reports),
             "bytes_in": sum(report.bytes_in for report in self.reports),
             "first_sequence_id": self.reports[0].first_id if self.reports else None,
             "last_sequence_id": self.reports[-1].last_id if self.reports else None,

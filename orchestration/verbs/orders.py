@@ -150,6 +150,8 @@ def _reset_lines(plan: ResetPlan) -> list[str]:
     lines += [f"  {table}: {said}" for table, said in leaving.items()]
     becoming = said_of(len(plan.pending), "file", "become", "becomes")
     lines.append(f"  {becoming} pending: {_some(plan.pending)}")
+    if plan.unskipped:
+        lines.append(f"  no longer skipped, so a run processes it again: {_some(plan.unskipped)}")
     lines += halt
     return lines + [
         f"  {len(uris)} of them are {label}, which needs --accept-loss: {_some(uris)}"

@@ -22,6 +22,7 @@ from drainmark.jobs.protocol.records.triggers import DROPPED, PERIOD, RETRACTS, 
 from drainmark.jobs.protocol.transitions import State
 from drainmark.orchestration.views.reads import readers_of, reads_of, remedies_of
 from drainmark.orchestration.views.region_view import RegionView, channels_of, moment_of, stages_of
+from drainmark.orchestration.workplace.begun_runs import begun_run
 from drainmark.orchestration.workplace.declaration import (
     Declared,
     declared,
@@ -112,6 +113,9 @@ def _status(
     pending = None
     if registry is not None and info is not None and not (info.epoch == 0 and history.states):
         pending = registry.pending_count(region) - _committed_unnoted(registry, region, history)
+    begun = begun_run(registry, region) if registry is not None and alive is None else None
+    is_begun = begun is not None and begun.is_alive is True
+    is_owned = alive is not None or is_begun
     reads = reads_of(workplace, history)
     back = remedies_of(region, reads) if history.halt is None and alive is None else []
     is_left = alive is None and has_left(registry, region)
@@ -133,6 +137,7 @@ def _status(
         "split": _split(info),
         "owner": _owner(alive),
         "lost_owner": _owner(owner if alive is None else None),
+        "begun": {"host": begun.host, "pid": begun.pid, "run_id": begun.run_id} if begun and is_begun else None,
         "is_idle": alive is not None and state is State.STARTED and pending == 0 and not history.flow.channels,
         "dropped_ticks": _dropped_ticks(history),
         "alignment": known.alignment,
@@ -145,7 +150,7 @@ def _status(
         "read_by": readers.get(region, []),
         "has_left": is_left,
         "remedies": back
-        or remedies(region, history, state, is_owned=alive is not None, pending=pending, reference=known.reference),
+        or remedies(region, history, state, is_owned=is_owned, pending=pending, reference=known.reference),
         "folder": known.folder,
         "home": str(workplace.home),
     }

@@ -125,7 +125,8 @@ def commit(
 
     Raises:
         CommitOutcomeUnknown: the commit kept being refused, or could not be read back.
-        SplitBrain: there is no table, or somebody else changed its rows.
+        SplitBrain: there is no table, or somebody else changed its rows, or gave it a feature or a property with which
+            no commit of ours may follow.
         StoreUnavailable: the store does not answer; if a commit was sent, a later try finds out whether it landed.
     """
     cause: Exception | None = None
@@ -212,11 +213,15 @@ def replace(
 
 
 def _reply(act: Act, answered: Act) -> Exception | None:
-    """Make the commit and return its error, or None; neither tells whether it landed."""
+    """Make the commit and return its error, or None; neither tells whether it landed.
+
+    Raises:
+        SplitBrain: the table takes no such commit, so nothing was sent.
+    """
     try:
         act()
         answered()
-    except Interrupted:
+    except (Interrupted, SplitBrain):
         raise
     except Exception as error:
         return error
@@ -361,6 +366,7 @@ def create_table(
         ForeignTable: the table or the files at `folder` were not made by this region.
         LayoutChanged: the existing table is partitioned by other columns.
         SchemaMismatch: the table exists with other columns, or a column cannot be kept.
+        SplitBrain: others gave the table a feature that commits of ours cannot have.
         StoreRefused: the store knows no conditional put, or does not let us write.
         StoreUnavailable: the store does not answer.
     """
@@ -393,6 +399,7 @@ def require_fit(
     judge = compare or (lambda found, wanted, where: compare_schemas(found, wanted, where=where))
     with newest(folder, writer) as table:
         require_own(table, folder, region)
+        log_entries.require_writable(folder, table)
         judge(table.schema().to_json(), schema, f"the table {folder}")
         _require_partitions(table, folder, partition_by, region)
 

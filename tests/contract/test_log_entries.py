@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,19 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
-from drainmark.jobs.errors import CommitOutcomeUnknown
+from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.operators.sources.slices import Slice
 from drainmark.jobs.operators.sources.table_rows import TableRows
 from drainmark.jobs.protocol.chains import IDS
 from drainmark.jobs.protocol.records.deletion_vectors import DeletionVector
 from drainmark.jobs.protocol.records.ids import app_id, txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.protocol.repairs import TableRepair
 from drainmark.jobs.tasks.layout import Layout
 from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile
+from drainmark.jobs.world import Seam, World, entered
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.health.damaged_tables import damage_of
+from drainmark.resources.delta.health.damaged_tables import damage_of, put_right
 from drainmark.resources.delta.log import commit_log, log_entries
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
@@ -265,6 +267,56 @@ def _by_deltalake(opened: DeltaTable, actions: list[AddAction | RemoveAction]) -
     opened.create_write_transaction(actions, "append", opened.schema(), partition_by=[ODD], commit_properties=made)
 
 
+class _Commits(World):
+    """The world, which counts the commits that were begun."""
+
+    def __init__(self) -> None:
+        self.tried = 0
+
+    def across(self, seam: Seam, deed: Callable[[], Any], on: object = None) -> Any:
+        self.tried += seam is Seam.DELTA_COMMIT
+        return super().across(seam, deed, on)
+
+
+def _repair(table: ManagedTable, file: StagedFile) -> None:
+    version = int(commits.open_table(table.folder).version())
+    repair = TableRepair(table="t", version=version, txn_version=1, added=(file,))
+    assert table.writer is not None
+    staging = Staging(table.folder, 2, "b")
+    put_right(table.folder, REGION, repair, version=None, rows=None, staging=staging, writer=table.writer)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda table, file: table.publish(2, [file]),
+        lambda table, file: table.replace(2, [file], {1}, Staging(table.folder, 2, "b", BY_VALUE)),
+        lambda table, file: table.rewind_rows(2, 0, Staging(table.folder, 2, "b", BY_VALUE)),
+        lambda table, file: table.fence(2),
+        lambda table, file: table.create(schema_json(COLUMNS), partition_by=[ODD]),
+        lambda table, file: commits.take_vectors(table.folder, REGION, wanted=True, writer=None),
+        _repair,
+    ],
+    ids=["append", "replace", "rewind", "fence", "create", "vectors", "repair"],
+)
+def test_a_feature_that_we_cannot_write_is_refused_once_and_by_name(
+    tmp_path: Path, verb: Callable[[ManagedTable, StagedFile], object]
+) -> None:
+    table = made(tmp_path / "t")
+    table.publish(1, [staged(table, 1, "x")])
+    names = ["appendOnly", "domainMetadata", "invariants", "rowTracking", "timestampNtz"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["timestampNtz"]}
+    changed = [{"protocol": {**protocol, "writerFeatures": names}}]
+    log_entries.write_entry(table.folder, commits.open_table(table.folder), REGION, 1, changed)
+    counting = _Commits()
+    with entered(counting), pytest.raises(SplitBrain, match="rowTracking") as refused:
+        verb(table, staged(table, 2, "y"))
+    assert counting.tried <= 1
+    assert table.folder.uri in str(refused.value)
+    assert "DROP FEATURE rowTracking" in (refused.value.remedy or "")
+    assert [row[1] for row in seen_by_deltalake(table)] == [1]
+
+
 @pytest.mark.parametrize("true", ["true", "TRUE"])
 def test_rows_do_not_leave_a_table_that_takes_only_new_ones(tmp_path: Path, true: str) -> None:
     table = made(tmp_path / "t")
@@ -274,7 +326,7 @@ def test_rows_do_not_leave_a_table_that_takes_only_new_ones(tmp_path: Path, true
     commits.set_properties(table.folder, opened, REGION, 1, {"delta.appendOnly": true})
     table.publish(2, [staged(table, 2, "y")])
     opened = commits.open_table(table.folder)
-    with pytest.raises(CommitOutcomeUnknown, match=r"delta\.appendOnly"):
+    with pytest.raises(SplitBrain, match=r"delta\.appendOnly"):
         commits.commit(
             table.folder,
             verb="publish",
@@ -297,7 +349,7 @@ def test_a_table_that_others_gave_a_feature_which_we_do_not_write_is_left_alone(
     reader, writer = versions
     protocol = {"protocol": {"minReaderVersion": reader, "minWriterVersion": writer, **features}}
     log_entries.write_entry(table.folder, commits.open_table(table.folder), REGION, 1, [protocol])
-    with pytest.raises(CommitOutcomeUnknown, match="columnMapping"):
+    with pytest.raises(SplitBrain, match="columnMapping"):
         table.publish(2, [])
     assert table.txn_version() == 1
 

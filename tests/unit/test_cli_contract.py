@@ -430,6 +430,7 @@ def test_a_region_that_never_ran_is_started(home: Path, capsys: pytest.CaptureFi
         "last_error": None,
         "owner": None,
         "lost_owner": None,
+        "begun": None,
         "folder": None,
         "is_idle": False,
         "split": None,

@@ -127,9 +127,12 @@ def test_a_run_says_how_many_files_it_read_and_calls_no_slice_a_file(
     entry = {"region": region.name, "outcome": "processed", "seconds": 1.0, "committed_sequence_id": 1}
     for number, rows in ((1, 1), (2, 0)):
         counts = {"triggers": number, "groups": number, "rows_in": rows, "refused": [], "unsettled": 0}
+        counts["rows_quarantined"] = number - 1
         summary = {"regions": [entry | counts], "autonomous": []}
         runs._say_summary(summary, {region.name: trigger_noun(region)})
-    assert [line.split(", 1.0 s")[0] for line in capsys.readouterr().out.splitlines()] == [
+    said, noted = capsys.readouterr()
+    assert noted == f"{region.name}: 1 row was quarantined: drainmark quarantine list {region.name}\n"
+    assert [line.split(", 1.0 s")[0] for line in said.splitlines()] == [
         f"{region.name}: 1 {noun} in 1 group, 1 row",
         f"{region.name}: 2 {noun}s in 2 groups, 0 rows",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,12 +11,23 @@ from pathlib import Path
 
 import pytest
 from by_hand import HandFed
+from harness import LONG_AGO
 
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.registry.queries import SqliteLooks
 from drainmark.resources.settings import Settings
 
+BEGUN = """
+import sys, time; from pathlib import Path
+from drainmark.orchestration.workplace.begun_runs import on_its_way
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
+home = Path(sys.argv[1])
+with on_its_way(Workplace(Settings(home=home, project_root=home.parent)), "copies/lines", "r"):
+    print(flush=True)
+    time.sleep(600)
+"""
 KILLED = """
 import os, signal, sys; from pathlib import Path
 from by_hand import HandFed
@@ -170,3 +182,30 @@ def test_a_check_without_the_registry_fails(damage: str, tmp_path: Path, capsys:
     assert invoke(arguments) == 3
     ended = capsys.readouterr()
     assert "drainmark doctor" in ended.out + ended.err
+
+
+def test_a_run_that_has_not_claimed_yet_is_named_and_no_other_is_advised(
+    never_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may start Spark for a minute: until then the region looks as if nobody were at work."""
+    (never_run / "inbox").mkdir()
+    (never_run / "inbox" / "a.txt").write_text("a\n")
+    os.utime(never_run / "inbox" / "a.txt", (LONG_AGO, LONG_AGO))
+    assert invoke(["scan", "copies"]) == 0
+    run = "drainmark run"
+    with subprocess.Popen(
+        [sys.executable, "-c", BEGUN, str(never_run / ".drainmark")], stdout=subprocess.PIPE
+    ) as begun:
+        assert begun.stdout is not None
+        begun.stdout.readline()
+        capsys.readouterr()
+        assert invoke(["status", "copies"]) == 0
+        assert f"copies/lines waits for pid {begun.pid} on " in capsys.readouterr().out
+        assert invoke(["status", "copies", "--json"]) == 0
+        (told,) = json.loads(capsys.readouterr().out)
+        assert (told["begun"]["pid"], told["begun"]["run_id"], told["remedies"]) == (begun.pid, "r", [])
+        begun.kill()
+    assert invoke(["status", "copies", "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    assert told["begun"] is None
+    assert [remedy.startswith(run) for remedy in told["remedies"]] == [True]

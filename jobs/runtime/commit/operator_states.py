@@ -47,6 +47,7 @@ class RegionStates:
     ports: PermitGate = field(default_factory=PermitGate)
     _is_begun: bool = False
     _epoch: int = 0
+    _attempts: int = 0
 
     def reset(self, history: RegionHistory) -> None:
         """Load every state as of the last committed id; all committed groups must be published.
@@ -64,7 +65,7 @@ class RegionStates:
         self.ports.resume(after_reset=True)
 
     def _reset(self, history: RegionHistory) -> None:
-        self._epoch = history.epoch
+        self._epoch, self._attempts = history.epoch, history.attempts
         self.handlers = {
             name: self._loaded(name, operator, kept, history)
             for name, (operator, kept) in self.blueprint.states().items()
@@ -72,7 +73,7 @@ class RegionStates:
         self._reset_hosts()
         hosted = self.hosted
         if hosted.takes_starts and not hosted.starts:
-            hosted.starts = start_hosts(self.blueprint, self.outside)
+            hosted.starts = start_hosts(self.blueprint, self.outside, self._attempts)
         side_by_side([start.reset for start in hosted.starts.values()], "reset")  # after all operators
 
     def begin_group(self) -> None:
@@ -88,7 +89,9 @@ class RegionStates:
             state = self.handlers[name]
             if isinstance(operator, Handled) and isinstance(state, HandlerState):
                 if operator.name not in hosts:
-                    hosts[operator.name] = host_of(operator, self.blueprint, self.outside.state_store, self._epoch)
+                    hosts[operator.name] = host_of(
+                        operator, self.blueprint, self.outside.state_store, self._epoch, attempts=self._attempts
+                    )
                 resets.append(partial(_reset_host, hosts[operator.name], state))
         side_by_side(resets, "reset")
         self._is_begun = False

@@ -290,12 +290,15 @@ class HandlerAttempt:
         return self.host.step(ids, rows, nothing, self.life)
 
 
-def host_of(operator: Handled, blueprint: Blueprint, store: DataStore | None, epoch: int = 0) -> HandlerHost:
+def host_of(
+    operator: Handled, blueprint: Blueprint, store: DataStore | None, epoch: int = 0, *, attempts: int = 0
+) -> HandlerHost:
     """Return a host with a new handler of an operator.
 
     Args:
         store: for chunks; None if they are rows of the state's table.
         epoch: of the region's owner.
+        attempts: failed ones in a row, from which the handler's `reset_attempt` goes on: each has a new handler.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
@@ -304,7 +307,7 @@ def host_of(operator: Handled, blueprint: Blueprint, store: DataStore | None, ep
     return HandlerHost(
         entry=entry,
         make=operator.handler_class,
-        context=context_of(operator, blueprint),
+        context=context_of(operator, blueprint, attempts),
         schema=to_arrow_schema(StructType.fromDDL(operator.output), timezone="UTC"),
         stored=StoredCheckpoints(store.create(entry), epoch) if store is not None else None,
     )

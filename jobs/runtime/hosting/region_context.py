@@ -34,7 +34,7 @@ class RegionContext:
         params: the application's parameters.
         sequence_id: of the state that is being built; -1 before the first reset of a run, 1 at the very beginning.
         committed_cut: for a start, the newest of its cuts in a committed state; 0 if there is none.
-        reset_attempt: number of resets in a row, counted from 0; -1 once a state was drained.
+        reset_attempt: number of resets in a row, counted from 0, also over failed runs; -1 once a state was drained.
     """
 
     region: str
@@ -110,8 +110,12 @@ class RegionContext:
         raise wanted
 
 
-def context_of(operator: Operator, blueprint: Blueprint) -> RegionContext:
-    """Return the view of an operator that does not decide when a state is established."""
+def context_of(operator: Operator, blueprint: Blueprint, attempts: int = 0) -> RegionContext:
+    """Return the view of an operator that does not decide when a state is established.
+
+    Args:
+        attempts: failed ones in a row: the first reset, with which each attempt begins, has this number.
+    """
     region = blueprint.region
     return RegionContext(
         region=region.name,
@@ -123,6 +127,7 @@ def context_of(operator: Operator, blueprint: Blueprint) -> RegionContext:
         reset_timeout=region.parameters.reset_timeout.total_seconds(),
         params=blueprint.params,
         consistent_ports=tuple(not port.autonomous for port in operator.inputs),
+        reset_attempt=attempts - 1,
         operator=operator.name,
         location=operator.location,
     )

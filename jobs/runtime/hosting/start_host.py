@@ -267,14 +267,18 @@ def threaded_starts(blueprint: Blueprint) -> Mapping[str, ThreadedStart]:
     return {name: reads for name, reads in found if isinstance(reads, ThreadedStart)}
 
 
-def start_hosts(blueprint: Blueprint, outside: Outside) -> dict[str, StartHost]:
-    """Return a host with a new handler for each threaded start of a region."""
+def start_hosts(blueprint: Blueprint, outside: Outside, attempts: int) -> dict[str, StartHost]:
+    """Return a host with a new handler for each threaded start of a region.
+
+    Args:
+        attempts: see `context_of`.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
     hosts = {}
     for name, reads in threaded_starts(blueprint).items():
-        context = context_of(blueprint.region.operator(name), blueprint)
+        context = context_of(blueprint.region.operator(name), blueprint, attempts)
         context.is_trigger_operator = blueprint.region.parameters.trigger == TriggerKind.OPERATOR_DRIVEN
         schema = to_arrow_schema(StructType.fromDDL(reads.schema), timezone="UTC")
         hosts[name] = StartHost(

@@ -60,6 +60,7 @@ class ResetPlan:
         rewind: the rewind, as its row would record it; None for a bare reset.
         steps: its steps, each with its counts; tables that are repaired first have none.
         withdrawn: ids to be withdrawn, ascending.
+        unskipped: uris among those that become pending whose skip is taken back.
         gone, changed: uris of inputs above `to` that cannot be read again unchanged.
         unpublished: ids of groups that are committed and will be published first.
         horizon: number of ids.
@@ -79,6 +80,7 @@ class ResetPlan:
     rewind: Rewind | None = None
     steps: tuple[TableStep | TriggersReturn, ...] = ()
     withdrawn: tuple[int, ...] = ()
+    unskipped: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     unpublished: tuple[int, ...] = ()
@@ -111,6 +113,7 @@ class ResetPlan:
             "withdrawn": self.withdrawn,
             "rows": dict(self.rows),
             "pending": self.pending,
+            "unskipped": self.unskipped,
             "gone": self.gone,
             "changed": self.changed,
             "unpublished": self.unpublished,
@@ -196,6 +199,7 @@ def _rewinding(workplace: Workplace, history: RegionHistory, plan: ResetPlan, to
         rewind=rewind,
         steps=(*tables, TriggersReturn(to=to, uris=tuple(dict.fromkeys(row.trigger_uri or "" for row in above)))),
         withdrawn=tuple(history.states.ids.above(to)),
+        unskipped=tuple(dict.fromkeys(row.trigger_uri or "" for row in above if row.sequence_id in history.skips)),
         gone=lost.gone,
         changed=lost.changed,
         repairs=repairs,

@@ -15,6 +15,7 @@ from drainmark.jobs.errors import AdoptionRefused
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import app_id
+from drainmark.resources.delta.log.marked_files import APPEND_ONLY, is_append_only
 from drainmark.resources.delta.staging import all_nullable
 
 if TYPE_CHECKING:
@@ -219,8 +220,8 @@ def _unsupported(opened: Any, fields: Sequence[Mapping[str, Any]], configuration
             return f"its column {field['name']} is an identity, whose values a rewind could not give again"
         if field["metadata"].get(_CHAR_TYPE, "").startswith("char("):
             return f"its column {field['name']} is CHAR, which changes what is written"
-    if configuration.get("delta.appendOnly") == "true":
-        return "it is append-only (delta.appendOnly), so nothing could be rewound"
+    if is_append_only(configuration):
+        return f"it is append-only ({APPEND_ONLY}), so nothing could be rewound"
     return None
 
 

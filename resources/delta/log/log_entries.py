@@ -20,7 +20,7 @@ from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.resources.delta.log.commit_log import entry_path, named_checkpoint
-from drainmark.resources.delta.log.marked_files import FEATURE, is_set
+from drainmark.resources.delta.log.marked_files import APPEND_ONLY, FEATURE, is_append_only
 from drainmark.resources.storage.folder import Folder
 
 Action = Mapping[str, Any]
@@ -85,13 +85,10 @@ def write_entry(
         FileExistsError: there is another entry of this version, or was: then the new entry counts for nothing.
         SplitBrain: others let the table have a feature whose commits need more than these do, or take no removes.
     """
-    unknown = sorted(_features_of(table) - _WRITABLE)
-    if unknown:
-        msg = f"the table {folder} has the feature {', '.join(unknown)}, which Drainmark cannot write"
-        raise SplitBrain(msg, remedy="take the feature away, and leave the table to Drainmark", table=folder.uri)
+    require_writable(folder, table)
     is_removing = any(action["remove"]["dataChange"] for action in changes if "remove" in action)
-    if is_removing and is_set(table, _APPEND_ONLY):
-        msg = f"the table {folder} has the property {_APPEND_ONLY}, so that no rows can leave it"
+    if is_removing and is_append_only(table.metadata().configuration):
+        msg = f"the table {folder} has the property {APPEND_ONLY}, so that no rows can leave it"
         raise SplitBrain(msg, remedy="unset the property, and leave the table to Drainmark", table=folder.uri)
     txn = [{"txn": {"appId": app_id(region), "version": version, "lastUpdated": _now()}}] if version is not None else []
     seen = int(table.version())
@@ -100,7 +97,19 @@ def write_entry(
         raise FileExistsError(f"the log of {folder} has a checkpoint of version {last}, and not of {seen}")
 
 
-_APPEND_ONLY = "delta.appendOnly"
+def require_writable(folder: Folder, table: Any) -> None:
+    """Check that commits of ours may follow the version of an open `DeltaTable`.
+
+    Raises:
+        SplitBrain: others let the table have a feature whose commits need more than ours have.
+    """
+    unknown = sorted(_features_of(table) - _WRITABLE)
+    if unknown:
+        msg = f"the table {folder} has the feature {', '.join(unknown)}, which Drainmark cannot write"
+        where = f"delta.`{folder.uri}`"
+        drops = "; ".join(f"ALTER TABLE {where} DROP FEATURE {name}" for name in unknown)
+        remedy = f"take it away with the program that gave it (Spark: {drops}), and leave the table to Drainmark"
+        raise SplitBrain(msg, remedy=remedy, table=folder.uri)
 
 
 def create(

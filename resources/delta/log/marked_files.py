@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FEATURE = "deletionVectors"
 ENABLED = "delta.enableDeletionVectors"
+APPEND_ONLY = "delta.appendOnly"
 
 Adds = Mapping[str, Mapping[str, Any]]
 """The `add` actions of a version, by path relative to the table."""
@@ -49,12 +50,17 @@ def may_have_vectors(table: Any) -> bool:
 
 def takes_vectors(table: Any) -> bool:
     """Say whether writers may mark rows of an open `DeltaTable` by deletion vectors."""
-    return may_have_vectors(table) and is_set(table, ENABLED)
+    return may_have_vectors(table) and is_set(table.metadata().configuration, ENABLED)
 
 
-def is_set(table: Any, name: str) -> bool:
-    """Say whether a property of an open `DeltaTable` is true, in whatever letters."""
-    return str(table.metadata().configuration.get(name)).lower() == "true"
+def is_set(configuration: Mapping[str, str], name: str) -> bool:
+    """Say whether a property of a table is true, in whatever letters."""
+    return str(configuration.get(name)).lower() == "true"
+
+
+def is_append_only(configuration: Mapping[str, str]) -> bool:
+    """Say whether no row may leave a table with these properties."""
+    return is_set(configuration, APPEND_ONLY)
 
 
 def adds_of(folder: Folder, table: Any) -> Adds:
