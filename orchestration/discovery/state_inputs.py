@@ -115,8 +115,8 @@ def _require_same_bytes(workplace: Workplace, row: CheckpointRow, start: SlicedS
         raise InputChanged(f"{row.trigger_uri} gives other bytes than before", remedy="restore the old content")
 
 
-def rebuild_queues(workplace: Workplace, region: str, history: RegionHistory) -> int:
-    """Rebuild the queues of a periodic region's folders from the lists that its states name; return the file count.
+def rebuild_queues(workplace: Workplace, region: str, history: RegionHistory) -> dict[str, list[RebuiltTrigger]]:
+    """Rebuild the queues of a periodic region's folders from the lists that its states name; return them by start.
 
     The next scan finds the files that were queued, but in no slice yet.
     """
@@ -135,10 +135,10 @@ def rebuild_queues(workplace: Workplace, region: str, history: RegionHistory) ->
                 status=TriggerStatus.COMMITTED,
                 sequence_id=number,
             )
-    for source, files in queues.items():
-        in_order = [files[place] for place in sorted(files)]
-        workplace.registry.rebuild(queue_of(region, source), epoch=0, next_id=1, triggers=in_order)
-    return sum(map(len, queues.values()))
+    in_order = {source: [files[place] for place in sorted(files)] for source, files in queues.items()}
+    for source, ordered in in_order.items():
+        workplace.registry.rebuild(queue_of(region, source), epoch=0, next_id=1, triggers=ordered)
+    return in_order
 
 
 def _listed(workplace: Workplace, row: CheckpointRow) -> Iterator[tuple[str, Trigger]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import Owned, UsageError
 from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import (
     GAVE_WAY,
@@ -26,6 +27,7 @@ from drainmark.orchestration.discovery.state_inputs import rebuild_queues
 from drainmark.orchestration.verbs import table_repair
 from drainmark.orchestration.verbs.orders import Done, Order
 from drainmark.orchestration.workplace.declaration import load_region, remember
+from drainmark.orchestration.workplace.moved_inputs import FOLDERS, note_folders, roots_of_before
 from drainmark.orchestration.workplace.region_sources import has_folder, source_folder, source_of
 from drainmark.orchestration.workplace.workplace import Workplace, existing_registry, open_in_time
 from drainmark.resources.settings import SQLITE
@@ -55,13 +57,23 @@ def repair(
 
     Raises:
         Owned: a run works on a region.
+        UsageError: all registries are rebuilt, but the project was moved meanwhile: names a file and what to do.
     """
     if regions is None:
         _set_aside_damaged(workplace)
         regions = workplace.own_regions()
     for region in regions:
         _refuse_owned(workplace, region)
-    return [_rebuild(workplace, region, _code(workplace, region, applications, inputs)) for region in regions]
+    found, moved = [], []
+    for region in regions:
+        code = _code(workplace, region, applications, inputs)
+        try:
+            found.append(_rebuild(workplace, region, code))
+        except UsageError as error:  # the rows are there; what the next scan would count once more is refused by name
+            moved.append(error)
+    if moved:
+        raise moved[0]
+    return found
 
 
 def lost_regions(workplace: Workplace) -> list[str] | None:
@@ -134,15 +146,37 @@ def _rebuild(workplace: Workplace, region: str, code: tuple[Opened, RegionPlan] 
     history = workplace.history(region)
     triggers = [*_settled(history), *_withdrawn(history)]
     triggers += _missing(history, triggers)
-    fresh, folder = _unseen(workplace, code, triggers)
+    _note_folders(workplace, region, triggers, rebuild_queues(workplace, region, history), code)
+    is_moved = code is not None and bool(roots_of_before(workplace, code[1]))
+    fresh, folder = _unseen(workplace, None if is_moved else code, triggers)
     triggers += fresh
-    rebuild_queues(workplace, region, history)
     epoch = max(known, history.epoch)
     workplace.registry.rebuild(region, epoch=epoch, next_id=history.next_id, triggers=triggers)
     if code is not None:
         remember(workplace, *code)
     counts = {status.value: sum(trigger.status is status for trigger in triggers) for status in TriggerStatus}
     return {"region": region, "epoch": epoch, "folder": folder, "triggers": counts}
+
+
+def _note_folders(
+    workplace: Workplace,
+    region: str,
+    triggers: Sequence[RebuiltTrigger],
+    queued: Mapping[str, Sequence[RebuiltTrigger]],
+    code: tuple[Opened, RegionPlan] | None,
+) -> None:
+    """Note the folders of a region's files, by which `moved_inputs` knows a project that was moved meanwhile."""
+    if code is not None and has_folder(code[1]):
+        queued = {source_of(code[1]).name: sorted(triggers, key=lambda trigger: trigger.order_index)}
+    names = {start: dict.fromkeys(_folder_of(file.uri) for file in files) for start, files in queued.items()}
+    if names and workplace.registry.load_cursor(region, FOLDERS) is None:
+        note_folders(workplace, region, {start: [each for each in found if each] for start, found in names.items()})
+
+
+def _folder_of(uri: str) -> Path | None:
+    from drainmark.jobs.scan.folder import path_of
+
+    return None if is_object(uri) else Path(path_of(uri)).parent
 
 
 def _settled(history: RegionHistory) -> list[RebuiltTrigger]:

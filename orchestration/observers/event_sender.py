@@ -26,6 +26,9 @@ MOST_WAITING = 1000
 REST_SECONDS = 30.0
 """How long nothing is sent after a failure: else each event of a run would wait for a receiver that hangs."""
 
+PATIENCE_SECONDS = 900.0
+"""The longest time for which a receiver gets nothing because it asks for patience: its answer may be wrong."""
+
 IDLE_SECONDS = 2.0
 """How long the thread waits for a further event before it ends; the next event begins another."""
 
@@ -61,7 +64,7 @@ class Busy(Exception):
     """The receiver asks for patience.
 
     Attributes:
-        seconds: how long it wants to get nothing; 0 if it does not say.
+        seconds: how long it wants to get nothing, at most `PATIENCE_SECONDS`; 0 if it does not say.
     """
 
     def __init__(self, why: str, seconds: float = 0.0) -> None:
@@ -97,7 +100,7 @@ def _patience(told: str | None) -> float:
     from urllib3.util import Retry
 
     try:
-        return float(Retry().parse_retry_after(told)) if told else 0.0
+        return min(float(Retry().parse_retry_after(told)), PATIENCE_SECONDS) if told else 0.0
     except (InvalidHeader, ValueError, OverflowError):
         return 0.0
 

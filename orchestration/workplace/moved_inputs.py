@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.orchestration.workplace.workplace import Workplace
 
+FOLDERS = "@folders"
+"""Cursor that holds the names of all folders that were scanned, or whose files were found committed, by start."""
+
 _FILES_AT_ONCE = 500
+_NAMES = 1000
 _DONE = frozenset({TriggerStatus.COMMITTED, TriggerStatus.REFUSED, TriggerStatus.SKIPPED})
 
 
@@ -39,33 +44,70 @@ def require_inputs_in_place(workplace: Workplace, region: RegionPlan) -> None:
     Raises:
         UsageError: names a file or folder, its path of before, and what to do.
     """
-    _require_names_of_before(workplace, region)
-    noted, root = _root_of_before(workplace, region), workplace.settings.project_root
-    if noted is None or noted == root.resolve():
-        return
-    for start, here in _folders(workplace, region):
-        if not here.is_relative_to(root):
-            continue
-        there = noted / here.relative_to(root)
-        if (file := _first_committed(workplace, _queue(region, start), here, there)) is not None:
-            link = f"ln -s {shell_word(str(root))} {shell_word(str(noted))}"
-            raise _moved(region.name, here / file, there / file, before=there, link=link)
+    named = _require_names_of_before(workplace, region)
+    root = workplace.settings.project_root
+    for former in roots_of_before(workplace, region):
+        for start, here in _folders(workplace, region):
+            if not here.is_relative_to(root):
+                continue
+            there = former.root / here.relative_to(root)
+            if (file := _first_committed(workplace, _queue(region, start), here, there, former)) is not None:
+                link = f"ln -s {shell_word(str(root))} {shell_word(str(former.root))}"
+                raise _moved(region.name, here / file, there / file, before=there, link=link)
+    if named is not None:
+        note_folders(workplace, region.name, named)
 
 
-def _root_of_before(workplace: Workplace, region: RegionPlan) -> Path | None:
-    """Return the root of the project at the time of the note; None without one, or if it is of another file.
+@dataclass(frozen=True, slots=True)
+class FormerRoot:
+    """A folder that was the project's root, or that looks like it.
 
-    0.3.0 noted the application's file alone.
+    Attributes:
+        is_noted: a run noted it; else it is told by paths of committed files, and may be another project's.
     """
+
+    root: Path
+    is_noted: bool = True
+
+
+def roots_of_before(workplace: Workplace, region: RegionPlan) -> list[FormerRoot]:
+    """Return the roots that the project may have had, without the present one; none if it did not move.
+
+    0.3.0 noted the application's file alone. Of a registry that was rebuilt only the folders of files are known.
+    """
+    root = workplace.settings.project_root.resolve()
     note = workplace.registry.load_cursor(region.name, NOTE)
     if (noted := workplace.registry.load_cursor(region.name, PROJECT)) is not None:
-        return Path(noted)
-    former = file_of(json.loads(note)["reference"]) if note is not None and region.origin else None
-    here, root = Path(region.origin).resolve(), workplace.settings.project_root.resolve()
+        found = [FormerRoot(Path(noted))]
+    elif note is not None:
+        found = [FormerRoot(former) for former in _root_of_file(region, json.loads(note)["reference"], root)]
+    else:
+        found = [FormerRoot(former, is_noted=False) for former in _roots_of_folders(workplace, region)]
+    return [former for former in found if former.root != root]
+
+
+def _root_of_file(region: RegionPlan, reference: str, root: Path) -> Iterator[Path]:
+    former, here = file_of(reference) if region.origin else None, Path(region.origin).resolve()
     if former is None or not here.is_relative_to(root):
-        return None
+        return
     below = here.relative_to(root).parts
-    return former.parents[len(below) - 1] if former.parts[-len(below) :] == below else None
+    if former.parts[-len(below) :] == below:
+        yield former.parents[len(below) - 1]
+
+
+def _roots_of_folders(workplace: Workplace, region: RegionPlan) -> Iterator[Path]:
+    """Yield the folders below which noted folders lie as those of the starts do below the root."""
+    known, root = _names_of_before(workplace, region), workplace.settings.project_root
+    for start, here in _folders(workplace, region):
+        names = known.get(start.name, [])
+        if not here.is_relative_to(root) or any(name.is_relative_to(here) for name in names):
+            continue
+        below = here.relative_to(root).parts
+        for folder in dict.fromkeys(each for name in names for each in ((name, *name.parents) if below else (name,))):
+            if below and folder.parts[-len(below) :] == below:
+                yield folder.parents[len(below) - 1]
+            elif not below:
+                yield folder
 
 
 def _folders(workplace: Workplace, region: RegionPlan) -> Iterator[tuple[DirectorySource, Path]]:
@@ -79,32 +121,72 @@ def _queue(region: RegionPlan, start: DirectorySource) -> str:
     return queue_of(region.name, start.name) if is_periodic(region) else region.name
 
 
-def _require_names_of_before(workplace: Workplace, region: RegionPlan) -> None:
-    """Refuse a folder that the last scan knew by another name: by a link, by `..`, or below another mount."""
+def _require_names_of_before(workplace: Workplace, region: RegionPlan) -> dict[str, list[Path]] | None:
+    """Refuse a folder that an earlier scan knew by another name: by a link, by `..`, or below another mount.
+
+    Returns:
+        by start, the names of folders that the next scans have to know; None if there is no new one.
+    """
+    note = workplace.registry.load_cursor(region.name, NOTE)
+    if note is not None and json.loads(note).get("folder") == shown_folder(workplace, region):
+        return None
+    known, is_new = _names_of_before(workplace, region), False
+    for start, here in _folders(workplace, region):
+        names = known.setdefault(start.name, [])
+        if here in names:
+            continue
+        for there in names:
+            is_same = there.is_dir() and here.is_dir() and there.samefile(here)
+            if is_same and workplace.registry.triggers.newest(_queue(region, start)) is not None:
+                msg = f"{region.name} knows {here} as {there}: by another path its files would count once more"
+                named = shell_word(f"{start.name}={there}")
+                raise UsageError(msg, remedy=f'name it as before: --input {named}, or path="{there}"')
+        names.append(here)
+        is_new = True
+    return known if is_new else None
+
+
+def _names_of_before(workplace: Workplace, region: RegionPlan) -> dict[str, list[Path]]:
+    """Return, by start, the names of all folders that were scanned for it; of earlier versions only the last one."""
+    if (noted := workplace.registry.load_cursor(region.name, FOLDERS)) is not None:
+        return {start: [Path(name) for name in names] for start, names in json.loads(noted).items()}
     note = workplace.registry.load_cursor(region.name, NOTE)
     folder = json.loads(note).get("folder") if note is not None else None
-    names = folder.split(", ") if folder is not None and folder != shown_folder(workplace, region) else []
+    names = folder.split(", ") if folder is not None else []
     if len(names) != len(region.starts):  # nothing is noted, or it has other starts, or a name has a comma
-        return
-    before = {start.name: Path(name) for start, name in zip(region.starts, names, strict=True)}
-    for start, here in _folders(workplace, region):
-        there = before[start.name]
-        is_same = there != here and there.is_dir() and here.is_dir() and there.samefile(here)
-        if is_same and workplace.registry.triggers.newest(_queue(region, start)) is not None:
-            msg = f"{region.name} knows {here} as {there}: by another path its files would count once more"
-            named = shell_word(f"{start.name}={there}")
-            raise UsageError(msg, remedy=f'name it as before: --input {named}, or path="{there}"')
+        return {}
+    return {start.name: [Path(name)] for start, name in zip(region.starts, names, strict=True)}
 
 
-def _first_committed(workplace: Workplace, queue: str, here: Path, there: Path) -> str | None:
-    """Return a file of a folder, as a path from there, that is committed at the same place of the former folder."""
+def note_folders(workplace: Workplace, region: str, names: Mapping[str, Iterable[Path]]) -> None:
+    """Note, by start, the names of folders with files that a region may have committed; the newest ones come last."""
+    kept = {start: [str(name) for name in found][-_NAMES:] for start, found in names.items()}
+    workplace.registry.save_cursor(region, FOLDERS, json.dumps(kept))
+
+
+def _first_committed(workplace: Workplace, queue: str, here: Path, there: Path, former: FormerRoot) -> str | None:
+    """Return a file of a folder, as a path from there, that is committed at the same place of the former folder.
+
+    If nobody noted the former place, a file that is still there is another one, unless it is a copy of the same time.
+    """
     memory, triggers = RegistryScans(workplace.registry, queue), workplace.registry.triggers
     for files in in_batches(_files(here), _FILES_AT_ONCE):
         before = {uri_of(os.path.join(there, file)): file for file in files}
         for uri in memory.known(list(before)):
-            if any(each.status in _DONE for each in triggers.by_uri(queue, uri)):
-                return before[uri]
+            file = before[uri]
+            if any(each.status in _DONE for each in triggers.by_uri(queue, uri)) and (
+                former.is_noted or _is_moved_or_copied(here / file, there / file)
+            ):
+                return file
     return None
+
+
+def _is_moved_or_copied(here: Path, there: Path) -> bool:
+    try:
+        found, before = here.stat(), there.stat()
+    except FileNotFoundError:
+        return True
+    return (found.st_size, found.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
 
 
 def _files(folder: Path) -> Iterator[str]:

@@ -160,6 +160,57 @@ def test_another_folder_with_files_of_the_same_names_is_read(old: Path, capsys: 
     assert total(capsys) == 222
 
 
+def test_every_name_that_a_folder_ever_had_is_known(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not only the last one: another folder may have been read in between."""
+    (old / "link").symlink_to(old / "inbox")
+    (old / "second").mkdir()
+    (old / "second" / "a.csv").write_text("tea,1000\n")
+    settle(old / "second")
+    assert invoke(["run", "app.py", "--input", "second"]) == 0
+    refused("run", capsys, [old / "link", old / "inbox"], "--input", "link")
+    for name in ("inbox", "second", "inbox"):
+        assert invoke(["run", "app.py", "--input", name]) == 0
+    refused("run", capsys, [old / "link", old / "inbox"], "--input", "link")
+    assert total(capsys) == 1111
+
+
+def lose_registry(root: Path) -> None:
+    for part in (root / ".drainmark").glob("registry.db*"):
+        part.unlink()
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_a_repair_of_a_lost_registry_knows_that_the_project_was_moved(
+    old: Path, is_copy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path / "new"
+    shutil.copytree(old, new) if is_copy else old.rename(new)
+    lose_registry(new)
+    monkeypatch.chdir(new)
+    remedy = refused("doctor", capsys, [old / "inbox", new / "inbox"], "--repair", app=False)
+    for verb in ("scan", "run"):
+        assert refused(verb, capsys, [old / "inbox", new / "inbox"]) == remedy
+    assert total(capsys) == 11
+    if is_copy:
+        assert invoke(["run", "app.py", "--home", "anew"]) == 0
+        assert total(capsys, "--home", "anew") == 111
+    else:
+        follow(remedy, "reset", new / ".drainmark")
+        assert invoke(["run", "app.py"]) == 0
+        assert total(capsys) == 111
+
+
+def test_a_repair_of_a_lost_registry_takes_new_files_where_nothing_was_moved(
+    old: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lose_registry(old)
+    assert invoke(["doctor", "--repair"]) == 0
+    (old / "link").symlink_to(old / "inbox")
+    assert invoke(["run", "app.py"]) == 0
+    refused("run", capsys, [old / "link", old / "inbox"], "--input", "link")
+    assert total(capsys) == 111
+
+
 @pytest.mark.parametrize("declared", ["../data", "link"])
 @pytest.mark.parametrize("asked", ["../data/*.csv", "link/*.csv", "../data"])
 def test_a_backfill_knows_the_files_by_the_names_of_the_scan(
@@ -175,9 +226,11 @@ def test_a_backfill_knows_the_files_by_the_names_of_the_scan(
     assert (found["committed"], found["queued"]) == (3, 0)
 
 
-def refused(verb: str, capsys: pytest.CaptureFixture[str], named: list[Path], *options: str) -> str:
+def refused(
+    verb: str, capsys: pytest.CaptureFixture[str], named: list[Path], *options: str, app: bool = True
+) -> str:
     capsys.readouterr()
-    assert invoke([verb, "app.py", "--json", *options]) == 2
+    assert invoke([verb, *(["app.py"] if app else []), "--json", *options]) == 2
     error = json.loads(capsys.readouterr().err.splitlines()[-1])["error"]
     assert error["id"] == "USAGE"
     assert all(str(path) in error["message"] for path in named)
