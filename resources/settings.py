@@ -25,6 +25,7 @@ from pydantic_settings import (
 
 from drainmark.jobs.errors import HomeNotFound, UsageError
 from drainmark.jobs.protocol.records.addresses import address_of
+from drainmark.jobs.tasks.places import make_folder, sync_folder
 from drainmark.resources.variables import named_by_files, read_variable
 
 SETTINGS_FILE = "drainmark.toml"
@@ -295,8 +296,7 @@ class Settings(BaseSettings):
 
     def make_home(self) -> None:
         """Make the folder of home, readable only by this user; an existing folder stays unchanged."""
-        self.home.parent.mkdir(parents=True, exist_ok=True)
-        self.home.mkdir(mode=0o700, exist_ok=True)
+        sync_folder(*make_folder(self.home, mode=0o700))
 
     @property
     def dagster_home(self) -> Path:

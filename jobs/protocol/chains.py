@@ -191,12 +191,14 @@ class Link:
     Attributes:
         reader, source: the region and its start.
         upstream: the region that made the table.
+        table: its id.
         has_changes: see `CHANGES`.
     """
 
     reader: str
     source: str
     upstream: str
+    table: str = ""
     has_changes: bool = False
 
 

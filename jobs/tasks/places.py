@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import itertools
 import os
 import shutil
 import sys
@@ -92,14 +93,14 @@ class LocalPlace(Place):
     @contextmanager
     def new_file(self, name: str) -> Iterator[Any]:
         path = os.path.join(self.folder, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        grown = make_folder(os.path.dirname(path))
         with open(path, "xb") as sink:
             yield sink
             if self.is_kept:
                 sink.flush()
                 os.fsync(sink.fileno())
         if self.is_kept:
-            sync_folder(os.path.dirname(path))
+            sync_folder(os.path.dirname(path), *grown)
 
     def opened(self, name: str) -> Any:
         return os.path.join(self.folder, name)
@@ -218,13 +219,30 @@ def write_durably(path: Path, content: bytes | pa.Buffer, *, mode: str = "xb") -
         os.fsync(file.fileno())
 
 
-def sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def make_folder(folder: str | os.PathLike[str], mode: int = 0o777) -> list[Path]:
+    """Make a folder, and those above it, if they are missing; a name is durable once `sync_folder` got its folder.
+
+    Args:
+        mode: of the last one.
+
+    Returns:
+        the folders that have a new name, the lowest one first; none if there was nothing to make.
+    """
+    last = Path(folder)
+    missing = list(itertools.takewhile(lambda each: not each.is_dir(), (last, *last.parents)))
+    for each in reversed(missing):
+        each.mkdir(mode if each == last else 0o777, exist_ok=True)
+    return [each.parent for each in missing]
+
+
+def sync_folder(*folders: str | os.PathLike[str]) -> None:
+    """Make the names in folders durable."""
+    for folder in folders:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def stamp_of(path: str | os.PathLike[str]) -> tuple[int, str]:

@@ -19,6 +19,7 @@ from drainmark.jobs.protocol.records.triggers import (
     TriggerStatus,
     file_key,
     placed,
+    slices_of,
 )
 from drainmark.jobs.runtime.commit.claim_checks import read_facts, why_unsettled
 from drainmark.jobs.runtime.messages import scanned_identity
@@ -146,7 +147,7 @@ def _rebuild(workplace: Workplace, region: str, code: tuple[Opened, RegionPlan] 
     history = workplace.history(region)
     triggers = [*_settled(history), *_withdrawn(history)]
     triggers += _missing(history, triggers)
-    _note_folders(workplace, region, triggers, rebuild_queues(workplace, region, history), code)
+    _note_folders(workplace, region, triggers, rebuild_queues(workplace, region, history))
     is_moved = code is not None and bool(roots_of_before(workplace, code[1]))
     fresh, folder = _unseen(workplace, None if is_moved else code, triggers)
     triggers += fresh
@@ -163,11 +164,12 @@ def _note_folders(
     region: str,
     triggers: Sequence[RebuiltTrigger],
     queued: Mapping[str, Sequence[RebuiltTrigger]],
-    code: tuple[Opened, RegionPlan] | None,
 ) -> None:
     """Note the folders of a region's files, by which `moved_inputs` knows a project that was moved meanwhile."""
-    if code is not None and has_folder(code[1]):
-        queued = {source_of(code[1]).name: sorted(triggers, key=lambda trigger: trigger.order_index)}
+    files = [trigger for trigger in triggers if not slices_of(trigger.identity)]
+    if files:
+        start = region.partition("/")[2]  # without a period a region has one
+        queued = {start: sorted(files, key=lambda trigger: trigger.order_index)}
     names = {start: dict.fromkeys(_folder_of(file.uri) for file in files) for start, files in queued.items()}
     if names and workplace.registry.load_cursor(region, FOLDERS) is None:
         note_folders(workplace, region, {start: [each for each in found if each] for start, found in names.items()})

@@ -18,7 +18,7 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing, StoreUnavailable
 from drainmark.jobs.failpoints import StorePoint
 from drainmark.jobs.state.handlers.data_store import VALUE_LIMIT, DataStore, DataStoreEntry
-from drainmark.jobs.tasks.places import sync_folder, write_durably
+from drainmark.jobs.tasks.places import make_folder, sync_folder, write_durably
 from drainmark.resources.storage.bucket_folder import folder_of
 from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.storage.s3_connection import PARALLEL
@@ -51,7 +51,7 @@ class DirectoryDataStore(DataStore):
         folder, made = self._folder(name), self.root / f"{_MADE}{world.token()}"
         with _disk(f"create {folder}"):
             if not folder.is_dir():
-                made.mkdir(parents=True)
+                sync_folder(*make_folder(made))
                 write_durably(made / _LIFE, world.token().encode())
                 sync_folder(made)
                 with suppress(FileExistsError, OSError):  # another was faster: a folder with files stays

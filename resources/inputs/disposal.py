@@ -22,7 +22,7 @@ from drainmark.jobs.protocol.records.addresses import address_of, is_object, pre
 from drainmark.jobs.scan.bucket_objects import identity_of_object
 from drainmark.jobs.scan.folder import identity_of, path_of
 from drainmark.jobs.tasks.buckets import ObjectFacts
-from drainmark.jobs.tasks.places import sync_folder
+from drainmark.jobs.tasks.places import make_folder, sync_folder
 from drainmark.resources.storage.folder import PART
 from drainmark.resources.storage.object_store import ObjectStore
 
@@ -87,7 +87,7 @@ class _ProcessedFile:
             if folder.is_symlink():  # whoever may write to `move_to` could have files put anywhere
                 msg = f"cannot move {self.path}, which is processed: {folder} is a symbolic link"
                 raise StoreUnavailable(msg, remedy="put a folder in its place; it is tried again")
-        (move_to / relative).parent.mkdir(parents=True, exist_ok=True)
+        sync_folder(*make_folder((move_to / relative).parent))
         if not self.is_there():
             return False
         for name in _names(str(move_to / relative), self.number):

@@ -23,7 +23,7 @@ from typing import Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced, ForeignTable
 from drainmark.jobs.errors.machine_faults import machine_fault
-from drainmark.jobs.tasks.places import LocalPlace, sync_folder, write_durably
+from drainmark.jobs.tasks.places import LocalPlace, make_folder, sync_folder, write_durably
 from drainmark.jobs.world import Seam, crosses
 
 CONTROL = "_drainmark"
@@ -211,7 +211,7 @@ def _make(folder: Path) -> None:
 
 @crosses(Seam.SINK_FILE)
 def _make_all(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    sync_folder(*make_folder(folder))
 
 
 @crosses(Seam.SINK_FILE)
@@ -219,7 +219,7 @@ def _mark(path: Path) -> None:
     """Write an empty file, which is durable when this returns."""
     path.parent.mkdir(exist_ok=True)
     path.touch()
-    sync_folder(path.parent)
+    sync_folder(path.parent, path.parent.parent)
 
 
 @crosses(Seam.SINK_FILE)

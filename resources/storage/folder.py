@@ -19,7 +19,16 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, StoreUnavailable
 from drainmark.jobs.errors.machine_faults import machine_fault
 from drainmark.jobs.failpoints import FilePoint
-from drainmark.jobs.tasks.places import MARK_BYTES, LocalPlace, Place, mark_of, stamp_of, sync_folder, write_durably
+from drainmark.jobs.tasks.places import (
+    MARK_BYTES,
+    LocalPlace,
+    Place,
+    make_folder,
+    mark_of,
+    stamp_of,
+    sync_folder,
+    write_durably,
+)
 from drainmark.jobs.world import Seam, crosses
 
 if TYPE_CHECKING:
@@ -275,8 +284,9 @@ class LocalFolder(Folder):
 
 @crosses(Seam.STORE_WRITE)
 def _write(path: Path, data: pa.Buffer) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    grown = make_folder(path.parent)
     write_durably(path, data)
+    sync_folder(*grown)
 
 
 @crosses(Seam.STORE_WRITE)

@@ -6,8 +6,10 @@ The regions are fed by hand, as in `test_slices_of_rewound_tables`: no Spark.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 from by_hand import HandFed
 from chained_by_hand import Reader, one, place, source_of, take
@@ -16,6 +18,7 @@ from followed import follow
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import Owned, RetractRefused, RewindRefused, SourceRewound
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.orchestration.dagster_assets.verb_events import told_of
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import orders
@@ -86,6 +89,40 @@ def test_the_rewind_that_a_refusal_names_can_be_typed_in_a_chain(place: Workplac
         raise RetractRefused("it keeps state", remedy=remedy)
     follow(refused.value.remedy, "reset", place.home)
     assert two.rows() == ["a"]
+
+
+class Sorted(HandFed):
+    """A region of two tables: rows that begin with `-` are for the second one alone."""
+
+    def group(self, count: int) -> StagedGroup:
+        staged = HandFed.group(self, count)
+        name = self.tables[0].name
+        whole = staged.tables[name].rows
+        rows = whole.filter(pc.invert(pc.starts_with(whole["value"], "-")))
+        area = self.workplace.store(self.region).staging(self.tables[0], staged.group.epoch, staged.group.attempt + "s")
+        files = area.write(rows, "rows") if rows.num_rows else ()
+        return replace(staged, tables={**staged.tables, name: StagedTable(files=files, rows=rows, frame=None)})
+
+
+def test_a_file_that_brought_no_rows_to_a_table_is_retracted_although_others_read_that_table(
+    place: Workplace, tmp_path: Path
+) -> None:
+    """Its rows leave the other tables alone, so no reader has to give anything back."""
+    one = Sorted(place, tmp_path / "inbox", region="one/files", names=("first", "beside"))
+    two = reader(place, "second", "first")
+    for name in ("a", "-b", "c"):
+        take(one, name)
+        two.run()
+    with pytest.raises(RetractRefused) as refused:
+        orders.retract(place, "one/files", [str(one.inbox / "c")])
+    assert refused.value.facts["readers"] == ("second/rows",)
+    orders.retract(place, "one/files", [str(one.inbox / "-b")]).act()
+    take(one, "d")
+    two.run()
+    assert two.rows() == ["a", "c", "d"]
+    assert sorted(value for _, value in one.values("beside")) == ["a", "c", "d"]
+    with pytest.raises(RetractRefused):
+        orders.retract(place, "one/files", [str(one.inbox / "d")])
 
 
 def test_a_diamond_and_a_region_that_reads_two_others_go_to_the_lowest_id(place: Workplace, one: HandFed) -> None:

@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,9 @@ from followed import follow
 from hand_runs import NoSpark, engine, without_spark
 from harness import settle
 
+from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.doctor import repair
 from drainmark.orchestration.workplace import moved_inputs
 from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
@@ -174,40 +176,45 @@ def test_every_name_that_a_folder_ever_had_is_known(old: Path, capsys: pytest.Ca
     assert total(capsys) == 1111
 
 
-def lose_registry(root: Path) -> None:
+def lose_registry(root: Path) -> Workplace:
     for part in (root / ".drainmark").glob("registry.db*"):
         part.unlink()
+    return Workplace(Settings(home=root / ".drainmark", project_root=root))
 
 
+@pytest.mark.parametrize("code", [("app.py",), ()])
 @pytest.mark.parametrize("is_copy", [False, True])
 def test_a_repair_of_a_lost_registry_knows_that_the_project_was_moved(
-    old: Path, is_copy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    old: Path, is_copy: bool, code: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    new = tmp_path / "new"
+    new = old.parent / "new"
     shutil.copytree(old, new) if is_copy else old.rename(new)
-    lose_registry(new)
+    place = lose_registry(new)
     monkeypatch.chdir(new)
-    remedy = refused("doctor", capsys, [old / "inbox", new / "inbox"], "--repair", app=False)
-    for verb in ("scan", "run"):
-        assert refused(verb, capsys, [old / "inbox", new / "inbox"]) == remedy
+    with pytest.raises(UsageError, match=re.escape(str(old / "inbox"))) if code else nullcontext():
+        repair(place, applications=code)
+    place.registry.close()
+    remedies = {refused(verb, capsys, [old / "inbox", new / "inbox"]) for verb in ("scan", "run")}
     assert total(capsys) == 11
     if is_copy:
         assert invoke(["run", "app.py", "--home", "anew"]) == 0
         assert total(capsys, "--home", "anew") == 111
     else:
-        follow(remedy, "reset", new / ".drainmark")
+        follow(remedies.pop(), "reset", new / ".drainmark")
         assert invoke(["run", "app.py"]) == 0
         assert total(capsys) == 111
 
 
+@pytest.mark.parametrize("code", [("app.py",), ()])
 def test_a_repair_of_a_lost_registry_takes_new_files_where_nothing_was_moved(
-    old: Path, capsys: pytest.CaptureFixture[str]
+    old: Path, code: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lose_registry(old)
-    assert invoke(["doctor", "--repair"]) == 0
+    place = lose_registry(old)
+    repair(place, applications=code)
+    place.registry.close()
     (old / "link").symlink_to(old / "inbox")
-    assert invoke(["run", "app.py"]) == 0
     refused("run", capsys, [old / "link", old / "inbox"], "--input", "link")
+    assert invoke(["run", "app.py"]) == 0
     assert total(capsys) == 111
 
 
@@ -226,11 +233,9 @@ def test_a_backfill_knows_the_files_by_the_names_of_the_scan(
     assert (found["committed"], found["queued"]) == (3, 0)
 
 
-def refused(
-    verb: str, capsys: pytest.CaptureFixture[str], named: list[Path], *options: str, app: bool = True
-) -> str:
+def refused(verb: str, capsys: pytest.CaptureFixture[str], named: list[Path], *options: str) -> str:
     capsys.readouterr()
-    assert invoke([verb, *(["app.py"] if app else []), "--json", *options]) == 2
+    assert invoke([verb, "app.py", "--json", *options]) == 2
     error = json.loads(capsys.readouterr().err.splitlines()[-1])["error"]
     assert error["id"] == "USAGE"
     assert all(str(path) in error["message"] for path in named)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from drainmark.jobs.errors import ReplaceRefused, RetractRefused
 from drainmark.jobs.protocol.chains import IDS, Follower, Link, followers, pieces_read, readings_of
 from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.records.triggers import slices_of
 from drainmark.orchestration.workplace.declaration import declared
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -54,7 +55,7 @@ class Home:
         Args:
             keeping: also those that keep what leaves.
         """
-        tables: frozenset[str] | None = None
+        tables: Mapping[str, RegionTable] | None = None
         found = []
         for reader in self._regions():
             for reading in readings_of(self.history(reader)):
@@ -62,9 +63,8 @@ class Home:
                     continue
                 tables = tables if tables is not None else tables_of(self._workplace, region, self.history(region))
                 if reading.table in tables:
-                    found.append(
-                        Link(reader=reader, source=reading.source, upstream=region, has_changes=reading.has_changes)
-                    )
+                    named = {"source": reading.source, "table": reading.table}
+                    found.append(Link(reader=reader, upstream=region, has_changes=reading.has_changes, **named))
         return tuple(found)
 
 
@@ -92,12 +92,10 @@ def readers_of(workplace: Workplace, region: str, numbers: Iterable[int]) -> lis
     return list(found.values())
 
 
-def tables_of(workplace: Workplace, region: str, history: RegionHistory) -> frozenset[str]:
-    """Return the ids of the tables that a region made and still has, as positions in them name them."""
+def tables_of(workplace: Workplace, region: str, history: RegionHistory) -> Mapping[str, RegionTable]:
+    """Return the tables that a region made and still has, by their ids, as positions in them name them."""
     from drainmark.resources.delta.commits import open_table
 
     store = workplace.store(region)
     named = (table for table in (*history.tables, *history.former) if table.is_managed)
-    return frozenset(
-        str(open_table(store.table(each.name).folder).metadata().id) for each in named if store.is_own(each)
-    )
+    return {str(open_table(store.table(each.name).folder).metadata().id): each for each in named if store.is_own(each)}

@@ -5,7 +5,7 @@ The plan is made without a claim and changes nothing; `carry_out` claims the reg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,12 @@ from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.claimed_code import deploy_of
 from drainmark.jobs.protocol.history import RegionHistory, retracted_by
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.protocol.records.triggers import FILE, RETRACTION, TriggerStatus
 from drainmark.jobs.runtime.commit.removal.keyed_retraction import KeyedTable
 from drainmark.jobs.runtime.commit.removal.retractable import keyed_tables, remedy_of
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs.rewinds.readers import Home, readers_of, with_readers
+from drainmark.orchestration.verbs.rewinds.readers import Home, readers_of, tables_of, with_readers
 from drainmark.orchestration.verbs.rewinds.reset_plan import names_file
 from drainmark.orchestration.workplace.declaration import declared, load_region
 from drainmark.orchestration.workplace.hand_off import owning
@@ -140,15 +141,31 @@ def _told(workplace: Workplace, region: str, history: RegionHistory, ids: Sequen
 
     Raises:
         RetractRefused: others read only what a table gets, and would halt, without a way to go on right. The remedy
-            takes the whole chain back, so that the rows are never read.
+            takes the whole chain back, so that the rows are never read. Tables that got no rows of the ids are left
+            out: the retraction takes nothing out of them.
     """
     links = Home(workplace).links(region)
-    if readers := dict.fromkeys(link.reader for link in links if not link.has_changes):
+    fed = _fed(workplace, region, history, ids, {link.table for link in links if not link.has_changes})
+    if readers := dict.fromkeys(link.reader for link in links if link.table in fed and not link.has_changes):
         reads = "reads" if len(readers) == 1 else "read"
         msg = f"region {region!r}: {', '.join(readers)} {reads} its tables, and can give back no rows alone"
         remedy = remedy_of(region, history, ids, declared(workplace, region).rewind_horizon)
         raise RetractRefused(msg, remedy=remedy, operator=None, ids=tuple(ids), readers=tuple(readers))
     return frozenset(link.reader for link in links)
+
+
+def _fed(
+    workplace: Workplace, region: str, history: RegionHistory, ids: Sequence[int], read: Collection[str]
+) -> frozenset[str]:
+    """Return which of some tables, by their ids, got rows of ids of a region, or may lose the rows of other ids."""
+    if not read:
+        return frozenset()
+    store, tables = workplace.store(region), tables_of(workplace, region, history)
+    return frozenset(
+        each
+        for each in read
+        if (table := tables[each]).role is not TableRole.APPEND or sum(_count(store.table(table.name).files, ids))
+    )
 
 
 def _keyed(workplace: Workplace, region: str, history: RegionHistory, ids: Sequence[int]) -> tuple[KeyedTable, ...]:

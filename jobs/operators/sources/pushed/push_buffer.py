@@ -28,7 +28,7 @@ from typing import Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.failpoints import FailPoint
-from drainmark.jobs.tasks.places import sync_folder, write_durably
+from drainmark.jobs.tasks.places import make_folder, sync_folder, write_durably
 
 _OPEN, _SEALED, _END = "open-", "segment-", ".jsonl"
 _STATE, _WHOLE = "state-", "whole-"
@@ -55,7 +55,7 @@ class PushBuffer:
             OSError: the disk is full, for example; nothing was appended.
         """
         lines = lines_of(rows)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        sync_folder(*make_folder(self.folder))
         with locked(self.folder):
             number, path = self._open()
             if lines:
@@ -144,7 +144,7 @@ class PushBuffer:
 
     def newest_state(self) -> tuple[int, bytes | None]:
         """Return the number of the newest sealed segment, 0 for none, and the state that was sealed with it, if any."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        sync_folder(*make_folder(self.folder))
         with locked(self.folder):
             number = self._next() - 1
             path = self._state(number)
@@ -160,7 +160,7 @@ class PushBuffer:
             TypeError, ValueError: a row is no JSON object; nothing was written.
         """
         lines = b"".join(_line(row) for row in rows)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        sync_folder(*make_folder(self.folder))
         with locked(self.folder):
             if number != self._next():
                 return False
