@@ -152,7 +152,14 @@ def _rebuild(workplace: Workplace, region: str, code: tuple[Opened, RegionPlan] 
     fresh, folder = _unseen(workplace, None if is_moved else code, triggers)
     triggers += fresh
     epoch = max(known, history.epoch)
-    workplace.registry.rebuild(region, epoch=epoch, next_id=history.next_id, triggers=triggers)
+    folders = workplace.registry.load_cursor(region, FOLDERS)
+    workplace.registry.rebuild(
+        region,
+        epoch=epoch,
+        next_id=history.next_id,
+        triggers=triggers,
+        cursors={FOLDERS: folders} if folders is not None else {},
+    )
     if code is not None:
         remember(workplace, *code)
     counts = {status.value: sum(trigger.status is status for trigger in triggers) for status in TriggerStatus}

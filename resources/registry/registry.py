@@ -8,6 +8,7 @@ another epoch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Connection, inspect
@@ -88,10 +89,21 @@ class Registry(Looks):
         with self.database.writing() as connection:
             connection.execute(statement("cursors/save"), values)
 
-    def rebuild(self, region: str, *, epoch: int, next_id: int, triggers: Sequence[RebuiltTrigger]) -> None:
-        """Replace a region's triggers and progress and drop its cursors, all or nothing.
+    def rebuild(
+        self,
+        region: str,
+        *,
+        epoch: int,
+        next_id: int,
+        triggers: Sequence[RebuiltTrigger],
+        cursors: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Replace a region's triggers, progress and cursors, all or nothing.
 
         The lease, a halt request, the probed operators, and a next id that is already higher stay unchanged.
+
+        Args:
+            cursors: the only ones that it has then.
 
         Raises:
             Fenced: the region has reached a higher epoch.
@@ -103,6 +115,8 @@ class Registry(Looks):
                 raise Fenced(f"region {region} is above epoch {epoch}", region=region, epoch=epoch)
             for forgotten in _OF_INPUTS:
                 connection.execute(statement(forgotten), {"region": region})
+            for source, cursor in cursors.items():
+                connection.execute(statement("cursors/save"), {"region": region, "source": source, "cursor": cursor})
             insert(connection, region, triggers, self.database.now(connection))
 
     def forget(self, region: str) -> None:
