@@ -60,16 +60,26 @@ def scan_region(
     if workplace.registry.is_empty(region.name) and workplace.history(region.name).states:
         msg = f"the registry knows nothing of {region.name!r}, its checkpoint table does"
         raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
-    require_own_file(workplace, region)
-    require_inputs_in_place(workplace, region)
-    newest = workplace.registry.triggers.newest(region.name)
-    if newest is not None:
-        _require_same_kind(region, newest)
+    newest = require_same_inputs(workplace, region)
     if has_folder(region):
         return _scan_folder(workplace, region, source_of(region), region.name, now=now)
     if is_periodic(region):
         return _tick(workplace, region, newest, now=now, tick=tick)
     return _cut(workplace, region, newest)
+
+
+def require_same_inputs(workplace: Workplace, region: RegionPlan) -> KnownTrigger | None:
+    """Refuse a region whose committed input another scan would not know for what it is; return its newest trigger.
+
+    Raises:
+        UsageError: as `scan_region`.
+    """
+    require_own_file(workplace, region)
+    require_inputs_in_place(workplace, region)
+    newest = workplace.registry.triggers.newest(region.name)
+    if newest is not None:
+        _require_same_kind(region, newest)
+    return newest
 
 
 def _require_same_kind(region: RegionPlan, newest: KnownTrigger) -> None:
@@ -78,7 +88,11 @@ def _require_same_kind(region: RegionPlan, newest: KnownTrigger) -> None:
     if was_file != has_folder(region) or was_period != is_periodic(region):
         was = "files" if was_file else "periods" if was_period else "slices of one start"
         msg = f"the triggers of {region.name!r} were {was} until now, and are to be others"
-        raise UsageError(msg, remedy="give its start another name: a new region begins anew, the old one stays")
+        remedy = (
+            "give its start another name, and its sinks other tables: a new region reads all input anew, the old one"
+            f" stays; to keep the names of the tables, drop it then: drainmark tables drop --region {region.name}"
+        )
+        raise UsageError(msg, remedy=remedy)
 
 
 def _scan_folder(

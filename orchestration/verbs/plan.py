@@ -19,10 +19,11 @@ from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.regions.plan_diff import RegionDifference, difference
 from drainmark.jobs.runtime.commit.claim_checks import other_forms, refusal, states_with_holes
 from drainmark.jobs.runtime.messages import halted_error
+from drainmark.orchestration.discovery.region_scan import require_same_inputs
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.workplace.application_identity import code_digest, require_own_file
 from drainmark.orchestration.workplace.hand_off import owning
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, drainmark_version
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, drainmark_version, existing_registry
 
 if TYPE_CHECKING:
     from drainmark.jobs.runtime.region_run import RegionRun
@@ -86,14 +87,17 @@ def plan_upgrade(
         mine = _of(region, drop, history)
         if not mine and _is_as_it_ran(workplace, opened, region, history):
             same = difference(region, history.tables, history)
-            found.append(replace(same, refused=_halted(region.name, history, history.code or "")))
+            refused = _halted(region.name, history, history.code or "") or _scan_refused(workplace, region, history)
+            found.append(replace(same, refused=refused))
             continue
         tell(f"analysing {region.name} …")
         run = region_run(workplace, opened, region, drop_states=mine)
         tables = run.blueprint.tables
         unfit, full = states_with_holes(history, tables), other_forms(run.outside.store, history, tables)
         changed = difference(region, tables, history, dropped=mine, unfit=unfit, full=full)
-        found.append(replace(changed, refused=_refused(run, history)) if changed.is_compatible else changed)
+        if changed.is_compatible:
+            changed = replace(changed, refused=_refused(run, history) or _scan_refused(workplace, region, history))
+        found.append(changed)
         drops += [run] if mine else []
     names = {region.name for region in opened.plan.regions}
     left = (name for name in workplace.known_regions() if name.partition("/")[0] == opened.plan.name)
@@ -148,6 +152,17 @@ def _refused(run: RegionRun, history: RegionHistory) -> dict[str, Any] | None:
         return halted
     error = refusal(run.outside, region, blueprint.tables, blueprint.code)
     return error.to_json() if error is not None else None
+
+
+def _scan_refused(workplace: Workplace, region: RegionPlan, history: RegionHistory) -> dict[str, Any] | None:
+    """Return the error with which the first scan of a run would be refused."""
+    if history.last_claim is None or existing_registry(workplace) is None:
+        return None
+    try:
+        require_same_inputs(workplace, region)
+    except UsageError as error:
+        return error.to_json()
+    return None
 
 
 def _is_as_it_ran(workplace: Workplace, opened: Opened, region: RegionPlan, history: RegionHistory) -> bool:

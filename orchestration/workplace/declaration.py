@@ -60,7 +60,7 @@ def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
             `application_identity` and `moved_inputs`.
     """
     from drainmark.jobs.graph.application import shipped_applications
-    from drainmark.orchestration.workplace.moved_inputs import require_inputs_in_place
+    from drainmark.orchestration.workplace.moved_inputs import note_names, require_inputs_in_place
     from drainmark.orchestration.workplace.region_sources import shown_folder
 
     reference = opened.reference
@@ -75,6 +75,7 @@ def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
     if region.channels:
         note["alignment"] = region.parameters.alignment
     require_inputs_in_place(workplace, region)
+    note_names(workplace, region)
     note_file(workplace, region)
     text = json.dumps(note, sort_keys=True)
     if workplace.registry.load_cursor(region.name, NOTE) != text:

@@ -44,7 +44,7 @@ def require_inputs_in_place(workplace: Workplace, region: RegionPlan) -> None:
     Raises:
         UsageError: names a file or folder, its path of before, and what to do.
     """
-    named = _require_names_of_before(workplace, region)
+    _require_names_of_before(workplace, region)
     root = workplace.settings.project_root
     for former in roots_of_before(workplace, region):
         for start, here in _folders(workplace, region):
@@ -54,8 +54,6 @@ def require_inputs_in_place(workplace: Workplace, region: RegionPlan) -> None:
             if (file := _first_committed(workplace, _queue(region, start), here, there, former)) is not None:
                 link = f"ln -s {shell_word(str(root))} {shell_word(str(former.root))}"
                 raise _moved(region.name, here / file, there / file, before=there, link=link)
-    if named is not None:
-        note_folders(workplace, region.name, named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,29 +119,36 @@ def _queue(region: RegionPlan, start: DirectorySource) -> str:
     return queue_of(region.name, start.name) if is_periodic(region) else region.name
 
 
-def _require_names_of_before(workplace: Workplace, region: RegionPlan) -> dict[str, list[Path]] | None:
-    """Refuse a folder that an earlier scan knew by another name: by a link, by `..`, or below another mount.
-
-    Returns:
-        by start, the names of folders that the next scans have to know; None if there is no new one.
-    """
+def _is_as_noted(workplace: Workplace, region: RegionPlan) -> bool:
+    """Say whether the folders are those of the last scan."""
     note = workplace.registry.load_cursor(region.name, NOTE)
-    if note is not None and json.loads(note).get("folder") == shown_folder(workplace, region):
-        return None
-    known, is_new = _names_of_before(workplace, region), False
+    return note is not None and json.loads(note).get("folder") == shown_folder(workplace, region)
+
+
+def note_names(workplace: Workplace, region: RegionPlan) -> None:
+    """Note the folders of a region that was scanned, beside those of before."""
+    if _is_as_noted(workplace, region):
+        return
+    names = _names_of_before(workplace, region)
     for start, here in _folders(workplace, region):
-        names = known.setdefault(start.name, [])
-        if here in names:
-            continue
-        for there in names:
+        names[start.name] = [*(name for name in names.get(start.name, ()) if name != here), here]
+    if names:
+        note_folders(workplace, region.name, names)
+
+
+def _require_names_of_before(workplace: Workplace, region: RegionPlan) -> None:
+    """Refuse a folder that an earlier scan knew by another name: by a link, by `..`, or below another mount."""
+    if _is_as_noted(workplace, region):
+        return
+    known = _names_of_before(workplace, region)
+    for start, here in _folders(workplace, region):
+        names = known.get(start.name, [])
+        for there in names if here not in names else ():
             is_same = there.is_dir() and here.is_dir() and there.samefile(here)
             if is_same and workplace.registry.triggers.newest(_queue(region, start)) is not None:
                 msg = f"{region.name} knows {here} as {there}: by another path its files would count once more"
                 named = shell_word(f"{start.name}={there}")
                 raise UsageError(msg, remedy=f'name it as before: --input {named}, or path="{there}"')
-        names.append(here)
-        is_new = True
-    return known if is_new else None
 
 
 def _names_of_before(workplace: Workplace, region: RegionPlan) -> dict[str, list[Path]]:
