@@ -228,6 +228,40 @@ def test_what_a_failed_attempt_counted_is_gone(tmp_path: Path, inbox: Path, engi
         assert len(Failing.failed) == 3
 
 
+class Patient(Counter):
+    """A counter that waits for a service: it gives up twice, and takes what there is at the third try."""
+
+    tries: ClassVar[list[int]] = []
+
+    def process(self, rows: pa.Table, context: Any) -> Iterator[pa.Table]:
+        self.tries.append(context.reset_attempt)
+        if 0 <= context.reset_attempt < 2:
+            context.reset_region("the service is away")
+        yield from super().process(rows, context)
+
+
+@pytest.mark.seed("E19", "V38")
+def test_a_handler_knows_how_often_the_region_was_reset_in_a_row(
+    tmp_path: Path, inbox: Path, engine: SparkEngine
+) -> None:
+    """Each failed attempt is followed by another run, which has a new handler."""
+    Patient.tries.clear()
+
+    def declare(events: Any) -> None:
+        dm.sink(dm.operator(Patient, output=OUTPUT, name="counter", inputs=[events]), dm.DeltaAppend("counted"))
+
+    application = opened("patient", inbox, declare)
+    with home(tmp_path / "home", engine) as place:
+        for _ in range(2):
+            with pytest.raises(dm.DrainmarkError):
+                run_once(place, application, max_group=1)
+        assert place.history("patient/events").attempts == 1, "the last one counts with the next claim"
+        run_once(place, application, max_group=1)
+        assert plain(rows(place, "patient/events", "counted", ids=False)) == plain(expected(list(range(FILES))))
+    assert [tried for tried in Patient.tries if tried > 0] == [1, 2]
+    assert Patient.tries[-1] == -1, "a state was drained since"
+
+
 class Slow(Counter):
     """A counter whose first checkpoint does not end before the second id is processed."""
 
