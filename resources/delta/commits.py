@@ -17,6 +17,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import re
 import urllib.parse
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -324,11 +325,11 @@ def open_table(folder: Folder) -> Any:
     """Return a new `DeltaTable` of the newest version.
 
     Raises:
-        SplitBrain: the table is gone.
+        SplitBrain: the table is gone, or others gave it a feature that no reader here knows.
         StoreUnavailable: the disk or the store does not answer.
     """
     from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
+    from deltalake.exceptions import DeltaError, TableNotFoundError
 
     try:
         options = folder.storage_options()
@@ -338,9 +339,16 @@ def open_table(folder: Folder) -> Any:
         remedy = "restore it from a backup; or see how far to rewind: drainmark doctor"
         raise SplitBrain(msg, remedy=remedy, table=folder.uri) from error
     except Exception as error:
+        if isinstance(error, DeltaError) and (found := _UNREADABLE.search(str(error))):
+            msg = f"the table {folder} has a feature that Drainmark cannot read: {found[0]}"
+            remedy = "take it away with the program that gave it (Spark: ALTER TABLE … DROP FEATURE …)"
+            raise SplitBrain(msg, remedy=remedy, table=folder.uri) from error
         if not folder.is_failure(error):
             raise
         raise folder.failure("read the table", error) from None
+
+
+_UNREADABLE = re.compile(r"Unsupported: Feature .*|.*catalog-managed.*")
 
 
 def create_table(

@@ -317,6 +317,18 @@ def test_a_feature_that_we_cannot_write_is_refused_once_and_by_name(
     assert [row[1] for row in seen_by_deltalake(table)] == [1]
 
 
+@pytest.mark.parametrize("of_readers", ["brandNew", "catalogManaged"])
+def test_a_feature_that_nobody_here_can_read_is_refused_by_name(tmp_path: Path, of_readers: str) -> None:
+    table = made(tmp_path / "t")
+    named = {"readerFeatures": [of_readers, "timestampNtz"], "writerFeatures": [of_readers, "timestampNtz"]}
+    changed = [{"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **named}}]
+    log_entries.write_entry(table.folder, commits.open_table(table.folder), REGION, 1, changed)
+    with pytest.raises(SplitBrain, match=r"brandNew|catalog-managed") as refused:
+        table.publish(2, [staged(table, 2, "y")])
+    assert table.folder.uri in str(refused.value)
+    assert "DROP FEATURE" in (refused.value.remedy or "")
+
+
 @pytest.mark.parametrize("true", ["true", "TRUE"])
 def test_rows_do_not_leave_a_table_that_takes_only_new_ones(tmp_path: Path, true: str) -> None:
     table = made(tmp_path / "t")

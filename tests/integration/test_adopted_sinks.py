@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from harness import run_once, starts_of_spark, write
 
 import drainmark as dm
@@ -238,6 +240,44 @@ def test_a_constraint_added_after_the_check_says_how_to_go_on(workplace: Workpla
     assert seen(workplace, "strict", "k", "n", "_sequence_id") == [("a", 500, 1)]
 
 
+def give_feature(root: Path, name: str) -> None:
+    """Let a table have a feature of writers that no program of today has, as a program of tomorrow would."""
+    opened = DeltaTable(root)
+    protocol = opened.protocol()
+    writers = sorted({*(protocol.writer_features or ()), "appendOnly", "invariants", name})
+    value: dict[str, Any] = {
+        "minReaderVersion": protocol.min_reader_version,
+        "minWriterVersion": 7,
+        "writerFeatures": writers,
+    }
+    if protocol.reader_features:
+        value["readerFeatures"] = protocol.reader_features
+    about = {"commitInfo": {"timestamp": 1, "operation": "UPGRADE PROTOCOL"}}
+    entry = root / "_delta_log" / f"{opened.version() + 1:020d}.json"
+    entry.write_text("".join(f"{json.dumps(line)}\n" for line in (about, {"protocol": value})))
+
+
+def test_a_feature_that_spark_cannot_write_is_refused_by_name_and_at_once(workplace: Workplace, inbox: Path) -> None:
+    root = make(workplace, "newer", "k STRING, n BIGINT")
+    application = declare(inbox, dm.DeltaAppend("newer", adopt=True))
+    write(inbox, "a,1\n")
+    run_once(workplace, application)
+    give_feature(root, "brandNew")
+    (inbox / "9.csv").write_text("a,2\n")
+    with pytest.raises(Halted) as halted:
+        run_once(workplace, application)
+    cause = halted.value.__cause__
+    assert isinstance(cause, TableRefused)
+    assert ("brandNew" in str(cause), "newer" in str(cause), "DROP FEATURE" in (cause.remedy or "")) == (True,) * 3
+
+
+def test_a_table_with_a_feature_that_spark_cannot_write_is_not_adopted(workplace: Workplace, inbox: Path) -> None:
+    give_feature(make(workplace, "newer", "k STRING, n BIGINT"), "brandNew")
+    write(inbox, "a,1\n")
+    with pytest.raises(AdoptionRefused, match="brandNew"):
+        run_once(workplace, declare(inbox, dm.DeltaAppend("newer", adopt=True)))
+
+
 def run_twice_failing(workplace: Workplace, application: Opened) -> None:
     """Run the application; it fails when it publishes, and fails again when it rolls forward within the run."""
     arm("publish.before_commit:raise:1,publish.before_commit:raise:2")
@@ -252,7 +292,7 @@ def run_twice_failing(workplace: Workplace, application: Opened) -> None:
         ("k STRING", (), "n is no column"),
         ("k STRING, n BIGINT GENERATED ALWAYS AS (CAST(1 AS BIGINT))", (), "n is generated"),
         ("k STRING, n BIGINT, m BIGINT NOT NULL", (), "m is NOT NULL without a default"),
-        ("k STRING, n BIGINT", ("ALTER TABLE {} SET TBLPROPERTIES ('delta.appendOnly' = 'true')",), "append-only"),
+        ("k STRING, n BIGINT", ("ALTER TABLE {} SET TBLPROPERTIES ('delta.appendOnly' = 'TRUE')",), "append-only"),
         ("k STRING, n BIGINT", ("ALTER TABLE {} SET TBLPROPERTIES ('drainmark.region' = 'a/b')",), "region 'a/b'"),
         ("k CHAR(3), n BIGINT", (), "CHAR"),
     ],

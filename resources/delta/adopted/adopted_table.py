@@ -8,7 +8,9 @@ Every commit is read back, since delta-spark reports a skipped one as a success.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import AdoptionRefused, SchemaMismatch
@@ -18,7 +20,7 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.executor import Here
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY, Breach, Terms
-from drainmark.resources.delta.adopted.spark_commits import FIND_LOST_REPLIES, SparkCommit, session_settings
+from drainmark.resources.delta.adopted.spark_commits import FEATURES, FIND_LOST_REPLIES, SparkCommit, session_settings
 from drainmark.resources.delta.adopted.spark_writer import SparkWriter
 from drainmark.resources.delta.commits import Act, Published
 from drainmark.resources.delta.keyed.keyed_changes import KeyedChanges, Restored
@@ -151,7 +153,7 @@ class AdoptedTable:
         if terms.has_ids and terms.region == self.region:
             return
         session = self._writer.session
-        with self._writer.alone(session), session_settings(session, {FIND_LOST_REPLIES: "true"}):
+        with self._writer.alone(session), self._adopting(), session_settings(session, {FIND_LOST_REPLIES: "true"}):
             if not terms.has_ids:
                 session.sql(f"ALTER TABLE {_sql_name(self.folder)} ADD COLUMNS ({SEQUENCE_ID} BIGINT)")
             if terms.region is None:
@@ -159,6 +161,18 @@ class AdoptedTable:
                     f"ALTER TABLE {_sql_name(self.folder)} SET TBLPROPERTIES ('{REGION_PROPERTY}' = '{self.region}')"
                 )
         self._terms(schema_json)  # another region may have done the same at the same moment
+
+    @contextmanager
+    def _adopting(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if FEATURES not in str(error):
+                raise
+            found = re.search(r"\[[A-Z_.]+\] .*", str(error))
+            msg = f"{self.folder} cannot be adopted: {found[0][:500] if found else FEATURES}"
+            remedy = "take the features away (ALTER TABLE … DROP FEATURE …), or write to a table of another name"
+            raise AdoptionRefused(msg, remedy=remedy, table=self.folder.uri) from error
 
     def breach(self, rows: DataFrame) -> Breach | None:
         """Return the first of the table's current checks that staged rows break, or None."""

@@ -33,7 +33,16 @@ FIND_LOST_REPLIES = "spark.databricks.delta.commit.idempotencyCheck.enabled"
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _TAG = "spark.databricks.delta.commitInfo.userMetadata"
-_FINAL = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL_CONSTRAINT", "DELTA_EXCEED_CHAR_VARCHAR", "AnalysisException")
+FEATURES = "DELTA_UNSUPPORTED_FEATURES"
+"""The beginning of the errors of a table with features that delta-spark can neither read nor write."""
+
+_FINAL = (
+    "DELTA_VIOLATE_CONSTRAINT",
+    "DELTA_NOT_NULL_CONSTRAINT",
+    "DELTA_EXCEED_CHAR_VARCHAR",
+    FEATURES,
+    "AnalysisException",
+)
 _session_lock = threading.Lock()
 
 
@@ -150,7 +159,8 @@ class _SparkOutcome:
             found = re.search(r"\[[A-Z_.]+\] .*", str(self.refusal))
             text = found.group(0)[:500] if found else type(self.refusal).__name__
             msg = f"{folder} does not take rows that are committed: {text}"
-            remedy = "take the change to the table back (e.g. ALTER TABLE … DROP CONSTRAINT …), then run again"
+            kind = "FEATURE" if FEATURES in text else "CONSTRAINT"
+            remedy = f"take the change to the table back (e.g. ALTER TABLE … DROP {kind} …), then run again"
             raise TableRefused(msg, remedy=remedy, table=folder.uri) from self.refusal
         self.before = opened.version()
         self.is_acknowledged = False
