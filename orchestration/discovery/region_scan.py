@@ -89,8 +89,9 @@ def _require_same_kind(region: RegionPlan, newest: KnownTrigger) -> None:
         was = "files" if was_file else "periods" if was_period else "slices of one start"
         msg = f"the triggers of {region.name!r} were {was} until now, and are to be others"
         remedy = (
-            "give its start another name, and its sinks other tables: a new region reads all input anew, the old one"
-            f" stays; to keep the names of the tables, drop it then: drainmark tables drop --region {region.name}"
+            "to read all input anew and keep what is there, write it as an application in another file, with other"
+            " tables; or give the start another name here, which leaves the old region without code, and drop that:"
+            f" drainmark tables drop --region {region.name}"
         )
         raise UsageError(msg, remedy=remedy)
 
