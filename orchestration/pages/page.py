@@ -338,7 +338,8 @@ def _remark(state: Mapping[str, Any]) -> str:
 
 def _footer(report: Report) -> str:
     region = shown(report["region"])
-    window = f"Shown are the newest {len(report['groups'])} of {count_text(report['totals']['groups'])} groups."
+    kept = f"{count_text(report['totals']['groups'])} groups are in force."
+    window = f"Shown are the newest {len(report['groups'])}, with those that were withdrawn; {kept}"
     verbs = f"<code>drainmark history {region} --all</code>, <code>drainmark report {region} --json</code>"
     return f"<footer>{window} All of it: {verbs}. Home: <code>{shown(report['status']['home'])}</code></footer>"
 
