@@ -10,8 +10,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from waiting import eventually
 
 from drainmark.jobs.errors import Halted
 from drainmark.jobs.printable import columns_of, padded
@@ -136,6 +138,21 @@ def test_a_run_says_how_many_files_it_read_and_calls_no_slice_a_file(
         f"{region.name}: 1 {noun} in 1 group, 1 row",
         f"{region.name}: 2 {noun}s in 2 groups, 0 rows",
     ]
+
+
+def test_a_log_has_a_word_about_each_slow_start_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one may have come long ago: after its loss a run would be silent for a minute."""
+    monkeypatch.setattr(runs, "_PATIENCE_SECONDS", 0.0)
+    said: list[str] = []
+    monkeypatch.setattr(output, "note", said.append)
+    engine = SimpleNamespace(tell=lambda text: None)
+    with runs._patience(engine) as heard:  # type: ignore[arg-type]
+        eventually(lambda: said, "a word about the start")
+        heard()
+        engine.tell("starting Spark (local[*]) …")
+        eventually(lambda: len(said) == 2, "a word about the second start")
+        engine.tell("registering …")
+    assert said == ["after 0 s: working on the first group …", "after 0 s: starting Spark (local[*]) …"]
 
 
 def test_a_long_cell_has_lines_of_its_own_below_its_row_where_columns_are_too_narrow() -> None:

@@ -161,11 +161,12 @@ def _fed(
     if not read:
         return frozenset()
     store, tables = workplace.store(region), tables_of(workplace, region, history)
-    return frozenset(
+    free = (
         each
-        for each in read
-        if (table := tables[each]).role is not TableRole.APPEND or sum(_count(store.table(table.name).files, ids))
+        for each, table in tables.items()
+        if table.role is TableRole.APPEND and not sum(_count(store.table(table.name).files, ids))
     )
+    return frozenset(read).difference(free)
 
 
 def _keyed(workplace: Workplace, region: str, history: RegionHistory, ids: Sequence[int]) -> tuple[KeyedTable, ...]:
