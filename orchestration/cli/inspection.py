@@ -403,7 +403,11 @@ def show(
     at: Annotated[str | None, typer.Option("--at", metavar="STATE", help=f"As it was at a state: {_STATE}.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows; 50 on a terminal.")] = None,
 ) -> None:
-    """Print the rows of a sink, as they are or as they were at a state, also of one that left the code."""
+    """Print the rows of a sink, as they are or as they were at a state, also of one that left the code.
+
+    Of the state of a `dm.operator`, `state/APP/OPERATOR`, the values that `checkpoint` wrote.
+    """
+    from drainmark.jobs.state.handlers.handler_state import is_of_handler, values_shown
     from drainmark.resources.checkpoints.as_of import outside_at
 
     workplace = asked.workplace
@@ -416,6 +420,7 @@ def show(
         _print_rows(outside, limit, as_json=asked.as_json)
         return
     rows = reader.now(table) if at is None else reader.as_of(table, _state(reader, at))
+    rows = values_shown(rows) if is_of_handler(reader.named(table)) else rows
     _print_rows(rows, limit, as_json=asked.as_json)
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder, Written
-from drainmark.jobs.state.handlers.checkpoint import HEADER, CheckpointWriter
+from drainmark.jobs.state.handlers.checkpoint import HEADER, CheckpointReader, CheckpointWriter, Header
 from drainmark.jobs.state.keyed_state import KeyedState, joined
 
 if TYPE_CHECKING:
@@ -47,6 +47,39 @@ def chunk_rows(entry: str, writers: Sequence[CheckpointWriter], *, are_headers_a
             SEQUENCE_ID: pa.array(ids, pa.int64()),
         }
     )
+
+
+def is_of_handler(table: RegionTable) -> bool:
+    """Say whether a table is the state of a handler."""
+    return table.role is TableRole.CHANGES and table.keys == (ENTRY, CHUNK)
+
+
+def values_shown(rows: pa.Table) -> pa.Table:
+    """Return the values of the newest checkpoint among rows of a handler's state, as a person may read them.
+
+    Returns:
+        a row a value, in the order of writing: `place` from 1 on, `value` as a text, `_sequence_id`. Rows whose chunks
+        are kept elsewhere are returned as they are.
+
+    Raises:
+        CheckpointUnreadable: see `Checkpoint.read`.
+    """
+    import pyarrow as pa
+
+    columns = (rows[name].to_pylist() for name in (CHUNK, SEQUENCE_ID, VALUE))
+    chunks = {(chunk, number): value for chunk, number, value in zip(*columns, strict=True)}
+    newest = max((number for chunk, number in chunks if chunk == HEADER), default=None)
+    if newest is None:
+        return rows
+    header = Header.from_bytes(chunks[HEADER, newest])
+    if not chunks.keys() >= {*enumerate(header.written_at, 1)}:
+        return rows
+    reader = CheckpointReader(header=header, fetch=lambda index, at: chunks[index, at])
+    values = []
+    while not reader.is_at_end:
+        values.append(repr(reader.read()))
+    numbers = pa.array([newest] * len(values), pa.int64())
+    return pa.table({SEQUENCE_ID: numbers, "place": range(1, len(values) + 1), "value": pa.array(values, pa.string())})
 
 
 class Late(Protocol):

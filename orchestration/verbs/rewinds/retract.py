@@ -164,7 +164,7 @@ def _fed(
     free = (
         each
         for each, table in tables.items()
-        if table.role is TableRole.APPEND and not sum(_count(store.table(table.name).files, ids))
+        if table.role is TableRole.APPEND and not any(_count(store.table(table.name).files, ids))
     )
     return frozenset(read).difference(free)
 

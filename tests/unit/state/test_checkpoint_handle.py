@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from drainmark.jobs.errors.operator_code import CheckpointUnreadable
 from drainmark.jobs.state.handlers.checkpoint import CHUNK_BYTES, CheckpointReader, CheckpointWriter, Header
+from drainmark.jobs.state.handlers.handler_state import chunk_rows, values_shown
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.integers(-(2**80), 2**80), st.floats(allow_nan=False), st.text(),
@@ -139,3 +140,24 @@ def test_a_newer_format_and_damage_are_refused() -> None:
     with pytest.raises(CheckpointUnreadable):
         gone.read()
     assert CheckpointWriter(sequence_id=1).chunk_bytes == CHUNK_BYTES
+
+
+def test_the_values_of_a_state_are_shown_as_texts_in_the_order_of_writing() -> None:
+    """Of the newest checkpoint among the rows: its chunks may have been written by earlier ones."""
+    first = CheckpointWriter(sequence_id=1)
+    first.write(["a", 1])
+    first.write(b"\0" * 3 * CHUNK_BYTES)
+    second = CheckpointWriter(sequence_id=2, previous=first.finish())
+    second.write(["a", 1])
+    second.write(b"\0" * 3 * CHUNK_BYTES)
+    second.write(dt.date(2020, 1, 2))
+    second.finish()
+    assert 1 not in second.changed, "the first chunk is as it was"
+    shown = values_shown(chunk_rows("op", [first, second], are_headers_all=False))
+    assert shown.column_names == ["_sequence_id", "place", "value"]
+    rows = shown.to_pylist()
+    assert [(row["_sequence_id"], row["place"]) for row in rows] == [(2, 1), (2, 2), (2, 3)]
+    assert (rows[0]["value"], rows[2]["value"]) == ("['a', 1]", "datetime.date(2020, 1, 2)")
+    elsewhere = chunk_rows("op", [first, second], are_headers_all=True)
+    assert values_shown(elsewhere) is elsewhere, "chunks in a `state_store`"
+    assert values_shown(elsewhere.slice(0, 0)).num_rows == 0
