@@ -374,7 +374,6 @@ def create_table(
         ForeignTable: the table or the files at `folder` were not made by this region.
         LayoutChanged: the existing table is partitioned by other columns.
         SchemaMismatch: the table exists with other columns, or a column cannot be kept.
-        SplitBrain: others gave the table a feature that commits of ours cannot have.
         StoreRefused: the store knows no conditional put, or does not let us write.
         StoreUnavailable: the store does not answer.
     """
@@ -407,7 +406,6 @@ def require_fit(
     judge = compare or (lambda found, wanted, where: compare_schemas(found, wanted, where=where))
     with newest(folder, writer) as table:
         require_own(table, folder, region)
-        log_entries.require_writable(folder, table)
         judge(table.schema().to_json(), schema, f"the table {folder}")
         _require_partitions(table, folder, partition_by, region)
 

@@ -104,6 +104,7 @@ CASES: dict[str, dict[str, str]] = {
     "orchestration/discovery/region_scan.py": {
         "doctor --repair": "test_a_registry_that_the_scan_misses_is_rebuilt",
         "reset --to --accept-loss": "test_the_new_content_of_a_changed_file_is_taken_by_the_command_of_the_halt",
+        "tables drop --region": "test_plan_says_what_run_says_and_the_remedy_works",
     },
     "orchestration/dagster_jobs/sensors.py": {
         "doctor --repair": "test_a_registry_that_the_scan_misses_is_rebuilt",

@@ -293,11 +293,10 @@ def _repair(table: ManagedTable, file: StagedFile) -> None:
         lambda table, file: table.replace(2, [file], {1}, Staging(table.folder, 2, "b", BY_VALUE)),
         lambda table, file: table.rewind_rows(2, 0, Staging(table.folder, 2, "b", BY_VALUE)),
         lambda table, file: table.fence(2),
-        lambda table, file: table.create(schema_json(COLUMNS), partition_by=[ODD]),
         lambda table, file: commits.take_vectors(table.folder, REGION, wanted=True, writer=None),
         _repair,
     ],
-    ids=["append", "replace", "rewind", "fence", "create", "vectors", "repair"],
+    ids=["append", "replace", "rewind", "fence", "vectors", "repair"],
 )
 def test_a_feature_that_we_cannot_write_is_refused_once_and_by_name(
     tmp_path: Path, verb: Callable[[ManagedTable, StagedFile], object]
@@ -311,7 +310,7 @@ def test_a_feature_that_we_cannot_write_is_refused_once_and_by_name(
     counting = _Commits()
     with entered(counting), pytest.raises(SplitBrain, match="rowTracking") as refused:
         verb(table, staged(table, 2, "y"))
-    assert counting.tried <= 1
+    assert counting.tried == 1
     assert table.folder.uri in str(refused.value)
     assert "DROP FEATURE rowTracking" in (refused.value.remedy or "")
     assert [row[1] for row in seen_by_deltalake(table)] == [1]

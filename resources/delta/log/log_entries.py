@@ -85,7 +85,7 @@ def write_entry(
         FileExistsError: there is another entry of this version, or was: then the new entry counts for nothing.
         SplitBrain: others let the table have a feature whose commits need more than these do, or take no removes.
     """
-    require_writable(folder, table)
+    _require_writable(folder, table)
     is_removing = any(action["remove"]["dataChange"] for action in changes if "remove" in action)
     if is_removing and is_append_only(table.metadata().configuration):
         msg = f"the table {folder} has the property {APPEND_ONLY}, so that no rows can leave it"
@@ -97,7 +97,7 @@ def write_entry(
         raise FileExistsError(f"the log of {folder} has a checkpoint of version {last}, and not of {seen}")
 
 
-def require_writable(folder: Folder, table: Any) -> None:
+def _require_writable(folder: Folder, table: Any) -> None:
     """Check that commits of ours may follow the version of an open `DeltaTable`.
 
     Raises:
@@ -107,7 +107,8 @@ def require_writable(folder: Folder, table: Any) -> None:
     if unknown:
         msg = f"the table {folder} has the feature {', '.join(unknown)}, which Drainmark cannot write"
         where = f"delta.`{folder.uri}`"
-        drops = "; ".join(f"ALTER TABLE {where} DROP FEATURE {name}" for name in unknown)
+        last = {"domainMetadata", "columnMapping"}  # others build on them
+        drops = "; ".join(f"ALTER TABLE {where} DROP FEATURE {n}" for n in sorted(unknown, key=lambda n: n in last))
         remedy = f"take it away with the program that gave it (Spark: {drops}), and leave the table to Drainmark"
         raise SplitBrain(msg, remedy=remedy, table=folder.uri)
 
