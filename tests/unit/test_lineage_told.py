@@ -307,7 +307,9 @@ def test_patience_that_is_asked_for_never_ends(
         *[(told, event_sender.PATIENCE_SECONDS) for told in ("31536000", "9" * 400, "Fri, 31 Dec 9999 23:59:59 GMT")],
     ],
 )
-def test_a_receiver_that_names_its_patience_gets_it_up_to_a_bound(receiver: EventReceiver, told: str, seconds: float) -> None:
+def test_a_receiver_that_names_its_patience_gets_it_up_to_a_bound(
+    receiver: EventReceiver, told: str, seconds: float
+) -> None:
     receiver.refuses, receiver.patience = 503, told
     with pytest.raises(Busy) as caught:
         direct_session().post(receiver.url, data=b"{}")
