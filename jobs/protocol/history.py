@@ -488,6 +488,8 @@ class _Fold:
         flow = self.now.flow.skipped(row.sequence_id, self._committed())
         self._keep(row)
         self.now = replace(self.now, flow=flow, skips=self.now.skips | {row.sequence_id})
+        if row.trigger_uri is not None and row.trigger_uri == (self.now.last_error or {}).get("trigger"):
+            self.now = replace(self.now, last_error=None)  # nobody has to fix it any more
         self.unpublished.append(row)
 
     def _rewind(self, row: CheckpointRow) -> None:

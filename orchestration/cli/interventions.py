@@ -9,7 +9,7 @@ import typer
 from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.terminal import output
 from drainmark.orchestration.cli.terminal.options import Asked, Reason, RegionName
-from drainmark.orchestration.dagster_assets.runless_events import has_instance, instance_at
+from drainmark.orchestration.dagster_assets.instance import has_instance, instance_at, instance_home
 from drainmark.orchestration.verbs.orders import moment
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def carry_out(asked: Asked, order: Order) -> None:
     """Carry an order out, print the outcome, and report it to the Dagster instance of this home, if there is one."""
     done = order.act()
     _say(done.facts, done.lines, done.remarks, as_json=asked.as_json)
-    if has_instance(asked.workplace.settings.dagster_home):
+    if has_instance(asked.workplace.settings):
         try:
             _leave(asked.workplace, order, done)
         except Exception as error:  # the order is done, and an error of the display must not fail the verb
@@ -174,7 +174,7 @@ def _leave(workplace: Workplace, order: Order, done: Done) -> None:
     from drainmark.orchestration.dagster_assets.verb_events import show_verb, told_of
     from drainmark.orchestration.workplace.declaration import load_region
 
-    with instance_at(workplace.settings.dagster_home) as instance:
+    with instance_at(instance_home(workplace.settings)) as instance:
         log = instance.report_runless_asset_event
         for region, told in told_of(order.region, order.verb, done.facts, done.lines):
             code = load_region(workplace, region)

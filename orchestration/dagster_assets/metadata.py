@@ -50,6 +50,9 @@ WITHDRAWN_TAG = "drainmark/withdrawn_ids"
 NOTE_TAG = "drainmark/note"
 """The reason why a run ended without work, or the error with which it ended."""
 
+OF_AN_END = (IDS_TAG, OUTCOME_TAG, VERB_TAG, WITHDRAWN_TAG, NOTE_TAG)
+"""What a run has done. Dagster copies them to its retry, and to a run that somebody executes again on its page."""
+
 MAX_RETRIES_TAG = "dagster/max_retries"
 """Dagster's own tag: how often it retries the run."""
 

@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from dagster import DagsterInstance
+from drainmark.orchestration.dagster_assets.instance import has_instance, instance_at, instance_home
 
+if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.jobs.runtime.region_run import GroupReport
     from drainmark.orchestration.workplace.workplace import Workplace
 
-INSTANCE_FILE = "dagster.yaml"
-
-
-def has_instance(dagster_home: Path) -> bool:
-    """Say whether there is a Dagster instance to report to; this does not import Dagster."""
-    return (dagster_home / INSTANCE_FILE).is_file()
-
-
-@contextmanager
-def instance_at(dagster_home: Path) -> Iterator[DagsterInstance]:
-    """Open the Dagster instance of a home."""
-    import dagster as dg
-
-    with dg.DagsterInstance.from_config(str(dagster_home)) as instance:
-        yield instance
-
 
 def report(reports: Iterable[GroupReport], plan: RegionPlan, workplace: Workplace, run_id: str) -> None:
-    """Report groups and the results of the checks to the Dagster instance of the home, if there is one.
+    """Report groups and the results of the checks to the Dagster instance that works on the home, if there is one.
 
     Args:
         run_id: id in the history of the run that made them; Dagster has no such run that a rewind could mark.
     """
-    dagster_home = workplace.settings.dagster_home
-    if not has_instance(dagster_home):
+    if not has_instance(workplace.settings):
         return
     import dagster as dg
 
@@ -52,7 +33,7 @@ def report(reports: Iterable[GroupReport], plan: RegionPlan, workplace: Workplac
     keys = remembered_keys(workplace, plan.name)
     partitions = Partitions.remembered(workplace, plan.name)
     history = workplace.history(plan.name) if partitions is not None else None
-    with instance_at(dagster_home) as instance:
+    with instance_at(instance_home(workplace.settings)) as instance:
         for group in reports:
             if partitions is not None and history is not None:
                 for part in partitions.told(instance, plan, history, (group.first_id, group.last_id), keys):
@@ -68,8 +49,7 @@ def report(reports: Iterable[GroupReport], plan: RegionPlan, workplace: Workplac
 
 def report_halt(region: str, history: RegionHistory, workplace: Workplace) -> None:
     """Report a halt to the page of the checkpoint table, and fail its check; this does not need the application."""
-    dagster_home = workplace.settings.dagster_home
-    if history.halt is None or not has_instance(dagster_home):
+    if history.halt is None or not has_instance(workplace.settings):
         return
     from drainmark.jobs.protocol.transitions import State
     from drainmark.orchestration.dagster_assets.checks import evaluations_of, not_halted
@@ -78,7 +58,7 @@ def report_halt(region: str, history: RegionHistory, workplace: Workplace) -> No
 
     keys = remembered_keys(workplace, region)
     judged = evaluations_of(region, not_halted(region, history, State.HALTED), keys)
-    with instance_at(dagster_home) as instance:
+    with instance_at(instance_home(workplace.settings)) as instance:
         instance.report_runless_asset_event(renamed(halted(region, history), keys))
         for evaluation in judged:
             instance.report_runless_asset_event(evaluation)

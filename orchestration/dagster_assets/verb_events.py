@@ -186,7 +186,7 @@ def _tag_withdrawn(
     for run_id, numbers in sorted(of_run.items(), key=lambda each: min(each[1])):
         run = instance.get_run_by_id(run_id)
         if run is not None:
-            before = [run.tags[WITHDRAWN_TAG]] if WITHDRAWN_TAG in run.tags else []
+            before = [run.tags[WITHDRAWN_TAG]] if run.tags.get(WITHDRAWN_TAG) else []
             instance.add_run_tags(run_id, {WITHDRAWN_TAG: ", ".join([*before, ranges(numbers)])})
         where = "a tag of the run" if run is not None else "this event alone: Dagster has no such run"
         found.append((run_id, ranges(numbers), where))

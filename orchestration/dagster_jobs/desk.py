@@ -27,10 +27,11 @@ from drainmark.jobs.errors import DrainmarkError, UsageError
 from drainmark.jobs.printable import markdown_block, printable
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.orchestration.dagster_assets.instance import remember_instance
 from drainmark.orchestration.dagster_assets.metadata import DESK_TAG, MAX_RETRIES_TAG, OUTCOME_TAG, VERB_TAG
 from drainmark.orchestration.dagster_assets.verb_events import show_verb, told_of
 from drainmark.orchestration.dagster_jobs.run_config import require_short
-from drainmark.orchestration.dagster_jobs.run_endings import failure_of, note
+from drainmark.orchestration.dagster_jobs.run_endings import failure_of, note, tag_begun
 from drainmark.orchestration.doctor.registry_repair import repair_order
 from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.verbs.inputs.backfill import Wanted
@@ -319,6 +320,7 @@ def _planned(
     The metadata of the output have a link to the desk's launchpad with the digest filled in.
     """
     verb, options = _asked(context, region)
+    remember_instance(workplace.settings, context.instance)
     order = verb.order(workplace, region, options)
     digest = digest_of(workplace, order, options)
     found = _Planned(verb=verb, order=order, digest=digest, given=context.op_config.get("digest", ""))
@@ -361,6 +363,7 @@ def _require_digest(context: dg.OpExecutionContext, planned: _Planned) -> None:
 @contextmanager
 def _failures_told(context: dg.OpExecutionContext) -> Iterator[None]:
     """Let the run fail with the error and the remedy of the command line."""
+    tag_begun(context, {})
     try:
         yield
     except DrainmarkError as error:

@@ -70,7 +70,11 @@ def build_definitions(
         UsageError: see `Translation` and `Partitions.of`.
     """
     workplace = workplace or Workplace(settings, is_service=True)
-    opened_now = list(opened_in_time(settings, served_applications(settings, workplace)))
+    served = served_applications(settings, workplace)
+    if is_guest and not served:
+        where = settings.project_root / "drainmark.toml"
+        logger.warning("no region is loaded: %s names no application, and none has run in its home", where)
+    opened_now = list(opened_in_time(settings, served))
     made = _tables_made(opened for _, opened in opened_now)
     applications: list[tuple[str, Opened, list[dg.AssetSpec]]] = []
     broken: list[tuple[str, Exception]] = []

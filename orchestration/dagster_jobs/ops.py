@@ -23,7 +23,6 @@ from drainmark.jobs.regions.formatting import counted, trigger_noun
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.messages import halted_error
 from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
-from drainmark.jobs.scan.findings import ScanResult
 from drainmark.orchestration.dagster_assets.assets import (
     checkpoint_key,
     materializations,
@@ -32,6 +31,7 @@ from drainmark.orchestration.dagster_assets.assets import (
 )
 from drainmark.orchestration.dagster_assets.checks import evaluations
 from drainmark.orchestration.dagster_assets.event_pacing import EventPace
+from drainmark.orchestration.dagster_assets.instance import remember_instance
 from drainmark.orchestration.dagster_assets.metadata import (
     DATA_VERSION_TAG,
     IDS_TAG,
@@ -47,7 +47,7 @@ from drainmark.orchestration.dagster_assets.provenance import Provenance
 from drainmark.orchestration.dagster_assets.translator import Keys, remember_keys, renamed
 from drainmark.orchestration.dagster_jobs.pulse import Pulse
 from drainmark.orchestration.dagster_jobs.run_config import require_short
-from drainmark.orchestration.dagster_jobs.run_endings import end_with, failure_of
+from drainmark.orchestration.dagster_jobs.run_endings import end_with, failure_of, note, tag_begun
 from drainmark.orchestration.dagster_jobs.run_monitor import (
     SENSOR_TAG,
     RegionRuns,
@@ -168,11 +168,12 @@ class RegionSteps:
     def claim(self, context: dg.OpExecutionContext, slot: RunSlot) -> bool:
         """Claim the region; return False if it cannot be claimed and the run is to end without an error."""
         _enter_process(slot)
-        context.instance.add_run_tags(context.run_id, {**run_tags(self.region), **tag_process(context.run_id)})
+        tag_begun(context, {**run_tags(self.region), **tag_process(context.run_id)})
         try:
             self.workplace.engine.connect_soon()
             opened, region = self._opened(context.op_config)
             remember(self.workplace, opened, region)
+            remember_instance(self.workplace.settings, context.instance)
             remember_keys(self.workplace, region.name, self.keys)
             history = self.workplace.history(region.name)
             remember_partitions(self.workplace, region.name, self.partitions, history, context.instance)
@@ -180,8 +181,7 @@ class RegionSteps:
                 raise halted_error(region.name, history)
             wanted = _asked_partitions(context, self.partitions)
             if context.op_config["scan"] and _has_source(region) and wanted is None:
-                scanned = _scanned(self.workplace, region, context.run_id)
-                context.log.info(f"scan: {scanned.new_count} new files of {scanned.seen}")
+                _scan(context, self.workplace, region)
             _back_off(context, self.workplace, region.name, history, self._code(opened))
             pending = counted(self.workplace.registry.pending_count(region.name), trigger_noun(region))
             context.log.info(f"pending: {pending}; Spark starts")
@@ -429,6 +429,7 @@ def _backfill(context: dg.OpExecutionContext, workplace: Workplace, partitions: 
         return orders.backfill(workplace, partitions.region, Wanted(files=files, again=True))
     except DrainmarkError as error:
         context.instance.add_run_tags(context.run_id, {MAX_RETRIES_TAG: "0", **counted_tag(context.run_id)})
+        note(context, str(error))
         raise failure_of(error, partitions.region) from error
 
 
@@ -484,12 +485,13 @@ def _next(groups: Iterator[GroupReport], slot: RunSlot) -> GroupReport | None:
         return next(groups, None)
 
 
-def _scanned(workplace: Workplace, region: RegionPlan, run_id: str) -> ScanResult:
+def _scan(context: dg.OpExecutionContext, workplace: Workplace, region: RegionPlan) -> None:
     """Scan; halt the region if its source requires that for input that is lost or changed."""
     try:
-        return scan_region(workplace, region)
+        scanned = scan_region(workplace, region)
     except (InputChanged, InputMissing) as error:
-        raise claim_and_halt(workplace, region, error, run_id) from error
+        raise claim_and_halt(workplace, region, error, context.run_id) from error
+    context.log.info(f"scan: {scanned.new_count} new files of {scanned.seen}")
 
 
 def _is_owned(workplace: Workplace, region: str) -> bool:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import dagster as dg
 
 from drainmark.jobs.errors import DrainmarkError, Fenced, Halted, Interrupted, Retry
 from drainmark.jobs.printable import printable
-from drainmark.orchestration.dagster_assets.metadata import MAX_RETRIES_TAG, NOTE_TAG, desk_metadata, plain_metadata
+from drainmark.orchestration.dagster_assets.metadata import (
+    MAX_RETRIES_TAG,
+    NOTE_TAG,
+    OF_AN_END,
+    desk_metadata,
+    plain_metadata,
+)
 from drainmark.orchestration.dagster_jobs.run_slot import RunSlot
 
 _NOTE_LENGTH = 500
@@ -56,3 +64,10 @@ def failure_of(error: Exception, region: str) -> dg.Failure:
 def note(context: dg.OpExecutionContext, text: str) -> None:
     """Tag the run with a sentence, so that lists of runs and skip reasons can show it."""
     context.instance.add_run_tags(context.run_id, {NOTE_TAG: printable(text)[:_NOTE_LENGTH]})
+
+
+def tag_begun(context: dg.OpExecutionContext, tags: Mapping[str, str]) -> None:
+    """Tag a run that begins, and empty the tags with which the run that it repeats has ended."""
+    copied = {tag: "" for tag in OF_AN_END if context.run.tags.get(tag)}
+    if copied or tags:
+        context.instance.add_run_tags(context.run_id, {**copied, **tags})

@@ -28,6 +28,7 @@ from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.commit.publish.visible_tables import may_bring_up
 from drainmark.jobs.runtime.messages import halt_text
+from drainmark.orchestration.dagster_assets.instance import missing_lines, remember_instance
 from drainmark.orchestration.dagster_assets.metadata import TRIGGER_TAG
 from drainmark.orchestration.dagster_jobs.run_monitor import (
     RegionRuns,
@@ -61,6 +62,8 @@ WATCH_SECONDS = 18.5
 
 _ACTIVE_SECONDS = 2.0
 """Seconds between two queries of Dagster for active runs: a query slows down a run that starts."""
+
+_met: set[str] = set()
 
 _WATCHERS = threading.BoundedSemaphore(3)
 """Limit of ticks that watch at the same time: the code server has at least six threads."""
@@ -185,6 +188,7 @@ class RegionTicks:
 
     def _requests(self, context: dg.SensorEvaluationContext, cursor: Cursor) -> dg.SensorResult:
         runs = RegionRuns(instance=context.instance, workplace=self.workplace, region=self.region)
+        _meet(context, self.workplace)
         for reason in runs.reap():
             context.log.warning(f"given up: {reason}")
         runs.count_dead(self.code)
@@ -422,6 +426,7 @@ def build_schedule(ticks: RegionTicks, job: Any, name: str, cron: str) -> dg.Sch
     )
     def region_schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         runs = RegionRuns(instance=context.instance, workplace=ticks.workplace, region=ticks.region)
+        _meet(context, ticks.workplace)
         try:
             runs.reap()
             runs.count_dead(ticks.code)
@@ -437,6 +442,15 @@ def build_schedule(ticks: RegionTicks, job: Any, name: str, cron: str) -> dg.Sch
         return ticks.request(f"{ticks.region.name}:{context.scheduled_execution_time.isoformat()}", {"scan": True})
 
     return region_schedule
+
+
+def _meet(context: dg.SensorEvaluationContext | dg.ScheduleEvaluationContext, workplace: Workplace) -> None:
+    """Leave word of the instance that ticks; the first tick of a process logs what its configuration lacks."""
+    remember_instance(workplace.settings, context.instance)
+    if (instance := context.instance.root_directory) not in _met:
+        _met.add(instance)
+        for lack, line in missing_lines(context.instance):
+            context.log.warning(f"{lack}: add `{line}` to dagster.yaml of {instance}")
 
 
 def _busy(active: list[dg.DagsterRun], history: RegionHistory | None = None) -> str:

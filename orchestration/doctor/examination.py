@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError
 from drainmark.jobs.regions.formatting import counted
+from drainmark.orchestration.dagster_assets.instance import instance_home
 from drainmark.orchestration.doctor import machine
 from drainmark.orchestration.doctor.engine import engine
 from drainmark.orchestration.doctor.findings import Finding, Severity, broken, fail, ok
@@ -55,7 +56,7 @@ def examine(
         findings += _guarded("resident_spark", lambda: machine.resident_spark(workplace.home), findings)
         findings += _guarded("tables_disk", lambda: machine.tables_disk(workplace.tables), findings)
         findings += _guarded("store", lambda: machine.store(workplace.tables), findings)
-        findings += _guarded("one_daemon", lambda: daemons(settings.dagster_home), findings)
+        findings += _guarded("one_daemon", lambda: daemons(instance_home(settings)), findings)
     if with_engine:
         findings += _guarded("engine", lambda: engine(workplace, tell), findings)
     failed = [finding for finding in findings if finding.verdict is Severity.FAIL]

@@ -17,6 +17,8 @@ from drainmark.orchestration.doctor.findings import Finding, fail, ok, warn
 from drainmark.resources.settings import SQLITE
 
 if TYPE_CHECKING:
+    from dagster import DagsterInstance
+
     from drainmark.resources.storage.folder import Folder
     from drainmark.resources.storage.store_probe import Habit
 
@@ -214,31 +216,33 @@ def jars(are_cached: bool) -> Finding:
 
 
 _FRESH_SECONDS = 90.0  # a daemon sends a heartbeat every 30 s
-INSTANCE_FILE = "dagster.yaml"
 
 
 def daemons(dagster_home: Path) -> list[Finding]:
-    """Check the Dagster instance in a folder, which need not exist."""
+    """Check the Dagster instance in a folder, which need not exist: its configuration and its daemons."""
+    from drainmark.orchestration.dagster_assets.instance import INSTANCE_FILE, instance_at, missing_lines
+
     if not dagster_home.is_dir():
         return [ok("dagster", "Dagster has not run here")]
     if not (dagster_home / INSTANCE_FILE).is_file():
         message = f"{dagster_home} has no {INSTANCE_FILE}: Dagster retries nothing and watches nothing"
         return [warn("dagster", message, "start it by drainmark dev, or copy the dagster.yaml that ships")]
     running = sorted(_processes(dagster_home))
-    beating = _beating(dagster_home)
+    with instance_at(dagster_home) as instance:
+        beating = _beating(instance)
+        lacks = missing_lines(instance)
+        found = [warn("instance", lack, f"add `{line}` to {dagster_home / INSTANCE_FILE}") for lack, line in lacks]
     if len(running) > 1 or len(beating) > 1:
         who = f"pids {', '.join(map(str, running))}" if len(running) > 1 else f"{len(beating)} of them beat"
         message = f"two Dagster daemons work on {dagster_home} ({who}): each starts the same runs"
-        return [fail("one_daemon", message, "end all but one")]
-    return [ok("one_daemon", "one Dagster daemon works here" if running or beating else "no Dagster daemon works here")]
+        return [*found, fail("one_daemon", message, "end all but one")]
+    said = "one Dagster daemon works" if running or beating else "no Dagster daemon works"
+    return [*found, ok("one_daemon", f"{said} on {dagster_home}")]
 
 
-def _beating(dagster_home: Path) -> set[str]:
+def _beating(instance: DagsterInstance) -> set[str]:
     """Return the ids of the daemons with a recent heartbeat: a daemon has one id for all its tasks."""
-    import dagster as dg
-
-    with dg.DagsterInstance.from_config(str(dagster_home)) as instance:
-        beats = instance.get_daemon_heartbeats().values()
+    beats = instance.get_daemon_heartbeats().values()
     return {beat.daemon_id for beat in beats if beat.daemon_id and world.now() - beat.timestamp < _FRESH_SECONDS}
 
 

@@ -230,7 +230,8 @@ def _loaded(reference: str, settings: Settings | None) -> Application:
     except UnknownName as error:
         own = [Path(each).stem if each.endswith(".py") else each for each in settings.applications] if settings else []
         if own and error.location is None:  # suggest the project's own applications, not the examples
-            error.remedy = nearest(reference, own)
+            is_named = reference in own or (Path(reference).stem in own and not Path(reference).is_file())
+            error.remedy = "mend `applications` in drainmark.toml" if is_named else nearest(reference, own)
         raise
 
 

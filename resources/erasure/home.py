@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -104,13 +104,17 @@ def erase_autonomous(folder: Folder, table: str, application: str, person: Perso
 # --- texts --------------------------------------------------------------------------------------------------------
 
 
-def erase_texts(home: Path, dagster_home: Path, person: Person) -> list[dict[str, Any]]:
+def erase_texts(home: Path, dagster: Iterable[Path], person: Person) -> list[dict[str, Any]]:
     """Delete the pages, and mask the logs and the entries of Dagster's databases, that hold a value of a person.
 
     Nothing else of a home is touched: it may be the folder of a project, with inputs in it.
+
+    Args:
+        dagster: folders of Dagster's events and logs.
     """
     done: list[dict[str, Any]] = []
-    for path in [*_below(home / "pages"), *_below(dagster_home), *sorted(home.glob("registry.db.*.bak"))]:
+    logs = [path for folder in dagster for path in _below(folder)]
+    for path in [*_below(home / "pages"), *logs, *sorted(home.glob("registry.db.*.bak"))]:
         if path.name.endswith(("-wal", "-shm")) or not _holds(path, person):
             continue
         relative = os.path.relpath(path, home)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,3 +70,37 @@ def test_a_claim_that_fails_is_not_taken_for_a_take_over(place: Workplace) -> No
             pass
     finally:
         arm("")
+
+
+KILLED_OWNER = """
+import os, signal, sys
+from pathlib import Path
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
+
+root = Path(sys.argv[1])
+region_owner(Workplace(Settings(home=root / "home", project_root=root)), "app/start", run_id="run").claim()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_run_that_another_process_goes_on_with_has_died_once(place: Workplace) -> None:
+    """Dagster may resume a run whose worker is dead: the id of the run is the same."""
+    ended = subprocess.run([sys.executable, "-c", KILLED_OWNER, str(place.settings.project_root)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    owner = region_owner(place, REGION, run_id="run")
+    owner.claim()
+    assert [row.detail["previous"] for row in owner.outside.store.checkpoint.rows()][-1] == Outcome.CRASHED.value
+    assert owner.history.attempts == 1
+    owner.release(Outcome.CLEAN)
+
+
+def test_a_run_whose_release_failed_has_not_died(place: Workplace) -> None:
+    owner = region_owner(place, REGION, run_id="run")
+    owner.claim()
+    owner.outside.lease.release(clean=False)  # no row says how it ended, as when the disk fails
+    again = region_owner(place, REGION, run_id="run")
+    again.claim()
+    assert again.history.attempts == 0
+    again.release(Outcome.CLEAN)

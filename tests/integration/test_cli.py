@@ -23,7 +23,7 @@ from waiting import eventually
 from drainmark.jobs.errors import Owned
 from drainmark.orchestration.cli import runs
 from drainmark.orchestration.cli.main import invoke
-from drainmark.orchestration.dagster_assets.runless_events import INSTANCE_FILE, instance_at
+from drainmark.orchestration.dagster_assets.instance import INSTANCE_FILE, instance_at
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.workplace.hand_off import owning

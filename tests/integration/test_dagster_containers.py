@@ -320,4 +320,5 @@ def test_a_killed_process_of_the_op_fails_its_run_and_the_next_one_recovers(exec
         assert again.returncode == 0, found.said(text)
         assert [row["v"] for row in rows(found.place, REGION, "little_numbers")] == [1]
         history = found.place.history(REGION)
-        assert (history.committed_id, history.last_outcome) == (1, Outcome.CLEAN)
+        assert (len(history.states), history.last_outcome) == (1, Outcome.CLEAN)
+        assert history.committed_id == 2, "the attempt that was killed had taken an id"

@@ -33,7 +33,14 @@ from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.region_run import GroupReport
 from drainmark.orchestration.dagster_assets.assets import checkpoint_key, table_assets
 from drainmark.orchestration.dagster_assets.checks import NOT_HALTED, build_checks
-from drainmark.orchestration.dagster_assets.metadata import END_TAG, IDS_TAG, NOTE_TAG, REGION_TAG, START_TAG
+from drainmark.orchestration.dagster_assets.metadata import (
+    END_TAG,
+    IDS_TAG,
+    NOTE_TAG,
+    REGION_TAG,
+    START_TAG,
+    WITHDRAWN_TAG,
+)
 from drainmark.orchestration.dagster_assets.runless_events import report
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
 from drainmark.orchestration.dagster_jobs.run_slot import run_slot
@@ -289,6 +296,17 @@ def test_a_run_that_halts_is_not_retried(
     poison.write_text("a,7\n")
     assert execute(repository, instance).success
     assert [row["total"] for row in rows(workplace, REGION, "little_totals")] == [7]
+
+
+def test_a_run_that_is_executed_again_does_not_say_what_its_parent_has_done(
+    repository: dg.RepositoryDefinition, instance: dg.DagsterInstance
+) -> None:
+    """Dagster's page copies the tags of the run."""
+    parent = {NOTE_TAG: "region is halted", IDS_TAG: "1..3", WITHDRAWN_TAG: "3"}
+    result = execute(repository, instance, tags=parent)
+    assert result.success
+    tags = instance.get_run_by_id(result.run_id).tags
+    assert [tags[name] for name in parent] == ["", "", ""]
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from waiting import eventually
 
 from drainmark.dagster import DrainmarkTranslator
 from drainmark.jobs.errors import UsageError
-from drainmark.orchestration.dagster_assets.metadata import MAX_RETRIES_TAG, QUEUED_TAG
+from drainmark.orchestration.dagster_assets.metadata import MAX_RETRIES_TAG, NOTE_TAG, QUEUED_TAG
 from drainmark.orchestration.dagster_assets.partitions import Partitions
 from drainmark.orchestration.dagster_assets.runless_events import report
 from drainmark.orchestration.dagster_jobs import ops
@@ -245,7 +245,9 @@ def test_partitions_that_are_refused_are_no_attempt_of_the_region(
     """The region's own job has its tags from the start, so a run that ends before its claim counts as dead."""
     place = place_in(tmp_path)
     job = located(place, "2026-01-01").get_job(JOB)
-    assert not job.execute_in_process(instance=instance, partition_key="2026-01-02", raise_on_error=False).success
+    result = job.execute_in_process(instance=instance, partition_key="2026-01-02", raise_on_error=False)
+    assert not result.success
+    assert "no committed file" in instance.get_run_by_id(result.run_id).tags[NOTE_TAG]
     region = opened(tmp_path / "kept.py", tmp_path / "inbox").region(REGION)
     RegionRuns(instance=instance, workplace=place, region=region).count_dead(lambda: "its code")
     assert place.history(REGION).last_claim is None

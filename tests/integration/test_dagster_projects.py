@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 from pathlib import Path
 
 import dagster as dg
@@ -10,10 +11,12 @@ import pytest
 from dagster.components.testing import create_defs_folder_sandbox
 from hand_runs import engine, without_spark
 from harness import opened
-from integration.dagster_scene import JOB, REGION, drop, instance_at, write_application
+from integration.dagster_scene import JOB, REGION, drop, execute, instance_at, write_application
 
 from drainmark.dagster import DrainmarkProjectComponent, DrainmarkTranslator, definitions
 from drainmark.jobs.errors import HomeNotFound, UsageError
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.dagster_assets.instance import has_instance, instance_home, remember_instance
 from drainmark.orchestration.dagster_assets.runless_events import report
 from drainmark.orchestration.dagster_assets.translator import remember_keys
 from drainmark.orchestration.discovery.region_scan import scan_region
@@ -100,6 +103,49 @@ def test_what_the_command_line_reports_has_the_keys_of_the_translator(words: Pat
         checkpoints = dg.AssetKey(["warehouse", "little", "checkpoints", "rows"])
         assert {TOTALS, checkpoints} <= told
         assert {key.path[0] for key in told} == {"warehouse"}
+
+
+def test_commands_tell_the_instance_whose_run_was_the_last(words: Path, tmp_path: Path, without_spark: None) -> None:
+    """It is anywhere: in a project of somebody else, `DAGSTER_HOME` is not below the home of Drainmark."""
+    told = {dg.AssetKey(["little", "checkpoints", "rows"]), dg.AssetKey(["little", "little_totals"])}
+    drop(words, "a.csv", "a,1\n")
+    with instance_at(tmp_path / "platform") as instance:
+        assert execute(definitions(words).get_repository_def(), instance, {"scan": True}).success
+        before = {key: len(instance.fetch_observations(key, limit=99).records) for key in told}
+        assert invoke(["reset", REGION, "--to-initial", "--yes", "--home", str(words / ".drainmark")]) == 0
+        assert invoke(["halt", REGION, "--reason", "a test", "--home", str(words / ".drainmark")]) == 0
+        checkpoints, totals = sorted(told, key=lambda key: "checkpoints" not in key.path)
+        (rewound,) = instance.fetch_materializations(totals, limit=1).records
+        assert rewound.asset_materialization is not None
+        assert rewound.asset_materialization.metadata["drainmark/event"].value == "rewind"
+        assert len(instance.fetch_observations(checkpoints, limit=99).records) > before[checkpoints]
+        judged = instance.event_log_storage.get_latest_asset_check_execution_by_key(
+            [key := dg.AssetCheckKey(checkpoints, "not_halted")]
+        )
+        assert judged[key].status.value == "FAILED"
+    assert not (words / ".drainmark" / "dagster").exists()
+
+
+def test_a_project_that_brings_nothing_says_why(words: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = words / "drainmark.toml"
+    settings.write_text("")
+    definitions(words)
+    assert f"{settings} names no application" in caplog.text
+    settings.write_text('applications = ["nope.py"]')
+    definitions(words)
+    assert "there is no file" in caplog.text
+    assert "mend `applications` in drainmark.toml" in caplog.text
+
+
+def test_a_home_whose_instance_is_gone_tells_its_own(words: Path, tmp_path: Path) -> None:
+    settings = load_settings(words)
+    with instance_at(tmp_path / "platform") as instance:
+        remember_instance(settings, instance)
+    assert instance_home(settings) == tmp_path / "platform"
+    assert has_instance(settings)
+    shutil.rmtree(tmp_path / "platform")
+    assert instance_home(settings) == settings.dagster_home
+    assert not has_instance(settings)
 
 
 @pytest.mark.parametrize(

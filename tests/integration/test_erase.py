@@ -396,11 +396,35 @@ def held_in(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.iterdir()) if path.is_file() and PERSON in path.read_text()]
 
 
+def test_an_instance_elsewhere_is_masked_but_nothing_that_lies_beside_it(root: Path) -> None:
+    from dagster import AssetMaterialization
+
+    from drainmark.orchestration.dagster_assets.instance import instance_at, remember_instance
+    from drainmark.resources.settings import load_settings
+
+    platform = root / "platform"
+    platform.mkdir()
+    with instance_at(platform) as instance:
+        instance.report_runless_asset_event(AssetMaterialization("all_rows", metadata={"said": f"bad: {PERSON}, x"}))
+        remember_instance(load_settings(), instance)
+    (log := platform / "storage" / "run" / "compute_logs" / "step.err").parent.mkdir(parents=True)
+    for path in (log, mine := platform / "mine.csv"):
+        path.write_text(f"cannot read {PERSON}, x\n")
+    try:
+        erased(root)
+        assert [path for path in platform.rglob("*") if path.is_file() and PERSON.encode() in path.read_bytes()] == [
+            mine
+        ]
+    finally:
+        shutil.rmtree(platform)
+        (root / "home" / "dagster_home").unlink()
+
+
 @pytest.mark.seed("ER5")
 def test_dagster_pages_and_messages_hold_nothing_of_the_person(root: Path) -> None:
     from dagster import AssetKey, AssetMaterialization, DagsterInstance
 
-    from drainmark.orchestration.dagster_assets.runless_events import instance_at
+    from drainmark.orchestration.dagster_assets.instance import instance_at
 
     home = root / "home" / "dagster"
     home.mkdir(exist_ok=True)

@@ -72,13 +72,13 @@ import drainmark as dm
 HERE = Path(__file__).parent
 
 
-def region(name):
+def region(name, attempts):
     def read(scanned):
         return scanned
 
     read.__name__ = name
     folder = dm.DirectoryScan(path=f"in/{name}", pattern="*.csv", format="csv", schema="k string, v string", settle=0.0)
-    start = dm.consistent(trigger="operator-driven", max_consecutive_reset_attempts=1)(dm.source(folder)(read))
+    start = dm.consistent(trigger="operator-driven", max_consecutive_reset_attempts=attempts)(dm.source(folder)(read))
 
     def numbers(rows) -> "k string, v bigint":
         while (HERE / f"hold-{name}").exists() and threading.current_thread().name == "bounded":
@@ -92,9 +92,9 @@ def region(name):
 '''
 
 
-def held_regions(*names: str) -> str:
+def held_regions(*names: str, attempts: int = 1) -> str:
     """Return an application with regions of these names, which a test can hold in the middle of a group."""
-    return _HELD + "".join(f"region({name!r})\n" for name in names)
+    return _HELD + "".join(f"region({name!r}, {attempts})\n" for name in names)
 
 
 Found = TypeVar("Found")

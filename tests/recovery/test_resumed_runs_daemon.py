@@ -57,7 +57,7 @@ def location(tmp_path_factory: pytest.TempPathFactory, engine: Engine) -> Iterat
     with served(
         root,
         LOCATION,
-        {"one": held_regions("rows")},
+        {"one": held_regions("rows", attempts=2)},
         instance={**INSTANCE, "run_launcher": LAUNCHER, "run_monitoring": monitoring},
         settings="linger_seconds = 0.0\n",
         path=[INSTALLED] if INSTALLED.is_dir() else [],
@@ -82,6 +82,8 @@ def test_a_killed_run_is_resumed_and_commits_once(location: Location, engine: En
     location.drop("in/rows/a.csv", "a,1\n")
     kill_held(location)
     location.wait_for(lambda: any("resume_run" in each.command for each in engine.made), "another worker")
+    location.wait_for(lambda: location.history(REGION).epoch == 2, "its claim")
+    assert location.history(REGION).attempts == 1, "the worker died behind its claim"
     location.let_go("rows")
     location.wait_for(lambda: location.values(REGION) == [1], "the file")
     location.wait_idle(REGION)
@@ -106,5 +108,6 @@ def test_a_run_that_is_killed_more_often_than_it_is_resumed_fails_and_its_retry_
     assert "surpassed the configured maximum" in "\n".join(
         entry.message for entry in location.instance.all_logs(killed.run_id)
     )
+    location.wait_for(lambda: location.history(REGION).attempts == 2, "the claim of the retry")
     location.let_go("rows")
     location.wait_for(lambda: location.values(REGION) == sorted([*before, 10]), "the file, once")

@@ -177,7 +177,7 @@ def verdicts(found: list[Finding]) -> dict[str, Severity]:
 def dagster_home(tmp_path: Path) -> Path:
     home = tmp_path / "dagster"
     home.mkdir()
-    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    (home / "dagster.yaml").write_text("run_retries: {enabled: true}\nrun_monitoring: {enabled: true}\n")
     return home
 
 
@@ -205,6 +205,38 @@ def test_two_daemons_are_seen_in_their_heartbeats(dagster_home: Path) -> None:
 def test_a_dagster_home_without_settings_is_told(tmp_path: Path) -> None:
     assert verdicts(daemons(tmp_path / "none")) == {"dagster": Severity.OK}
     assert verdicts(daemons(tmp_path)) == {"dagster": Severity.WARN}
+
+
+def line_of(found: Finding) -> str:
+    """Return the line of `dagster.yaml` that a remedy names."""
+    return (found.remedy or "").split("`")[1]
+
+
+def test_what_an_instance_lacks_is_told(dagster_home: Path) -> None:
+    (dagster_home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    retries, monitoring, daemon = daemons(dagster_home)
+    assert (retries.verdict, monitoring.verdict, daemon.verdict) == (Severity.WARN, Severity.WARN, Severity.OK)
+    (dagster_home / "dagster.yaml").write_text(f"{line_of(retries)}\n{line_of(monitoring)}\n")
+    assert verdicts(daemons(dagster_home)) == {"one_daemon": Severity.OK}
+
+
+def test_an_instance_that_keeps_the_places_of_killed_runs_is_told_where_there_are_pools(dagster_home: Path) -> None:
+    import dagster as dg
+
+    with dg.DagsterInstance.from_config(str(dagster_home)) as instance:
+        instance.event_log_storage.set_concurrency_slots("spark", 1)
+    found, daemon = daemons(dagster_home)
+    assert (found.check, found.verdict, daemon.verdict) == ("instance", Severity.WARN, Severity.OK)
+    (dagster_home / "dagster.yaml").write_text(f"run_retries: {{enabled: true}}\n{line_of(found)}\n")
+    assert verdicts(daemons(dagster_home)) == {"one_daemon": Severity.OK}
+
+
+def test_a_launcher_of_containers_needs_run_monitoring(dagster_home: Path) -> None:
+    """Else the sensors see a run that dies in the op of its region, and no other one."""
+    launcher = "run_launcher: {module: dagster._core.test_utils, class: MockedRunLauncher}"
+    (dagster_home / "dagster.yaml").write_text(f"run_retries: {{enabled: true}}\n{launcher}\n")
+    found, _ = daemons(dagster_home)
+    assert "container" in found.message
 
 
 @pytest.fixture

@@ -15,6 +15,9 @@ from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of
 from drainmark.jobs.state.handlers.data_store import DataStore
 from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
 
+_claims_here: dict[str, str] = {}
+"""The attempt of the newest claim row of each run that claimed in this process."""
+
 
 def fence(
     ledger: Ledger, tables: Sequence[RegionTable], code: Code, *, is_verb: bool, deleting: Collection[str] = ()
@@ -49,6 +52,7 @@ def fence(
         **code.to_detail(),
     )
     store.checkpoint.claim(row)
+    _claims_here[row.run_id] = row.attempt
     # Read again: until this commit, an older owner that had been stopped could still commit a group.
     ledger.history = store.checkpoint.history()
     ledger.lags = dict(ledger.history.lags)
@@ -73,10 +77,13 @@ def _stored_epoch(store: DataStore | None, tables: Sequence[RegionTable]) -> int
 
 
 def _end_of_last(ledger: Ledger) -> Outcome:
-    """Return how the last owner ended; the same run did not crash, since it lives: a disk failed under its release."""
-    outcome, claim = ledger.history.last_outcome, ledger.history.last_claim
-    is_same_run = claim is not None and claim.run_id == ledger.identity.run_id
-    return Outcome.INTERRUPTED if outcome is Outcome.CRASHED and is_same_run else outcome
+    """Return how the last owner ended; a run in this process did not crash: a disk failed under its release.
+
+    The same run in another process did: Dagster may resume a run whose worker died.
+    """
+    outcome, claim, run = ledger.history.last_outcome, ledger.history.last_claim, ledger.identity.run_id
+    is_here = claim is not None and claim.run_id == run and _claims_here.get(run) == claim.attempt
+    return Outcome.INTERRUPTED if outcome is Outcome.CRASHED and is_here else outcome
 
 
 def collect_orphans(ledger: Ledger) -> None:

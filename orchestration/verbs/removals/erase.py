@@ -20,6 +20,7 @@ from drainmark.jobs.errors import UnknownName
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.erasure import Person
 from drainmark.jobs.protocol.records.triggers import RETRACTION
+from drainmark.orchestration.dagster_assets.instance import instance_home
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace, drainmark_version
@@ -27,6 +28,7 @@ from drainmark.orchestration.workplace.workplace import Workplace, drainmark_ver
 if TYPE_CHECKING:
     from drainmark.jobs.runtime.maintenance.erasure import Searched
     from drainmark.resources.erasure.notes import Notes
+    from drainmark.resources.settings import Settings
 
 _BEYOND = (
     "backups, replicas, versions of objects that a bucket keeps, write-ahead logs of databases, blocks of disks",
@@ -230,10 +232,19 @@ def _erase_outside(
         buffers.erase(workplace.home, region, person)
         done += [{"table": f"{buffers.BUFFERS}/{region}/{name}", "rows": count} for name, count in rows.items()]
     if person.is_text:
-        done += home.erase_texts(workplace.home, workplace.settings.dagster_home, person)
+        done += home.erase_texts(workplace.home, _of_dagster(workplace.settings), person)
         if workplace.has_registry:
             done += home.erase_registry(workplace.registry.database.engine, person)
     return done
+
+
+def _of_dagster(settings: Settings) -> list[Path]:
+    """Return the folders of Dagster's events and logs; beside those of an instance elsewhere may be anything."""
+    folders, elsewhere = [settings.dagster_home], instance_home(settings)
+    if elsewhere not in folders:
+        folders += [elsewhere / name for name in ("history", "logs", "schedules")]
+        folders += elsewhere.glob("storage/*/compute_logs")
+    return folders
 
 
 def _autonomous(workplace: Workplace, person: Person) -> list[dict[str, Any]]:

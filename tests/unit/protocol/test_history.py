@@ -190,6 +190,13 @@ def test_the_last_error_lives_until_the_next_state() -> None:
     assert history.with_rows(group(1, [1])).last_error is None
 
 
+def test_the_error_of_a_skipped_file_is_over_and_that_of_another_one_is_not() -> None:
+    error = {"id": "OPERATOR_FAILED", "message": "no", "trigger": "f2"}
+    history = fold(claim(1, 1), published(0, outcome="failed", error=error), claim(1, 2))
+    assert history.with_rows([skip(1, 1, epoch=2)]).last_error == error
+    assert history.with_rows([skip(1, 2, epoch=2)]).last_error is None
+
+
 def test_what_is_committed_is_unpublished_until_a_note_covers_it() -> None:
     rows = [claim(1, 1), *group(1, [1, 2]), *group(3, [3])]
     assert [row.sequence_id for row in fold(rows).unpublished] == [2, 3]
