@@ -14,7 +14,7 @@ from drainmark.jobs.graph.composites import composite
 from drainmark.jobs.graph.declarations import Stream, autonomous, buffered, consistent
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.lazy import F
-from drainmark.jobs.operators.apply_changes import apply_changes
+from drainmark.jobs.operators.changes.apply_changes import apply_changes
 from drainmark.jobs.operators.custom import custom
 from drainmark.jobs.operators.deduplicate import deduplicate
 from drainmark.jobs.operators.delay import delay

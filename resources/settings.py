@@ -117,7 +117,7 @@ class Settings(BaseSettings):
     small_group_bytes: int = Field(default=8 * _MIB, ge=0)
     """A group with at most this many input bytes is processed on one core; its outputs come back by Arrow, and Python
     writes them. Default 8 MiB: up to there this is faster. Lower it if rows of small files take long: 0 spreads every
-    group over all cores."""
+    group over all cores. In a region with `dm.apply_changes` twice as many bytes are small."""
 
     range_bytes: int = Field(default=128 * _MIB, ge=1)
     """Several tasks read a larger file of text, JSON lines or CSV that is not compressed, or of Parquet, each a range

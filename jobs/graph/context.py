@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 Made = TypeVar("Made")
+RowsReader = Callable[[Any, str, "pa.Table"], "pa.Table | None"]
 KeptReader = Callable[[Any, str, "DataFrame | None", "Due | None", "Fit"], "DataFrame | None"]
 StateReader = Callable[[Any, "DataFrame"], "tuple[DataFrame, DataFrame | None]"]
 
@@ -104,6 +105,10 @@ class OperatorContext:
         scanned_frames: rows as read, by the name of the stream that a source makes of them.
         read_state: see `state`.
         read_kept: see `kept`.
+        read_kept_rows: returns the rows of a part of a kept state, as it was before the group, that have some keys; any
+            other rows, and earlier ones of these keys, may be among them; None for no rows. For a step for which
+            `is_local` is true. The keys are the columns by which the state is looked up, in their types, and their
+            `KEY_HASH` if `looks_up`.
         looks_up: says whether the rows of a part of a kept state are looked up by the keys that a group needs. These
             keys are then computed before the rest.
         materialise: see `once`.
@@ -133,6 +138,7 @@ class OperatorContext:
     read_lookup: Callable[[Any], DataFrame]
     read_statement: Callable[[str], str]
     read_kept: KeptReader = lambda operator, part, changed, due, fit: None
+    read_kept_rows: RowsReader = lambda operator, part, keys: None
     looks_up: Callable[[Any, str], bool] = lambda operator, part: False
     materialise: Callable[[Any, DataFrame], DataFrame] = lambda operator, frame: frame
     is_repeatable: Callable[[DataFrame], bool] = lambda frame: False

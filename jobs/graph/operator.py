@@ -19,6 +19,7 @@ from drainmark.jobs.graph.annotations import Consistent
 from drainmark.jobs.graph.ports import Input, control_part
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from drainmark.jobs.graph.context import Net, OperatorContext
@@ -158,6 +159,7 @@ class StepResult:
         output: None for a sink.
         changes: by part of the kept state, the rows that changed: keys, columns, `_sequence_id`, and `GONE` if keys can
             be deleted; one row per key and id (`depth` rows if that is more).
+        changed_rows: the same in memory, of a step for which `is_local` is true.
         outputs: by name, if the operator has several; `output` is None then.
         bad: rows that cannot be interpreted and are in no output: `_sequence_id`, `position` (bigint, the row's place
             in the stream from 1), `raw` and `reason` (string).
@@ -170,6 +172,7 @@ class StepResult:
 
     output: DataFrame | None
     changes: Mapping[str, DataFrame] = field(default_factory=dict)
+    changed_rows: Mapping[str, pa.Table] = field(default_factory=dict)
     outputs: Mapping[str, DataFrame] = field(default_factory=dict)
     bad: DataFrame | None = None
     bad_halts: bool = False

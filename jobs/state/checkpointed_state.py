@@ -29,6 +29,9 @@ class StagingFolder(Protocol):
     def write_run(
         self, rows: DataFrame, per_key: RowsPerKey, hashed: Sequence[str], size: int, *, is_oldest: bool
     ) -> tuple[StagedFile, ...]: ...
+    def write_sorted(
+        self, rows: pa.Table, per_key: RowsPerKey, hashed: Sequence[str], *, is_oldest: bool
+    ) -> tuple[StagedFile, ...]: ...
     def merge_runs(
         self,
         session: SparkSession,

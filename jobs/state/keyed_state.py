@@ -32,7 +32,9 @@ SMALL_STATE_BYTES = 32 * 1024 * 1024
 LOOKED_UP_STATE_BYTES = 1024 * 1024
 """The same limit if the operator looks up keys: above about this size, a look-up is cheaper."""
 YOUNG_ROWS, YOUNG_BYTES = 250_000, 64 * 1024 * 1024
-"""The most changes since the last image that are kept in memory if keys are looked up; more of them make a run."""
+"""The most changes since the last image that make no run yet if keys are looked up; they are kept in memory."""
+_MOST_YOUNG_ROWS, _MOST_YOUNG_BYTES = 1_000_000, 256 * 1024 * 1024
+"""The most changes that are kept in memory until the run with them is written: those of a group come on top."""
 _IMAGE_MINIMUM_ROWS = 2_000
 _IMAGE_CHANGE_FILES = 64
 
@@ -248,9 +250,6 @@ class KeyedState:
         files = staging.write(frozen.changes, "rows") if frozen.changes is not None else ()
         if not frozen.has_image:
             return Written(files=files)
-        if frozen.rows is not None:
-            whole = staging.write(frozen.rows, "image")
-            return Written(files=files, image=Image(table=self.table, at=frozen.at, files=whole))
         making = RunMaking(
             in_files=self.in_files,
             per_key=self.per_key,
@@ -258,6 +257,9 @@ class KeyedState:
             staging=staging,
             session=session,
         )
+        if frozen.rows is not None:
+            whole = making.whole(frozen.rows, self._small_bytes if self.looked_up_by else None)
+            return Written(files=files, image=Image(table=self.table, at=frozen.at, files=whole))
         runs, merge = making.after(frozen, files)
         return Written(files=files, image=image_of(self.table, frozen.at, runs), merge=merge)
 
@@ -304,7 +306,7 @@ def _younger(young: pa.Table | None, changes: pa.Table | None, earlier: Sequence
     if changes is None or (young is None and earlier):
         return None
     found = joined(young, changes)
-    return found if found.num_rows <= YOUNG_ROWS and found.nbytes <= YOUNG_BYTES else None
+    return found if found.num_rows <= _MOST_YOUNG_ROWS and found.nbytes <= _MOST_YOUNG_BYTES else None
 
 
 def joined(before: pa.Table | None, new: pa.Table) -> pa.Table:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 KEY_HASH = "__key_hash"
 
+_PRIMES = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+"""Of the 64-bit xxHash."""
+
 ROWS_A_GROUP = 2048
 """The look-up of a key decodes so many rows; a file of two million rows has a thousand groups."""
 
@@ -35,6 +38,55 @@ def key_hash(columns: Sequence[str]) -> Column:
     if not columns:
         return F.lit(0).cast("bigint").alias(KEY_HASH)
     return F.xxhash64(*(F.col(quoted_name(name)) for name in columns)).alias(KEY_HASH)
+
+
+def hashes_here(rows: pa.Table, columns: Sequence[str]) -> np.ndarray[Any, np.dtype[np.int64]] | None:
+    """Return the same hash of rows in memory; None if a column is of a type whose values have no fixed size."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    hashes = np.full(rows.num_rows, 42, np.uint64)  # Spark's seed
+    for name in columns:
+        column, kind = rows[name].combine_chunks(), rows.schema.field(name).type
+        if kinds.is_int64(kind) or (kinds.is_timestamp(kind) and kind.unit == "us"):
+            made = _hashes_of_8(column.cast(pa.int64()), hashes)
+        elif kinds.is_date32(kind) or kinds.is_int32(kind) or kinds.is_int16(kind) or kinds.is_int8(kind):
+            made = _hashes_of_4(column.cast(pa.int32()), hashes)
+        else:
+            return None
+        hashes = np.where(column.is_valid().to_numpy(zero_copy_only=False), made, hashes)
+    return hashes.view(np.int64)
+
+
+def _hashes_of_8(column: pa.Array, seeds: Any) -> Any:
+    import numpy as np
+
+    values = column.fill_null(0).to_numpy().view(np.uint64)
+    hashes = (seeds + _PRIMES[4] + np.uint64(8)) ^ (_rotated(values * _PRIMES[1], 31) * _PRIMES[0])
+    return _mixed(_rotated(hashes, 27) * _PRIMES[0] + _PRIMES[3])
+
+
+def _hashes_of_4(column: pa.Array, seeds: Any) -> Any:
+    import numpy as np
+
+    values = column.fill_null(0).to_numpy().view(np.uint32).astype(np.uint64)
+    hashes = (seeds + _PRIMES[4] + np.uint64(4)) ^ (values * _PRIMES[0])
+    return _mixed(_rotated(hashes, 23) * _PRIMES[1] + _PRIMES[2])
+
+
+def _rotated(values: Any, bits: int) -> Any:
+    import numpy as np
+
+    return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
+
+
+def _mixed(hashes: Any) -> Any:
+    import numpy as np
+
+    hashes = (hashes ^ (hashes >> np.uint64(33))) * _PRIMES[1]
+    hashes = (hashes ^ (hashes >> np.uint64(29))) * _PRIMES[2]
+    return hashes ^ (hashes >> np.uint64(32))
 
 
 def notes_of(hashed: Sequence[str]) -> dict[str, str]:

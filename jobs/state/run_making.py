@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder
 from drainmark.jobs.state.keyed_rows import RowsPerKey
+from drainmark.jobs.state.run_files import KEY_HASH
 from drainmark.jobs.state.runs import Run, RunMerge, due
 from drainmark.jobs.state.state_rows import StateRows
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 
@@ -68,12 +70,28 @@ class RunMaking:
         else:
             older = ()
         if frozen.young is not None and not unsorted:
-            rows = self.in_files.local(self.session, frozen.young)
+            new = self.of_rows(frozen.young, is_oldest=not older)
         else:
             rows = self.in_files.frame(self.session, unsorted, changed, frozen.image_at)
-        size = sum(file.size for file in (*unsorted, *changed))
-        new = self.staging.write_run(rows, self.per_key, self.in_files.hashed, size, is_oldest=not older)
+            size = sum(file.size for file in (*unsorted, *changed))
+            new = self.staging.write_run(rows, self.per_key, self.in_files.hashed, size, is_oldest=not older)
         return (*older, Run(new)) if new else older
+
+    def of_rows(self, rows: pa.Table, *, is_oldest: bool) -> tuple[StagedFile, ...]:
+        """Write rows that are in memory as a run."""
+        hashed = self.in_files.with_hashes(self.session, rows)
+        return self.staging.write_sorted(
+            hashed.sort_by(KEY_HASH), self.per_key, self.in_files.hashed, is_oldest=is_oldest
+        )
+
+    def whole(self, rows: pa.Table, small_bytes: int | None) -> tuple[StagedFile, ...]:
+        """Write the whole state: as a run if it has more bytes than a small one, since its keys are looked up soon.
+
+        Args:
+            small_bytes: None if keys are not looked up.
+        """
+        is_sorted = small_bytes is not None and rows.nbytes > small_bytes
+        return self.of_rows(rows, is_oldest=True) if is_sorted else self.staging.write(rows, "image")
 
     def _merged(self, runs: tuple[Run, ...], older: tuple[Run, ...] = ()) -> tuple[Run, ...]:
         """Return runs after the merge that is due among them.

@@ -7,19 +7,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.frames.arrow import arrow_of, frame_of
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state import due_rows
 from drainmark.jobs.state.due_rows import DueRows, DueSpan, hashes_due
 from drainmark.jobs.state.keyed_rows import rows_of_keys
-from drainmark.jobs.state.run_files import KEY_HASH, RunIndex, rows_of_hashes
+from drainmark.jobs.state.run_files import KEY_HASH, RunIndex, hashes_here, key_hash, rows_of_hashes
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+
+_ROW = "__row"
 
 
 class StateFiles(Protocol):
@@ -139,6 +142,20 @@ class StateRows:
         from pyspark.sql.types import StructType
 
         return frame_of(session, rows, StructType([self.schema[name] for name in rows.column_names])).coalesce(1)
+
+    def with_hashes(self, session: SparkSession, rows: pa.Table) -> pa.Table:
+        """Return rows that are in memory with the hash by which they are looked up; at most the keys go to Spark."""
+        import numpy as np
+        import pyarrow as pa
+        from pyspark.sql.types import LongType, StructField, StructType
+
+        here = hashes_here(rows, self.hashed)
+        if here is not None:
+            return rows.append_column(KEY_HASH, pa.array(here))
+        numbered = rows.select(self.hashed).append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+        types = StructType([*(self.schema[name] for name in self.hashed), StructField(_ROW, LongType())])
+        found = arrow_of(frame_of(session, numbered, types).select(_ROW, key_hash(self.hashed))).sort_by(_ROW)
+        return rows.append_column(KEY_HASH, found[KEY_HASH])
 
     def _index(self, file: StagedFile) -> RunIndex | None:
         if file.path not in self._indexes:

@@ -171,7 +171,8 @@ class ReplaceTask:
         import numpy as np
         import pyarrow as pa
 
-        for rows in row_groups(FileShare(files=share.files, place=self.place, schema=self.schema).rows()):
+        batches = FileShare(files=share.files, place=self.place, schema=self.schema).rows()
+        for rows in row_groups(batches, _SPLIT_AT_ONCE_BYTES):  # each time all changed keys are compared
             is_changed = has_keys(rows, self.changed, self.changed.column_names)
             yield rows.filter(pa.array(np.logical_not(is_changed))) if is_changed.any() else rows
         if share.rows is not None:

@@ -211,6 +211,21 @@ class Staging:
         """
         return self._staged(lambda: self._runs(per_key, hashed, is_oldest).flush(rows, size))
 
+    def write_sorted(
+        self, rows: pa.Table, per_key: RowsPerKey, hashed: Sequence[str], *, is_oldest: bool
+    ) -> tuple[StagedFile, ...]:
+        """Write changes of a keyed state, sorted by their hash, as a run (see `RunWriter`).
+
+        Raises:
+            AccountingError, StoreUnavailable: as `write_frame`.
+        """
+
+        def write() -> list[WrittenFile]:
+            file = self._runs(per_key, hashed, is_oldest).write([rows])
+            return [file] if file is not None else []
+
+        return self._staged(write)
+
     def merge_runs(
         self,
         session: SparkSession,

@@ -22,7 +22,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,6 @@ from drainmark.jobs.runtime.group.group_work import GroupWork
 from drainmark.jobs.runtime.group.output_staging import OutputStaging
 from drainmark.jobs.runtime.input.attempt import Attempt
 from drainmark.jobs.runtime.input.inbox import Group
-from drainmark.jobs.runtime.spark_failures import blaming
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.runs.region_runs import region_outside, region_run
 from drainmark.orchestration.workplace.region_sources import is_periodic
@@ -46,6 +45,7 @@ from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.settings import Settings
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from drainmark.jobs.graph.operator import Operator
@@ -259,15 +259,17 @@ class InMemoryStaging(OutputStaging):
     def _write(self, operator: Operator, name: str, frame: DataFrame, computed: Callable[[], None]) -> StagedTable:
         if name not in kept_by(self.blueprint):
             return OutputStaging._write(self, operator, name, frame, computed)
+        rows = frame.toArrow()
+        staged = self._write_rows(operator, name, rows, computed)
+        seen = self.executors.of(operator).local(rows, frame) if self._is_read(operator, name) else frame
+        return replace(staged, frame=seen)
 
-        def write() -> StagedTable:
-            rows = require_text(operator, frame.toArrow())
-            computed()
-            seen = self.executors.of(operator).local(rows, frame) if self._is_read(operator, name) else frame
-            return StagedTable(files=(), rows=rows, frame=seen)
-
-        with self.attempt.engine.tagged(self.attempt.tag):
-            return blaming(self.blueprint.region, operator, write)
+    def _write_rows(self, operator: Operator, name: str, rows: pa.Table, computed: Callable[[], None]) -> StagedTable:
+        if name not in kept_by(self.blueprint):
+            return OutputStaging._write_rows(self, operator, name, rows, computed)
+        require_text(operator, rows)
+        computed()
+        return StagedTable(files=(), rows=rows)
 
 
 class InMemory(GroupWork):

@@ -193,6 +193,7 @@ class Course:
         kept: by part of the state, all of its changes.
         out: by id, the rows that the operator gave.
         refused: by id, the number of rows for the quarantine.
+        is_local: the process may go through the rows itself.
     """
 
     session: Any
@@ -202,6 +203,7 @@ class Course:
     out: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
     refused: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     made: dict[Any, Any] = field(default_factory=dict)
+    is_local: bool = True
 
     def go(self, files: dict[int, list[Row]]) -> None:
         """Process files by id as one group."""
@@ -211,15 +213,15 @@ class Course:
             streams={"changes": frame_of(self.session, rows)}, own_places={"changes"}, is_run=True, made=self.made,
             read_state=lambda operator, partials: (partials, None), read_lookup=lambda operator: None,
             read_statement=lambda name: "", read_kept=self._known, materialise=self._once,
-            few=lambda operator: True,
+            few=lambda operator: self.is_local, read_kept_rows=self._known_rows,
         )  # fmt: skip
         result = self.operator.step(frames)
-        changes = {part: arrow_of(frame) for part, frame in result.changes.items()}
+        changes = {part: arrow_of(frame) for part, frame in result.changes.items()} | dict(result.changed_rows)
         output = arrow_of(result.output).to_pylist()
         assert plain(arrow_of(result.net.rows).to_pylist()) == plain(net_of(output, result.net.keys))
         for row in output:
             self.out[row.pop(SEQUENCE_ID)].append(row)
-        for row in arrow_of(result.refused).to_pylist():
+        for row in arrow_of(result.refused).to_pylist() if result.refused is not None else ():
             self.refused[row[SEQUENCE_ID]] += 1
         for part, rows in changes.items():
             self.kept[part].append(rows)
@@ -236,6 +238,9 @@ class Course:
         table = pa.concat_tables(found)
         frame = frame_of(self.session, table if fit is Fit.RAW else per_key.last(table))
         return frame if changed is None or due is not None else per_key.matching(frame, changed)
+
+    def _known_rows(self, operator: Any, part: str, keys: pa.Table) -> pa.Table | None:
+        return pa.concat_tables(self.kept[part]) if self.kept[part] else None
 
     def rewind(self, to: int) -> None:
         """Take back everything above an id."""

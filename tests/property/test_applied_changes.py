@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -65,17 +66,23 @@ def in_groups(chance: random.Random, ids: list[int]) -> list[list[int]]:
     return groups
 
 
+WAYS = [(name, True) for name in CASES] + [("scd 1", False), ("scd 2", False)]
+"""A configuration, and whether a small group is applied in memory if it can be."""
+
+
 @pytest.mark.seed("AC1", "AC2")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "is_local"), WAYS)
 @pytest.mark.parametrize(
     ("seed", "count"), [(0, 6), *(pytest.param(seed, 9, marks=pytest.mark.slow) for seed in (0, 1, 2))]
 )
-def test_any_grouping_gives_what_plain_python_gives(engine: SparkEngine, name: str, seed: int, count: int) -> None:
+def test_any_grouping_gives_what_plain_python_gives(
+    engine: SparkEngine, name: str, is_local: bool, seed: int, count: int
+) -> None:
     case, chance = CASES[name], random.Random(seed)
     files = log(chance, count, truncates=case.truncates)
     wanted = case.oracle(files)
     ids = [2 * number + 1 for number in range(count)]  # a failed attempt leaves a gap
-    course = Course(engine.session, operator_of(case))
+    course = Course(engine.session, operator_of(case), is_local=is_local)
     for group in in_groups(chance, ids):
         course.go({number: files[ids.index(number)] for number in group})
     for number, rows, expected in zip(ids, files, wanted, strict=True):
@@ -165,3 +172,62 @@ def test_what_spark_would_do_cannot_be_compared_yet(engine: SparkEngine) -> None
     )
     assert not needed.isAssignableFrom(delta), "compare with create_auto_cdc_flow here: it takes Delta tables now"
     pytest.skip("create_auto_cdc_flow refuses Delta tables, and Spark comes with no catalogue whose tables it takes")
+
+
+KINDS = {
+    "bigint": [-(2**63), -1, 0, 1, 2**63 - 1],
+    "smallint": [-2, -1, 0, 7],
+    "double": [float("-inf"), -1.5, 0.0, -0.0, 1e300, float("nan")],
+    "float": [-1.5, 0.0, -0.0, float("nan")],
+    "string": ["", "A", "a", "ab", "é", "\U0001f600", "\uffff"],
+    "binary": [b"", b"\x00", b"\x7f", "é".encode()],
+    "date": [dt.date(1900, 1, 1), dt.date(1970, 1, 1), dt.date(2026, 1, 2)],
+    "timestamp": [dt.datetime(1900, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1, 0, 0, 0, 7, tzinfo=dt.UTC)],
+    "timestamp_ntz": [dt.datetime(1900, 1, 1), dt.datetime(2026, 1, 1, 0, 0, 0, 7)],  # noqa: DTZ001
+    "decimal(20,3)": [Decimal("-1.5"), Decimal("0.001"), Decimal("99999999999999999.999")],
+    "boolean": [False, True],
+}
+"""Values that are easily compared or ordered in another way, by type."""
+
+
+@pytest.mark.seed("AC1", "AC2")
+@pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_memory_and_by_spark_the_state_is_the_same(engine: SparkEngine, kind: str, scd_type: int) -> None:
+    chance, arrow = random.Random(f"{kind}{scd_type}"), as_arrow(kind)
+    schema = pa.schema([("k", arrow), ("by", arrow), ("v", arrow), ("op", pa.string())])
+    options = {"keys": ["k"], "sequence_by": "by", "except_columns": ["op"], "stored_as_scd_type": scd_type}
+    courses = [
+        Course(engine.session, operator_of(Case(options, lambda files: [])), schema=schema, is_local=is_local)
+        for is_local in (True, False)
+    ]
+    values = KINDS[kind]
+    for first in (1, 4):
+        files = {
+            number: [
+                {"k": chance.choice(values[:2]), "by": chance.choice([*values, None]),
+                 "v": chance.choice([*values, None]), "op": chance.choice("uuud")}
+                for _ in range(chance.choice([0, 2, 5, 9]))
+            ]
+            for number in (first, first + 1, first + 2)
+        }  # fmt: skip
+        for course in courses:
+            course.go(files)
+        ours, sparks = (course.kept[""][-1] for course in courses)
+        types = [[(column.name, column.type) for column in rows.schema] for rows in (ours, sparks)]
+        assert types[0] == types[1]
+        assert shown(ours) == shown(sparks)
+        for number in files:
+            assert plain(courses[0].out[number]) == plain(courses[1].out[number])
+        assert courses[0].refused == courses[1].refused
+
+
+def as_arrow(kind: str) -> pa.DataType:
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import DataType
+
+    return to_arrow_type(DataType.fromDDL(kind), timezone="UTC")
+
+
+def shown(rows: pa.Table) -> list[str]:
+    return sorted(map(repr, rows.to_pylist()))

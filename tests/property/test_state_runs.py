@@ -16,13 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, StructType
 
+from drainmark.jobs.frames.arrow import arrow_of, frame_of
 from drainmark.jobs.frames.tags import GONE
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
 from drainmark.jobs.state import keyed_state, run_making, runs
 from drainmark.jobs.state.due_rows import DueSpan, hashes_due
 from drainmark.jobs.state.keyed_rows import RowsPerKey, rows_of_keys
 from drainmark.jobs.state.keyed_state import KeyedState
-from drainmark.jobs.state.run_files import KEY_HASH, ROWS_A_GROUP, RunIndex, key_hash
+from drainmark.jobs.state.run_files import KEY_HASH, ROWS_A_GROUP, RunIndex, hashes_here, key_hash
 from drainmark.jobs.state.runs import Run, RunMerge, due, image_of, runs_of
 from drainmark.jobs.tasks.places import LocalPlace
 from drainmark.jobs.tasks.sorted_runs import RunWriter
@@ -279,6 +280,28 @@ def test_few_large_changes_stay_in_their_files(
     found = home.state.current(engine.session, None)
     assert found is not None
     assert [row.n for row in found.collect()] == [1]
+
+
+@pytest.mark.seed("H29")
+def test_the_hash_is_the_same_here_and_in_spark(engine: SparkEngine) -> None:
+    """A run that this process sorts is merged with runs that tasks sort, and asked for by Spark's hashes."""
+    ends = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+    columns = {
+        f"i{bits}": pa.array([None, 0, -1, 1, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1, 7], kind)
+        for bits, kind in ends.items()
+    }
+    columns["day"] = columns["i32"].cast(pa.date32())
+    columns["at"] = columns["i64"].cast(pa.timestamp("us", "UTC"))
+    rows = pa.table(columns)
+    for names in (*((name,) for name in columns), ("i64", "i32"), ("day", "at", "i8")):
+        here = hashes_here(rows, names)
+        assert here is not None
+        plain = rows.set_column(5, "at", rows["i64"]) if "at" in names else rows  # Spark cannot show all of these times
+        frame = frame_of(engine.session, plain.select(names))
+        if "at" in names:
+            frame = frame.selectExpr(*(each if each != "at" else "timestamp_micros(at) as at" for each in names))
+        assert here.tolist() == arrow_of(frame.select(key_hash(names)))[KEY_HASH].to_pylist()
+    assert hashes_here(pa.table({"k": ["a"]}), ["k"]) is None
 
 
 @pytest.mark.seed("H29")

@@ -20,7 +20,7 @@ from drainmark.jobs.graph.blame import blaming
 from drainmark.jobs.graph.context import OperatorContext, empty_like
 from drainmark.jobs.graph.operator import KeptState, Operator, Positions, StepResult, Vectorises
 from drainmark.jobs.graph.params import Params
-from drainmark.jobs.operators.apply_changes import ApplyChanges
+from drainmark.jobs.operators.changes.apply_changes import ApplyChanges
 from drainmark.jobs.operators.row_wise.expect import Expect
 from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.operators.sinks.sink import Sink
@@ -95,6 +95,12 @@ class Blueprint:
         declared = {name: self.region.operator(name).single_because for name in self.region.forced_single}
         found = {name: verdict.reason for name, verdict in self.verdicts.items() if not verdict.vectorises}
         return {**declared, **found}
+
+    @property
+    def small_groups(self) -> int:
+        """Return how many times the setting `small_group_bytes` a group may have and go by this process."""
+        in_memory = (isinstance(each, ApplyChanges) and each.goes_in_memory for each in self.region.operators)
+        return 2 if any(in_memory) else 1
 
     def readers(self, name: str, output: str = "") -> int:
         """Return the number of connections that read the rows of an output: a sink that shares a state reads none."""
@@ -427,13 +433,13 @@ def _nullable(value: Any) -> Any:
     return relaxed
 
 
-def check_schema(table: RegionTable, frame: DataFrame) -> None:
-    """Compare a frame that is about to be staged with the schema of the table.
+def check_schema(table: RegionTable, schema: StructType) -> None:
+    """Compare the type of rows that are about to be staged with the schema of the table.
 
     Raises:
         SchemaMismatch: names, types or order differ.
     """
-    found = nullable_schema(frame.schema.json())
+    found = nullable_schema(schema.json())
     if found != table.schema_json:
         msg = f"{table.name}: expected {table.schema_json}, got {found}"
         raise SchemaMismatch(msg, operator=table.operator)

@@ -98,7 +98,8 @@ class GroupWork:
         """
         world.pass_point(FailPoint.PROCESS_BEFORE)
         started = world.monotonic()
-        ways = [*Attempt.ways(self.outside, self.group, size=self.size, small_bytes=self.small_bytes, tag=self.tag)]
+        small = self.small_bytes * self.blueprint.small_groups
+        ways = [*Attempt.ways(self.outside, self.group, size=self.size, small_bytes=small, tag=self.tag)]
         self._begin(ways[0], ways[-1])
         try:
             with ThreadPoolExecutor(_WRITERS, thread_name_prefix="stage") as pool, self.outside.engine.tagged(self.tag):
@@ -225,6 +226,7 @@ class GroupWork:
             read_lookup=reads.lookup,
             read_statement=self.outside.statement,
             read_kept=reads.kept_before,
+            read_kept_rows=reads.kept_rows,
             looks_up=reads.looks_up,
             materialise=lambda operator, frame: blaming(region, operator, lambda: executors.of(operator).once(frame)),
             is_repeatable=is_repeatable,
@@ -252,6 +254,7 @@ class GroupWork:
             if result.net is not None:
                 frames.nets[operator.name] = result.net
             self._outputs.keep(operator, result.changes)
+            self._outputs.keep_rows(operator, result.changed_rows)
             self._quarantine.put_aside(operator, result)
             self._quarantine.expect(operator, result, frames.scanned_frames)
             if result.refused is not None:

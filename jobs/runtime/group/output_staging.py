@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeGuard
 
 from drainmark.jobs.errors import AccountingError
@@ -24,6 +25,7 @@ from drainmark.jobs.runtime.input.executors import OperatorExecutors
 from drainmark.jobs.runtime.spark_failures import blaming
 from drainmark.jobs.state.keyed_state import KeyedState
 from drainmark.jobs.tasks.layout import Layout
+from drainmark.resources.delta.staging import Staging
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,6 +58,15 @@ class OutputStaging:
         for part, frame in changes.items():
             self._begin(operator, self.blueprint.kept[operator.name, part], frame)
 
+    def keep_rows(self, operator: Operator, changed: Mapping[str, pa.Table]) -> None:
+        """Begin to stage the changes of states that are in memory."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        for part, rows in changed.items():
+            name = self.blueprint.kept[operator.name, part]
+            check_schema(self.blueprint.table(name), from_arrow_schema(rows.schema))
+            self._submit(operator, name, partial(self._write_rows, operator, name, rows))
+
     def frame_of(self, table: str) -> DataFrame:
         """Wait for the rows of a table, and return the frame that downstream operators read."""
         frame = self._staged[table].result().frame
@@ -79,11 +90,19 @@ class OutputStaging:
         return {name: future.result() for name, future in self._staged.items()}
 
     def _begin(self, operator: Operator, name: str, frame: DataFrame) -> None:
-        check_schema(self.blueprint.table(name), frame.drop(POSITION) if _is_placed(operator) else frame)
+        shown = frame.drop(POSITION) if _is_placed(operator) else frame
+        check_schema(self.blueprint.table(name), shown.schema)
+        self._submit(operator, name, partial(self._write, operator, name, frame))
+
+    def _submit(self, operator: Operator, name: str, write: Callable[[Callable[[], None]], StagedTable]) -> None:
         computed = threading.Event()
-        self._staged[name] = staged = self.pool.submit(self._write, operator, name, frame, computed.set)
+        self._staged[name] = staged = self.pool.submit(self._blamed, operator, partial(write, computed.set))
         staged.add_done_callback(lambda _: computed.set())  # it may fail before it has rows
         self._computed.append((computed, staged))
+
+    def _blamed(self, operator: Operator, write: Callable[[], StagedTable]) -> StagedTable:
+        with self.attempt.engine.tagged(self.attempt.tag):
+            return blaming(self.blueprint.region, operator, write)
 
     def _write(self, operator: Operator, name: str, frame: DataFrame, computed: Callable[[], None]) -> StagedTable:
         """Compute one output, once, into staging; runs in a thread of its own, beside the other outputs.
@@ -91,28 +110,33 @@ class OutputStaging:
         Args:
             computed: called when the rows are computed.
         """
-        attempt, executor = self.attempt, self.executors.of(operator)
-        group = attempt.group
-        staging = attempt.outside.store.staging(self.blueprint.table(name), group.epoch, group.attempt)
+        executor = self.executors.of(operator)
+        if executor.are_few:
+            rows = _in_place(operator, arrow_of(frame), self.blueprint.table(name))
+            staged = self._write_rows(operator, name, rows, computed)
+            shown = executor.local(rows, frame) if self._is_read(operator, name) else frame
+            return replace(staged, frame=shown)
+        shown = frame.drop(POSITION) if _is_placed(operator) and not operator.keeps_places else frame
+        files = self._staging(name).write_frame(shown, "rows")  # the same Spark jobs compute and write
+        computed()
+        kept = self.states[name].read_if_small(files) if name in self.states else None
+        staged = self._staged_frame(name, files, frame)
+        return self._checked(operator, StagedTable(files=files, rows=kept, frame=staged))
 
-        def write() -> StagedTable:
-            rows: pa.Table | None
-            if executor.are_few:
-                rows = _in_place(operator, require_text(operator, arrow_of(frame)), self.blueprint.table(name))
-                computed()
-                files = () if self._is_left(operator, name) else staging.write(rows, "rows")
-                staged = executor.local(rows, frame) if self._is_read(operator, name) else frame
-            else:
-                shown = frame.drop(POSITION) if _is_placed(operator) and not operator.keeps_places else frame
-                files = staging.write_frame(shown, "rows")  # the same Spark jobs compute and write
-                computed()
-                staged = self._staged_frame(name, files, frame)
-                rows = self.states[name].read_if_small(files) if name in self.states else None
-            require_ids(operator, files, group.first_id, group.last_id)
-            return StagedTable(files=files, rows=rows, frame=staged)
+    def _write_rows(self, operator: Operator, name: str, rows: pa.Table, computed: Callable[[], None]) -> StagedTable:
+        """Write rows that are in memory, as `_write` does."""
+        require_text(operator, rows)
+        computed()
+        files = () if self._is_left(operator, name) else self._staging(name).write(rows, "rows")
+        return self._checked(operator, StagedTable(files=files, rows=rows))
 
-        with attempt.engine.tagged(attempt.tag):
-            return blaming(self.blueprint.region, operator, write)
+    def _checked(self, operator: Operator, staged: StagedTable) -> StagedTable:
+        require_ids(operator, staged.files, self.attempt.group.first_id, self.attempt.group.last_id)
+        return staged
+
+    def _staging(self, name: str) -> Staging:
+        group = self.attempt.group
+        return self.attempt.outside.store.staging(self.blueprint.table(name), group.epoch, group.attempt)
 
     def _is_left(self, operator: Operator, name: str) -> bool:
         """Say whether the background checkpoint writes the changes; the next group then finds them in memory."""

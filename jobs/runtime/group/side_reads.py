@@ -22,6 +22,7 @@ from drainmark.jobs.state.keyed_state import KeyedState
 from drainmark.jobs.state.run_files import KEY_HASH, key_hash
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
@@ -78,6 +79,12 @@ class SideReads:
         keys = own.select("*", key_hash(by))  # a run is sorted by the hash of keys in the state's types
         found = state.look_up(blaming(self.blueprint.region, operator, keys.toArrow), rows_due)
         return state.in_files.local(session, found) if found is not None else None
+
+    def kept_rows(self, operator: Operator, part: str, keys: pa.Table) -> pa.Table | None:
+        """Return the rows of a kept state with some keys, or the whole state if it is small; None for no rows."""
+        state = self.states[self.blueprint.kept[operator.name, part]]
+        state.passed.forget()
+        return state.rows if state.is_small else state.in_files.look_up(state.run_files, state.young, keys)
 
     def _due(self, operator: Operator, state: KeyedState, due: Due) -> DueRows | None:
         """Return the places of the rows of a state that a group makes due; None if they are too many to look up."""

@@ -20,7 +20,7 @@ from drainmark.jobs.frames.names import quoted
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.context import Fit, Net
 from drainmark.jobs.graph.operator import Operator, StepResult
-from drainmark.jobs.operators.change_shape import (
+from drainmark.jobs.operators.changes.change_shape import (
     BY,
     DELETES,
     IS_CURRENT,

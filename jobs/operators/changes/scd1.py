@@ -19,7 +19,7 @@ from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.context import Due, Fit, Net
 from drainmark.jobs.graph.operator import Operator, StepResult
 from drainmark.jobs.lazy import F
-from drainmark.jobs.operators.change_shape import (
+from drainmark.jobs.operators.changes.change_shape import (
     BY,
     DELETES,
     KEPT_BY,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.names import quoted, quoted_name
-from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -80,6 +80,16 @@ class ChangeShape:
             return f"cast({BY} as string)"
         texts = (f"cast({part.sql} as string)" for part in parts_of(BY, self.by_type))
         return f"to_json(array({', '.join(texts)}))"
+
+    def output(self, *, is_history: bool) -> StructType:
+        """Return the type of the output: newest rows, or versions."""
+        from pyspark.sql.types import BooleanType, LongType, StructType
+
+        made = StructType().add(SEQUENCE_ID, LongType()).add(GONE, BooleanType())
+        made = StructType([*made.fields, *self.columns.fields])
+        if is_history:
+            made = made.add(VALID_FROM, self.by_type).add(VALID_TO, self.by_type).add(IS_CURRENT, BooleanType())
+        return made
 
     def of_row(self, name: str) -> str:
         return f"{ROW}.{quoted_name(name)}"
