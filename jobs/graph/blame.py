@@ -37,6 +37,17 @@ def blaming(operator: Blamed) -> Iterator[None]:
         raise environment_fault(error) or failure_of(operator, error) from error
 
 
+@contextmanager
+def naming(operator: Blamed) -> Iterator[None]:
+    """Let an error raised inside name an operator, unless it names one."""
+    try:
+        yield
+    except DrainmarkError as error:
+        if error.operator is None:
+            error.operator, error.location = operator.name, operator.location
+        raise
+
+
 def failure_of(operator: Blamed, error: BaseException) -> OperatorFailed:
     """Return the error that blames an operator for an error of its code."""
     remedy = "fix the function, or the input"

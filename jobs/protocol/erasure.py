@@ -21,6 +21,19 @@ _LONG_ENOUGH = 5
 """A value of so many letters is looked for in free text; a shorter one, such as 17, would be found everywhere."""
 
 
+_ATTEMPT = "erasure-"
+
+
+def attempt_of(token: str) -> str:
+    """Return the name of the attempt under which files are written again; no row has an attempt of this name."""
+    return f"{_ATTEMPT}{token}"
+
+
+def is_attempt(attempt: str) -> bool:
+    """Say whether an attempt is that of an erasure: rows name its files, and some are in no table."""
+    return attempt.startswith(_ATTEMPT)
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """One column, and the values of which it has one, as texts.

@@ -68,7 +68,7 @@ class TableDifference:
     """One table.
 
     Attributes:
-        why: the reason why it is incompatible, "" if it is not.
+        why: the reason why it is incompatible; of a table that the code writes no more, who would miss it; else "".
         is_full: it could go on if it had no rows.
     """
 

@@ -349,7 +349,8 @@ def _line(nouns: Mapping[str, str], report: GroupReport, pending: int) -> None:
     from drainmark.jobs.regions.formatting import counted
 
     ids = f"{report.first_id}..{report.last_id}" if report.triggers > 1 else str(report.first_id)
-    read = f"{counted(report.triggers, nouns[report.region])}, {counted(report.rows_in, 'row')}"
+    bad = f" ({report.rows_quarantined} quarantined)" if report.rows_quarantined else ""
+    read = f"{counted(report.triggers, nouns[report.region])}, {counted(report.rows_in, 'row')}{bad}"
     numbers = f"{read}, {_seconds(report):.2f} s, {pending} pending"
     output.note(f"{report.region}: committed {ids} (epoch {report.epoch}): {numbers}")
 

@@ -15,12 +15,14 @@ from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
+from drainmark.jobs.protocol.records.schema_compatibility import TableChange
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.regions.plan_diff import RegionDifference, difference
+from drainmark.jobs.regions.plan_diff import RegionDifference, TableDifference, difference
 from drainmark.jobs.runtime.commit.claim_checks import other_forms, refusal, states_with_holes
 from drainmark.jobs.runtime.messages import halted_error
 from drainmark.orchestration.discovery.region_scan import require_same_inputs
 from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.verbs.removals.table_drops import readers_of_tables
 from drainmark.orchestration.workplace.application_identity import code_digest, require_own_file
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, drainmark_version, existing_registry
@@ -95,6 +97,8 @@ def plan_upgrade(
         tables = run.blueprint.tables
         unfit, full = states_with_holes(history, tables), other_forms(run.outside.store, history, tables)
         changed = difference(region, tables, history, dropped=mine, unfit=unfit, full=full)
+        told = tuple(with_readers(workplace, each, history, region.name) for each in changed.tables)
+        changed = replace(changed, tables=told)
         if changed.is_compatible:
             changed = replace(changed, refused=_refused(run, history) or _scan_refused(workplace, region, history))
         found.append(changed)
@@ -107,6 +111,13 @@ def plan_upgrade(
         left=tuple(name for name in left if name not in names),
         drops=tuple(drops),
     )
+
+
+def with_readers(workplace: Workplace, found: TableDifference, history: RegionHistory, region: str) -> TableDifference:
+    """Name the regions that go on reading a table which the code writes no more: nothing comes to them from then on."""
+    tables = [table for table in (*history.former, *history.tables) if table.name == found.table]
+    readers = readers_of_tables(workplace, region, tables) if found.change is TableChange.DROPPED else []
+    return replace(found, why=f"{', '.join(readers)} would get no more rows") if readers else found
 
 
 def drop_states(workplace: Workplace, opened: Opened, regions: Sequence[RegionPlan], drop: Collection[str]) -> None:

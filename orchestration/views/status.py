@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.claimed_code import Deploy, deploy_of
 from drainmark.jobs.protocol.failure_policy import SPLIT
@@ -117,7 +118,8 @@ def _status(
     is_begun = begun is not None and begun.is_alive is True
     is_owned = alive is not None or is_begun
     reads = reads_of(workplace, history)
-    back = remedies_of(region, reads) if history.halt is None and alive is None else []
+    halt = (history.halt.detail.get("error") or {}).get("id") if history.halt is not None else InputChanged.id
+    back = remedies_of(region, reads) if halt == InputChanged.id and alive is None else []
     is_left = alive is None and has_left(registry, region)
     if is_left:
         back = [f"drainmark tables drop --region {shell_word(region)} --yes"]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 
 from drainmark.jobs import world
+from drainmark.jobs.protocol import erasure
 from drainmark.jobs.protocol.stage_flow import is_part
 from drainmark.resources.checkpoints.checkpoint_table import CHECKPOINTS, CheckpointTable
 from drainmark.resources.delta.managed_table import ManagedTable
@@ -41,8 +42,8 @@ class Leftovers:
         """Delete inboxes and unused staging folders of dead epochs; return the number of staging folders.
 
         A folder has the files of one attempt; it is used if a row names the attempt, or the table shows a file in it.
-        Attempts of stages are left to `gc`, which uses the files that rows name. Call this after all committed groups
-        are published, since a table is fenced before its files are deleted.
+        Attempts of stages and of erasures are left to `gc`, which uses the files that rows name. Call this after all
+        committed groups are published, since a table is fenced before its files are deleted.
 
         Inboxes of epoch 0 stay, since probes may be running: `dead_spools` finds them.
         """
@@ -62,7 +63,11 @@ class Leftovers:
     def _orphans(self, name: str, below_epoch: int) -> list[str]:
         """Return the staging folders of dead epochs that neither a row nor the table names."""
         folder = self._table(name).folder
-        dead = [each for each in _dead(folder, STAGING_FOLDER, below_epoch) if not is_part(_attempt_of(each))]
+        dead = [
+            each
+            for each in _dead(folder, STAGING_FOLDER, below_epoch)
+            if not is_part(_attempt_of(each)) and not erasure.is_attempt(_attempt_of(each))
+        ]
         if not dead:
             return []
         # A reader may still hold a version of the table with files that have left it since.

@@ -81,8 +81,13 @@ class RegionAccess:
         try:
             table = open_table(folder) if is_object(folder.uri) else DeltaTable(folder.uri)
         except TableNotFoundError as error:
-            remedy = "make it first: its columns are not known before"
-            raise UsageError(f"there is no Delta table {folder}", remedy=remedy) from error
+            msg, remedy = f"there is no Delta table {folder}", "make it first: its columns are not known before"
+            home = self._tables_with(name)
+            region = _maker(home, name.rpartition("/lake/")[2]) if home is not None else None
+            if region is not None:
+                msg = f"the Delta table {folder}, which {region} made, is gone"
+                remedy = "restore it from a backup; or see how the region gets its rows back: drainmark doctor"
+            raise UsageError(msg, remedy=remedy, table=folder.uri) from error
         except DeltaError as error:  # entries of its log are gone or cut off
             msg = f"the log of the Delta table {folder} cannot be read: {str(error).strip().partition(chr(10))[0]}"
             remedy = f"put its entries back from a backup; or read a copy of the table {ANEW}"
@@ -248,6 +253,18 @@ def _opened_at(folder: Folder, name: str, version: int) -> Any:
     except DeltaError as error:
         raise missing_version(name, version, "its log does not go back so far") from error
     return table
+
+
+def _maker(tables: Folder, name: str) -> str | None:
+    """Return the region of a home that committed rows to a table; None if there is none."""
+    from drainmark.resources.checkpoints.checkpoint_table import regions_of
+
+    for region in regions_of(tables):
+        history = _facts_of(tables, region)
+        known = () if history is None else (*history.tables, *history.former)
+        if history is not None and history.states and any(table.name == f"lake/{name}" for table in known):
+            return region
+    return None
 
 
 def _facts_of(tables: Folder, region: str) -> RegionHistory | None:

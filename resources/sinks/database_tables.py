@@ -82,7 +82,7 @@ class DatabaseReader:
         rows = self._target.rows([self._target.id.is_not(None) if upto is None else self._target.id <= upto], where)
         return rows if columns is None else rows.select(list(columns))
 
-    def forget_pages(self) -> None:
+    def forget_removed(self) -> None:
         """Let the database forget deleted rows of the table, which may lie in its files still; see `databases`."""
         with self._target.answering():
             forget_pages(self._target.engine, self._target.table.name, self._target.table.schema)

@@ -57,6 +57,9 @@ class External(Protocol):
         keys: Sequence[str] = (),
     ) -> Published: ...
     def counts(self) -> Mapping[int, int | None]: ...
+    def forget_removed(self) -> None:
+        """Delete what rows that left still take, where no reader looks."""
+
     def newest_epoch(self) -> int: ...
     def read(
         self,

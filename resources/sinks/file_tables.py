@@ -267,7 +267,7 @@ class FileTable(FileReader):
     def erase(self, version: int, ids: Collection[int], where: pa.compute.Expression) -> Published:
         """Write the files of some ids again without the rows for which a condition holds.
 
-        A file without rows leaves, unless the sink has one for every id. What earlier repairs moved aside is deleted.
+        A file without rows is moved aside, unless the sink has one for every id; see `forget_removed`.
 
         Args:
             version: above that of the target.
@@ -281,9 +281,11 @@ class FileTable(FileReader):
                 else:
                     writing.set_aside([self._files.name(number)])
 
-        done = self._commit("erase", version, act)
+        return self._commit("erase", version, act)
+
+    def forget_removed(self) -> None:
+        """Delete what this, or a repair, moved aside."""
         self._target.forget_aside()
-        return done
 
     def _commit(self, verb: str, version: int, act: Callable[[Writing], None]) -> Published:
         """Run `act` and then write the note of `version`, unless the target has reached it already."""

@@ -1,4 +1,4 @@
-"""Keyed changes on workers that share only a bucket with the run, while an executor is killed.
+"""Keyed changes on workers that share only a bucket with the run, while an executor, or the driver, is killed.
 
 The tables are those of plain Python: the newest row of each customer, the history of each, and sums over them.
 """
@@ -17,6 +17,7 @@ from clusters import Project, why_not_isolated
 from test_isolated import Bucketed, Isolated, isolated
 from test_isolated_faults import MISHAP
 
+from drainmark.jobs.failpoints import ENVIRONMENT, FailPoint
 from drainmark.resources.storage.object_store import ObjectStore
 
 __all__ = ["isolated"]
@@ -27,6 +28,7 @@ pytestmark = [
     pytest.mark.skipif(bool(why_not_isolated()), reason=why_not_isolated()),
 ]
 
+KILLED = -9
 TRIED = 80
 """More rows than those with which a function is tried before its first group."""
 
@@ -95,6 +97,14 @@ class Changing(Bucketed):
             assert rows, f"nothing is to be found in {table}"
             assert plain(self.rows(table)) == plain(rows), table
 
+    def kill_at(self, point: FailPoint, passing: int, *arguments: str) -> None:
+        killed = self.project.drainmark(*arguments, **{ENVIRONMENT: f"{point}:kill:{passing}"})
+        assert killed.code == KILLED, killed.told
+
+    def committed(self) -> int:
+        (status,) = self.run("status")
+        return int(status["committed_sequence_id"])
+
 
 def plain(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return sorted(
@@ -122,4 +132,22 @@ def test_an_executor_killed_while_changes_are_applied_takes_none_along(found: Ch
     found.put(1, 2)
     found.run("run", "app.py")
     assert Path(f"{found.flag}.done").exists(), "no executor was killed"
+    found.require(0, 1, 2)
+
+
+@pytest.mark.seed("AC1", "AC2", "DX3", "H7")
+def test_a_driver_killed_between_states_and_tables_leaves_what_the_next_run_makes_whole(found: Changing) -> None:
+    found.put(0)
+    found.run("run", "app.py")
+    first = found.committed()
+    found.put(1, 2)
+    found.kill_at(FailPoint.CHECKPOINT_BEFORE, 1, "run", "app.py")
+    found.require(0)
+    found.kill_at(FailPoint.PUBLISH_AFTER, 2, "run", "app.py")
+    found.run("run", "app.py")
+    found.require(0, 1, 2)
+    found.kill_at(FailPoint.REWIND_TABLE_AFTER, 2, "reset", "app/scanned_changes", "--to", str(first), "--yes")
+    found.run("publish", "app/scanned_changes")
+    found.require(0)
+    found.run("run", "app.py")
     found.require(0, 1, 2)

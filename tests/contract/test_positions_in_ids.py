@@ -17,12 +17,16 @@ from chained_by_hand import Reader, one, place, rewound, source_of, take
 from deltalake import DeltaTable
 from followed import follow
 
-from drainmark.jobs.errors import InputChanged, InputMissing, SourceRewound
+from drainmark.jobs.errors import InputChanged, InputMissing, SourceRewound, UsageError
 from drainmark.jobs.protocol.chains import IDS, readings_of
+from drainmark.jobs.protocol.records.schema_compatibility import TableChange
 from drainmark.jobs.protocol.records.triggers import slices_of
+from drainmark.jobs.regions.plan_diff import TableDifference
+from drainmark.orchestration import doctor
 from drainmark.orchestration.pages.page_file import page_path
 from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.verbs import orders
+from drainmark.orchestration.verbs.plan import with_readers
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget
 from drainmark.orchestration.views.reads import told_of, told_of_reader
 from drainmark.orchestration.views.status import status_of, statuses
@@ -249,3 +253,65 @@ def test_what_status_says_of_a_reader_that_is_wrong_leads_to_right_tables(one: H
     assert status_of(two.workplace, two.region)["remedies"] == []
     shutil.rmtree(two.workplace.home / "checkpoints" / "one")
     assert status_of(two.workplace, two.region)["reads"][0]["stays"] is None, "nobody can say"
+
+
+def test_a_table_that_is_gone_names_its_reader_its_maker_and_the_way_back(one: HandFed, two: Reader) -> None:
+    take(one, "a")
+    two.run()
+    folder, aside = two.workplace.home / "lake/first", two.workplace.home / "aside"
+    folder.rename(aside)
+    two.workplace = Workplace(two.workplace.settings)
+    with pytest.raises(UsageError, match="one/files") as refused:
+        two.run()
+    assert (refused.value.operator, refused.value.facts["table"]) == ("s", str(folder))
+    assert "drainmark doctor" in (refused.value.remedy or "")
+    aside.rename(folder)
+    take(one, "b")
+    two.run()
+    assert two.rows() == ["a", "b"]
+
+
+def test_a_table_that_its_code_writes_no_more_is_said_to_its_readers(one: HandFed, two: Reader) -> None:
+    take(one, "a")
+    two.run()
+    assert status_of(two.workplace, two.region)["reads"][0]["is_former"] is False
+    one.names = ("renamed",)
+    take(one, "b")
+    (reads,) = status_of(two.workplace, two.region)["reads"]
+    assert reads["is_former"]
+    assert "one/files writes that table no more" in told_of(reads)
+    gone = TableDifference(table="lake/first", operator="first", change=TableChange.DROPPED)
+    told = with_readers(two.workplace, gone, one.history(), one.region)
+    assert two.region in told.why
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_an_older_copy_of_the_region_that_comes_back_is_a_rewind_for_its_readers(
+    place: Workplace, one: HandFed, changes: bool
+) -> None:
+    two = Reader(place, place.home / "none", region="two/rows", names=("second",),
+                 sources=(source_of("s", "first", **({"changes": True} if changes else {})),))  # fmt: skip
+    home, folders = place.home, ("lake/first", "checkpoints/one")
+    take(one, "a")
+    two.run()
+    for folder in folders:
+        shutil.copytree(home / folder, home / "aside" / folder)
+    take(one, "b")
+    two.run()
+    assert two.rows() == ["a", "b"]
+    for folder in folders:
+        shutil.rmtree(home / folder)
+        (home / "aside" / folder).rename(home / folder)
+    doctor.repair(place, regions=[one.region])
+    with pytest.raises(SourceRewound if changes else InputChanged) as caught:
+        two.run()
+    assert "drainmark" in (caught.value.remedy or "")
+    (command,) = status_of(place, two.region)["remedies"]
+    follow(command, "reset", home)
+    one.add("b")  # as the next scan does
+    one.drain()
+    two.run()
+    assert two.rows() == ["a", "b"]
+    take(one, "c")
+    two.run()
+    assert two.rows() == ["a", "b", "c"]

@@ -16,6 +16,7 @@ import drainmark as dm
 from drainmark import F
 from drainmark.jobs.errors import OperatorFailed, SchemaMismatch, StateIncompatible
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs.plan import plan_upgrade
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.checkpoints.as_of import RegionReader
@@ -253,6 +254,83 @@ def test_applied_changes_take_a_plain_table_over_by_what_the_refusals_say(workpl
     rows = RegionReader(workplace.settings, REGION).visible("mirror").to_pylist()
     found = {row["k"]: (row["n"], row["source_file"].rpartition("/")[2]) for row in rows}
     assert found == {"a": (5, "001.csv"), "c": (1, "002.csv")}
+
+
+def filtered(applied: Any) -> Any:
+    kept = dm.filter(lambda applied: F.col("n") > 0, name="kept", inputs=[applied])
+    return dm.functor(lambda kept: dm.select(kept, "k", "n", "d"), name="shaped", inputs=[dm.buffered(kept)])
+
+
+def joined_by_plain_rows(applied: Any) -> Any:
+    others = dm.filter(lambda lines: F.col("n") < 0, name="others", inputs=["lines"])
+    return dm.union(dm.split(applied, outputs={"some": "n > 0"}, name="ways")["some"], others, name="both")
+
+
+def aggregated(applied: Any) -> Any:
+    checked = dm.expect(applied, "n > 0", name="checked")
+    values = {"n": dm.max("n"), "d": dm.max("d")}
+    totals = dm.aggregate(checked, keys=["k"], values=values, name="totals")
+    return dm.throttle(totals, rows_per_second=1e9, name="slowed")
+
+
+BETWEEN = {"applied": [lambda applied: applied, filtered], "totals": [aggregated]}
+"""By the operator whose state knows the rows: what may stand behind applied changes, which all kinds can but a sink."""
+
+
+@pytest.mark.seed("AC1")
+def test_no_changes_go_on_with_rows_that_their_state_does_not_know(
+    workplace: Workplace, inbox: Path, tmp_path: Path
+) -> None:
+    place = workplace
+    place.settings.databases["crm"] = f"sqlite:///{tmp_path / 'crm.db'}"
+
+    def declared(*, way: Callable[[Any], Any] | None = None, name: str = "applied", sink: Any = None) -> Opened:
+        with dm.application("mirroring") as declared:
+
+            @dm.consistent(trigger="operator-driven")
+            @dm.source(dm.DirectoryScan(path=str(inbox), format="csv", schema="k string, n bigint, d string", settle=0))
+            def lines(scanned: Any) -> Any:
+                return scanned.drop("source_file")
+
+            given: dict[str, Any] = {"keys": ["k"], "sequence_by": "n", "apply_as_deletes": "d = 'x'"}
+            rows = lines if way is None else way(dm.apply_changes(lines, **given, name=name))
+            dm.sink(rows, sink or dm.DeltaUpsert("mirror", keys=["k"]), name="stored" if sink else "mirrored")
+        return open_application(dm.build_application(declared))
+
+    def refused(code: Opened, *said: str, table: str = "lake/mirror") -> StateIncompatible:
+        epoch = place.history(REGION).epoch
+        assert not plan_upgrade(place, code, code.plan.regions).is_compatible
+        with pytest.raises(StateIncompatible) as found:
+            run_once(place, code)
+        assert found.value.operator in ("mirrored", "stored")
+        assert found.value.facts["table"] == table
+        assert all(each in str(found.value) for each in said), str(found.value)
+        assert place.history(REGION).epoch == epoch
+        return found.value
+
+    def shown() -> Keys:
+        return keys_of(RegionReader(place.settings, REGION).visible("mirror").drop_columns(["d"]))
+
+    write(inbox, 1, [("a", 5, False), ("b", 6, False)])
+    run_once(place, declared())
+    write(inbox, 2, [("a", 3, False), ("b", 7, True), ("c", 1, False)])
+    for state, ways in BETWEEN.items():
+        for way in ways:
+            error = refused(declared(way=way), "plain rows", f"state/mirroring/{state}")
+    follow(error.remedy, "reset", place.home)
+    run_once(place, declared(way=filtered))
+    assert shown() == {"a": 5, "c": 1}
+    refused(declared(way=aggregated), "applied", "totals")
+    refused(declared(), "applied", "plain rows")
+    error = refused(declared(way=filtered, name="renamed"), "applied", "renamed")
+    assert 'name="applied"' in (error.remedy or "")
+    write(inbox, 3, [("a", 8, True), ("e", -1, False)])
+    run_once(place, declared(way=joined_by_plain_rows))  # the state knows its rows, and plain ones come beside them
+    assert shown() == {"c": 1, "e": -1}
+    write(inbox, 4, [("f", 2, False)])
+    database = dm.DatabaseUpsert("crm", "mirror", keys=["k"])
+    run_once(place, declared(sink=database))
+    refused(declared(way=filtered, name="anew", sink=database), "plain rows", table="database/crm/mirror")
 
 
 @pytest.mark.seed("DL1")

@@ -20,14 +20,18 @@ from killed_commands import KILLED, killed_at
 
 import drainmark as dm
 from drainmark.jobs import failpoints
+from drainmark.jobs.protocol.erasure import Person
 from drainmark.jobs.runtime.maintenance.compaction import maintain_region
 from drainmark.jobs.state import keyed_state
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs.removals.erase import erase
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.delta.keyed import keyed_merge
 from drainmark.resources.settings import Settings
+from drainmark.resources.sinks.database_tables import DatabaseTable
+from drainmark.resources.sinks.file_tables import FileTable
 
 __all__ = ["engine", "without_spark"]
 
@@ -444,3 +448,40 @@ def test_dagster_pages_and_messages_hold_nothing_of_the_person(root: Path) -> No
         (event,) = instance.fetch_materializations(AssetKey("all_rows"), limit=5).records
         assert event.asset_materialization is not None
         assert "[erased]" in str(event.asset_materialization.metadata)
+
+
+@pytest.mark.seed("ER4")
+@pytest.mark.parametrize("sink", [FileTable, DatabaseTable])
+def test_what_a_killed_erasure_left_where_no_reader_looks_leaves_with_the_next(
+    root: Path, monkeypatch: pytest.MonkeyPatch, sink: type[Any]
+) -> None:
+    def killed(table: object) -> None:
+        raise KeyboardInterrupt
+
+    databases = {"crm": f"sqlite:///{root}/crm.db"}
+    place = Workplace(Settings(home=root / "home", project_root=root, databases=databases))
+    with monkeypatch.context() as dying:
+        dying.setattr(sink, "forget_removed", killed)
+        with pytest.raises(KeyboardInterrupt):
+            erase(place, Person.parse(WHERE), place.own_regions())
+    assert places_of(root) != {}
+    erased(root)
+    assert places_of(root) == {}
+
+
+@pytest.mark.seed("ER2")
+def test_a_crash_after_an_erasure_takes_nothing_of_the_past_along(root: Path) -> None:
+    """What only rewinds read, such as an image in place of dropped changes, lies in folders of no row's attempt."""
+    tidied(root, 2)
+    erased(root)
+    last = max(ids(root))
+    wanted, files = read("state/app/totals", last), {*(root / "home/state").rglob("erased-*.parquet")}
+    killed = killed_at("claim.after_commit:kill:1", "reset", "app", "--to", "4", "--yes")
+    assert killed == KILLED
+    place = Workplace(Settings(home=root / "home", project_root=root, databases={"crm": f"sqlite:///{root}/crm.db"}))
+    with owning(region_owner(place, "app/rows")) as owner:
+        assert owner.history.last_claim is not None
+        assert owner.history.last_claim.detail["previous"] == "crashed"
+    assert files
+    assert {*(root / "home/state").rglob("erased-*.parquet")} == files
+    assert read("state/app/totals", last) == wanted

@@ -46,6 +46,7 @@ class Checks:
     looks: Looks = field(init=False)
     _held: dict[Path, float] = field(default_factory=dict)
     _latest: float = 0.0
+    _erasures: int = 0
 
     def __post_init__(self) -> None:
         settings = self.scene.fresh(self.scene.regions[0]).workplace.settings
@@ -67,9 +68,10 @@ class Checks:
     def _values(self, region: str, row: Row) -> Sequence[str]:
         if row.retracts is not None:
             return ()
-        if self.scene.setup.chain and region != self.scene.regions[0]:
-            return self.scene.contents[reading_of(region, row.sequence_id)]
-        return self.scene.contents[row.uri, key_of(row.identity)]
+        is_reader = self.scene.setup.chain and region != self.scene.regions[0]
+        place = reading_of(region, row.sequence_id) if is_reader else (row.uri, key_of(row.identity))
+        values, forgotten = self.scene.contents[place], self.scene.forgotten
+        return [value for value in values if (region, row.sequence_id, value) not in forgotten]
 
     def _require(self, holds: object, check: str, region: str, told: object) -> None:
         self.asked[check] += 1
@@ -81,7 +83,8 @@ class Checks:
     def sample(self) -> None:
         """Look as a reader who comes at any moment."""
         for region in self.scene.regions:
-            if region not in self.scene.damaged and self.scene.returned != "tables":
+            hidden = region in self.scene.damaged or self.scene.returned == "tables" or self.scene.forgetting
+            if not hidden:
                 self._sample(region)
         self.forget_damaged()
         self._old_versions()
@@ -122,8 +125,9 @@ class Checks:
 
     def forget_damaged(self) -> None:
         """Close all versions if others were at the tables: what they take away is not the product's."""
-        if self.scene.damaged or self.scene.returned:
-            self._held.clear()
+        if self.scene.damaged or self.scene.returned or self.scene.erasures != self._erasures:
+            self._held.clear()  # nor is a version kept that has an erased row
+            self._erasures = self.scene.erasures
 
     def _old_versions(self) -> None:
         """A reader may hold a version of a table that it opened within a day: the files of it are there, unless the

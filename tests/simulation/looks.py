@@ -72,7 +72,9 @@ class Looks:
         folder = self.home / name
         found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
         return {
-            str(path) for path in found if path.parts[0] not in ("_delta_log", "_removed") and path.suffix != ".bin"
+            str(path)
+            for path in found
+            if path.parts[0] not in ("_delta_log", "_erased", "_removed") and path.suffix != ".bin"
         }
 
     def triggers(self, region: str) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from simulation import verbs
 from simulation.commands import carry_out
 
 _ROUNDS = 12
-_HOUR = 3600.0
+HOUR = 3600.0
 _RUNS_INTO_DAMAGE = 0.6
 
 
@@ -51,7 +51,7 @@ def bring_to_rest(act: verbs.Act) -> None:
             verbs.write(act)
         else:
             _error_of(partial(carry_out, act, ["doctor", "--repair"]))
-    for turn in range(_ROUNDS):
+    for turn in range(_ROUNDS * (4 if act.scene.setup.forgets else 1)):  # each input that held a value is a halt
         error = _error_of(partial(verbs.run, act))
         if error is None and (missing := _missing(act)) is None:
             return
@@ -72,7 +72,7 @@ def bring_to_rest(act: verbs.Act) -> None:
 
 def _outwait(act: verbs.Act, turn: int) -> None:
     """Wait for the end of a lease: dead actors seem alive, as this process is; after a jump back it ends late."""
-    world.sleep(_HOUR if turn else act.scene.setup.lease_seconds + 1)
+    world.sleep(HOUR if turn else act.scene.setup.lease_seconds + 1)
 
 
 def _missing(act: verbs.Act) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -155,6 +155,7 @@ class SimRegion(HandFed):
         horizon: number of ids that a rewind can go back.
         label: of the generation of its state; `drop` is set to let the state begin anew under this label.
         contents: what a file has that the run reads.
+        forgotten: what was erased: region, id, value.
         application: the code, opened once for all processes: it never changes.
         version: of its code.
         outside: of its run at work.
@@ -169,6 +170,7 @@ class SimRegion(HandFed):
     label: str = ""
     drop: bool = False
     contents: Contents = field(default_factory=dict)
+    forgotten: Collection[tuple[str, int, str]] = ()
     version: int = 1
     images: int = 3
     lag: float = 0.0
@@ -319,8 +321,12 @@ class SimRegion(HandFed):
         state = state_table("sim", f"{STATE}{self.number}", label=self.label)
         for number, row in history.states.items():
             if row.kind is RowKind.STATE and self._has(state, history, row):
-                values = self.contents[row.trigger_uri or "", key_of(row.trigger_identity or {})]
-                last.update(dict.fromkeys(readable(values), number))
+                place = reading_of(self.region, number)
+                if place not in self.contents:
+                    place = row.trigger_uri or "", key_of(row.trigger_identity or {})
+                values = self.contents[place]
+                stays = (value for value in readable(values) if (self.region, number, value) not in self.forgotten)
+                last.update(dict.fromkeys(stays, number))
         return {**last, **{value: n for value, n in self._ahead.items() if n > last.get(value, 0)}}
 
     def _has(self, state: str, history: RegionHistory, row: CheckpointRow) -> bool:

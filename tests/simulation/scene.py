@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 from hand_runs import NoSpark
 
+from drainmark.jobs import world
+from drainmark.jobs.errors import Owned
 from drainmark.jobs.failpoints import FailPoint
 from drainmark.jobs.scan.folder import identity_of, uri_of
+from drainmark.orchestration.verbs.removals import erase
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.settings import Settings
 from simulation import operator, verbs
+from simulation.looks import Looks
 from simulation.regions import KEYED, SimRegion, code_of, key_of
 from simulation.script import SLOW, Step
 from simulation.setup import Setup, setup_of
@@ -65,6 +70,9 @@ class Scene:
         damaged: the regions to whose tables others wrote since the last rest.
         dropped: the folders of tables that others deleted, with files that only a rewind needs.
         damaged_then: those that were damaged when the home was copied.
+        forgetting: the values of which an erasure began and did not end.
+        forgotten: what was erased: region, id, value.
+        erasures: how often one began.
         returned: what came back from an older copy since the last rest: "home", "tables" or nothing.
         kill_others: lets all processes but that of the caller die.
     """
@@ -79,6 +87,9 @@ class Scene:
     dropped: set[Path] = field(default_factory=set)
     damaged_then: set[str] = field(default_factory=set)
     returned: str = ""
+    forgetting: set[str] = field(default_factory=set)
+    forgotten: set[tuple[str, int, str]] = field(default_factory=set)
+    erasures: int = 0
     kill_others: Callable[[], None] = field(default=lambda: None, kw_only=True)
     _application: Opened = field(init=False)
     _settings: Settings = field(init=False)
@@ -152,11 +163,35 @@ class Scene:
             Finding: it does not come to rest by what its remedies say.
         """
         for region in self.regions:
-            fed = self.fresh(region)
-            operator.bring_to_rest(verbs.Act(scene=self, fed=fed, draw=Random(f"{self.seed}/rest")))
+            self._bring_to_rest(region)
+        for value in sorted(self.forgetting):  # whoever typed the command types it again
+            with suppress(Owned):
+                self.forget(self.fresh(self.regions[0]).workplace, value)
+            if value in self.forgetting:
+                world.sleep(operator.HOUR)
+                self.forget(self.fresh(self.regions[0]).workplace, value)
+            for region in self.regions:
+                self._bring_to_rest(region)
         self.leave("fresh")
         self.damaged.clear()
         self.returned = ""
+
+    def _bring_to_rest(self, region: str) -> None:
+        operator.bring_to_rest(verbs.Act(scene=self, fed=self.fresh(region), draw=Random(f"{self.seed}/rest")))
+
+    def forget(self, place: Workplace, value: str) -> None:
+        """Erase a value from all regions; ids that come meanwhile are erased if the certificate says so."""
+        looks = Looks(home=self.home, databases={})
+        before = {
+            region: [row.sequence_id for row in looks.checkpoint(region) if row.kind == "state"]
+            for region in place.own_regions()
+        }
+        self.forgetting.add(value)
+        self.erasures += 1
+        done = erase.erase(place, erase.Person.parse(f"value = '{value}'"), tuple(before))
+        ids = {each["region"]: each["ids"] for each in done["regions"]}
+        self.forgotten |= {(region, n, value) for region, known in before.items() for n in (*known, *ids[region])}
+        self.forgetting.discard(value)
 
     def close(self) -> None:
         for actor in list(self._places):
@@ -181,6 +216,7 @@ class Scene:
             images=self.setup.images,
             lag=self.setup.lag,
             contents=self.contents,
+            forgotten=self.forgotten,
             application=self._application,
         )
         fed.code = code_of(fed.tables, 1)
@@ -244,7 +280,9 @@ def phases(seed: int, setup: Setup) -> tuple[tuple[Step, ...], ...]:
         return _duel(draw, setup)
     found = _crowd(draw, setup)
     if setup.retracts:
-        return (*found, *_retracted(draw, found, setup))
+        return (*found, *_removed(draw, found, setup, "retract"))
+    if setup.forgets:
+        return (*found, *_removed(draw, found, setup, "forget"))
     drops_tables = seed % _TABLES_LEAVE == 0 and not setup.chain and bool({*KEYED} & {*setup.sinks})
     return (*found, *_left(draw, found, setup)) if drops_tables else found
 
@@ -306,13 +344,13 @@ def _left(draw: Random, before: tuple[tuple[Step, ...], ...], setup: Setup) -> I
             number += len(deeds)
 
 
-def _retracted(draw: Random, before: tuple[tuple[Step, ...], ...], setup: Setup) -> Iterator[tuple[Step, ...]]:
-    """Yield phases in which committed files are retracted, while others run, go back, and retract."""
+def _removed(draw: Random, before: tuple[tuple[Step, ...], ...], setup: Setup, verb: str) -> Iterator[tuple[Step, ...]]:
+    """Yield phases in which files are retracted, or values erased, while others run, go back, and do the same."""
     number = max(step.id for steps in before for step in steps)
     for _ in range(2):
-        region = f"sim/r{draw.randrange(setup.regions)}"
-        others = draw.choices(("run", "rewind", "retract", "reset", "maintain"), k=2)
-        for deeds in (("write", "run"), ("retract", *others), ("write", "retract")):
+        region = f"sim/r{draw.randrange(1 if setup.chain else setup.regions)}"
+        others = draw.choices(("run", "rewind", verb, "reset", "maintain"), k=2)
+        for deeds in (("write", "run"), (verb, *others), ("write", verb)):
             yield _of_anyone(draw, deeds, region, number)
             number += len(deeds)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from random import Random
 
 from drainmark.jobs.failpoints import FailPoint
@@ -27,6 +28,12 @@ _DUELS = 0.5
 _CHAINS = 0.15
 _RETRACTS = 0.2
 """The share of other histories in which keys are deleted and files retracted."""
+
+_READ_BY_KEY = ((), ("upsert",), ("marked",), ("latest",), ("mirror",), ("mirror_marked",))
+"""The keyed sinks of all regions of a chain."""
+
+_FORGETS = 0.2
+"""The share of the histories that can have it in which a value is erased."""
 
 _MIRRORED = (("mirror",), ("mirror_marked",), ("mirror_rows",), ("mirror", "rows"), ("mirror_marked", "mirror_rows"))
 _MARKED = 0.5
@@ -71,6 +78,7 @@ class Setup:
         quarantine: some rows and some files cannot be read.
         retracts: files are retracted; sinks from which keys are deleted come without other sinks that have keys.
         drops: code comes without the keyed state, or lets it begin anew; sinks that show it are not there then.
+        forgets: all rows of a value are erased at times, which no deleted keys, older homes or others' commits meet.
         strangers: other programs write to the tables at times.
         epoch: the time at the beginning, seconds since 1970.
         rates: probability of each kind of fault at a seam.
@@ -93,6 +101,7 @@ class Setup:
     homes: bool = False
     quarantine: bool = False
     retracts: bool = False
+    forgets: bool = False
     drops: bool = False
     strangers: bool = False
     chain: bool = False
@@ -105,15 +114,18 @@ class Setup:
 def setup_of(seed: int) -> Setup:
     """Return the setup of a seed."""
     draw = Random(f"{seed}/setup")
+    forgets = Random(f"{seed}/forget").random() < _FORGETS
     if Random(f"{seed}/kind").random() < _CHAINS:
-        return _chain(draw)
+        keyed = Random(f"{seed}/keyed").choice(_READ_BY_KEY)
+        return replace(_chain(draw), sinks=keyed, forgets=forgets and not {*keyed} & {*chain.from_iterable(_MIRRORED)})
     found = _duel(draw) if draw.random() < _DUELS else _crowd(draw)
     retracting = Random(f"{seed}/retract")
     if not (found.stall or found.drops) and retracting.random() < 2 * _RETRACTS:  # there are as many duels
         return replace(found, retracts=True, sinks=found.sinks if found.again else retracting.choice(_MIRRORED))
     if Random(f"{seed}/merge").random() < _MARKED:
-        return replace(found, sinks=tuple("marked" if sink == "upsert" else sink for sink in found.sinks))
-    return found
+        found = replace(found, sinks=tuple("marked" if sink == "upsert" else sink for sink in found.sinks))
+    others = found.stall or found.again or found.restores or found.homes or found.strangers or found.drops
+    return replace(found, forgets=forgets and not others)
 
 
 def _duel(draw: Random) -> Setup:

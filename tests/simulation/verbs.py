@@ -210,6 +210,11 @@ def retract(act: Act) -> None:
         orders.retract(act.fed.workplace, act.fed.region, files, "not wanted").act()
 
 
+def forget(act: Act) -> None:
+    """Erase all rows of a value from all regions."""
+    act.scene.forget(act.fed.workplace, f"k{act.draw.randrange(_KEYS)}")
+
+
 def repair(act: Act) -> None:
     repair_order(act.fed.workplace, act.fed.region).act()
 
@@ -257,7 +262,7 @@ def look(act: Act) -> None:
 VERBS: Mapping[str, Verb] = OUTSIDERS | {
     verb.__name__: verb
     for verb in (run, change_code, write, replace, delete, rewind, reset, skip, halt, resume, publish, backfill, again,
-                 retract, repair, late, gc, gc_plan, maintain, look, lack_state, drop_state, drop_left, redrive,
+                 retract, forget, repair, late, gc, gc_plan, maintain, look, lack_state, drop_state, drop_left, redrive,
                  rewind_alone)
 }  # fmt: skip
 """The verbs by name, with what outsiders do."""

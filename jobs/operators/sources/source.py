@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.annotations import TriggerKind
+from drainmark.jobs.graph.blame import naming
 from drainmark.jobs.graph.code_digests import UserFunction
 from drainmark.jobs.graph.operator import Operator, Positions, Vectorises
 from drainmark.jobs.operators.sources.contract import Replayable, SourceAccess
@@ -118,13 +119,15 @@ class SlicedSource(Source):
         return {**super().fingerprint(), "read": read, "function": self.function.source_digest()}
 
     def columns(self, access: SourceAccess, output: str) -> str | pa.Schema:
-        return self.reads.columns(access)
+        with naming(self):
+            return self.reads.columns(access)
 
     def parsed(self, output: str) -> tuple[str, str] | None:
         return self.reads.parsed
 
     def next_slice(self, after: Position | None, access: SourceAccess, cut: SliceLimit) -> Slice | None:
-        return self.reads.next_slice(after, access, cut)
+        with naming(self):
+            return self.reads.next_slice(after, access, cut)
 
     def on_checkpointed(self, read: Iterator[Slice], access: SourceAccess, *, beyond_horizon: bool) -> None:
         self.reads.on_checkpointed(read, access, self.name, beyond_horizon=beyond_horizon)

@@ -70,6 +70,7 @@ class ChangeFeed(ByVersion):
     """The change data feed of a table of others, version by version, as Delta's protocol has it."""
 
     def next_slice(self, after: Position | None, end: Position, first: int, cut: SliceLimit) -> Slice | None:
+        self.require_not_older(after, end)
         newest = int(end["version"])
         if after is None and not first:
             self._require_feed(newest, is_on=self.access.has_feed(self.table, newest))

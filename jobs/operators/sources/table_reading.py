@@ -13,7 +13,7 @@ from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.frames.origins import with_origins
 from drainmark.jobs.frames.tags import GONE, RESERVED
 from drainmark.jobs.operators.sources.contract import SourceAccess, Workers
-from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
+from drainmark.jobs.operators.sources.slices import ANEW, Position, Slice, SliceLimit
 from drainmark.jobs.operators.sources.table_log import (
     FilesSlice,
     Followed,
@@ -22,6 +22,7 @@ from drainmark.jobs.operators.sources.table_log import (
     rewound_to,
 )
 from drainmark.jobs.protocol.chains import Upstream
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile, packed, rows_of
 from drainmark.jobs.tasks.places import LocalPlace
 
@@ -83,6 +84,28 @@ class TableReading(ABC):
 @dataclass(frozen=True, slots=True)
 class ByVersion(TableReading):
     """The slices of a table by the versions of its log: a slice is read from the files that its versions name."""
+
+    def require_not_older(self, after: Position | None, end: Position) -> None:
+        """Refuse a table whose newest version is older than what was read of it.
+
+        Raises:
+            InputChanged: it is.
+        """
+        if after is not None and int(end["version"]) < int(after["version"]):
+            msg = f"{self.table} was read up to version {after['version']}, and its newest is {end['version']} now"
+            raise InputChanged(msg, remedy=f"{self._restored(after)}; or read the table {ANEW}")
+
+    def _restored(self, after: Position) -> str:
+        """Return what to do about an older copy of the table that came back."""
+        upstream = self.access.upstream(self.table)
+        facts = upstream.facts() if upstream is not None else None
+        if upstream is None or facts is None:
+            return "restore its log"
+        through = int(after.get("id") or INITIAL_ID)
+        stays = facts.states.ids.at_most(through) or INITIAL_ID
+        if stays < through:  # versions come again with other rows, so no slice may tell of this as of a rewind
+            return f"{upstream.region} is back at id {stays}: drainmark status says how far this region goes back"
+        return f"see what {upstream.region} lacks, and its repair: drainmark doctor"
 
     @abstractmethod
     def files(self, piece: Slice) -> list[RowFile]:

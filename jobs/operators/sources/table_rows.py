@@ -52,6 +52,7 @@ class TableRows(ByVersion):
 
     def next_slice(self, after: Position | None, end: Position, first: int, cut: SliceLimit) -> Slice | None:
         end = {**end, KEEPS: True} if self.keeps else end
+        self.require_not_older(after, end)
         try:
             return self._by_versions(after, end, cut)
         except InputMissing:  # the first of these versions has left the log

@@ -115,9 +115,6 @@ class TableSource(RowSlices):
     def next_slice(self, after: Position | None, access: SourceAccess, cut: SliceLimit) -> Slice | None:
         newest, identity, _ = access.newest_version(self.table)
         self._require_same(after, identity)
-        if after is not None and newest < int(after["version"]):
-            msg = f"{self.table} was read up to version {after['version']}, and its newest is {newest} now"
-            raise InputChanged(msg, remedy=f"restore its log; or read the table {ANEW}")
         end = {"version": newest, "table": identity}
         return self._reading(access).next_slice(after, end, self.starting_version, cut)
 

@@ -105,7 +105,7 @@ ON_READ = "on-read"
 WITHOUT_NAMES = "tables-without-names"
 """Name of a note in the registry: the reason for each table that could not get that name; JSON."""
 
-_FLAGS = frozenset({"adopted", "deletes", "evolves", "external", "options", "retention"})
+_FLAGS = frozenset({"adopted", "deletes", "evolves", "external", "options", "retention", "withdrawn_by"})
 _DERIVED = frozenset({TableRole.UPSERT, TableRole.OVERWRITE, TableRole.COPY})
 
 
@@ -131,6 +131,8 @@ class RegionTable:
         options: settings of the adapter, or of the Delta table, without credentials.
         retention: of a state: the part of the past that it keeps (`Retention`, as JSON); {} if that is not known, or
             if it keeps everything.
+        withdrawn_by: of a table of a change stream: the states that know which of its rows came, and alone take them
+            back; "" among them if plain rows come, too. () if all do.
     """
 
     name: str
@@ -146,6 +148,7 @@ class RegionTable:
     external: str = ""
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     retention: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    withdrawn_by: tuple[str, ...] = ()
 
     @property
     def is_derived(self) -> bool:
@@ -183,6 +186,7 @@ class RegionTable:
         fields["role"] = TableRole(fields["role"])
         fields["keys"] = tuple(fields["keys"])
         fields["columns"] = tuple(fields["columns"])
+        fields["withdrawn_by"] = tuple(fields.get("withdrawn_by") or ())
         return cls(**fields)
 
 

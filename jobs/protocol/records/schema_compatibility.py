@@ -100,12 +100,15 @@ def other_form(before: RegionTable, after: RegionTable) -> str:
     """Return the reason why a sink's table, or its history, must have no rows when the new code goes on; "" if it may.
 
     A rewind takes a table back by its newest description. With other keys, files or another history it would lose rows
-    of earlier ids, or leave them in the table.
+    of earlier ids, or leave them in the table. A state that takes rows back knows those that came since it began: the
+    keys of others would stay for ever.
     """
     if before.role is not after.role:
         return f"has rows that came by {before.role}, and would go on by {after.role}"
     if set(before.keys) != set(after.keys):
         return f"has rows by keys {_listed(before.keys)}, and would go on by keys {_listed(after.keys)}"
+    if not _known(before) <= _known(after):
+        return f"has {_came(before)}, and would go on with {_came(after)}: nothing would delete the keys of before"
     if before.role in (TableRole.UPSERT, TableRole.OVERWRITE) and before.history != after.history:
         return f"has rows whose history is {before.history}, and would go on with {after.history}"
     for name in _FILE_OPTIONS if after.external == "file" else ():
@@ -113,6 +116,14 @@ def other_form(before: RegionTable, after: RegionTable) -> str:
         if had != has and (name != "path" or _spelled_out(had) != _spelled_out(has)):
             return f"has files with {name}={had!r}, and would go on with {name}={has!r}"
     return ""
+
+
+def _known(table: RegionTable) -> set[str]:
+    return {*(table.withdrawn_by or ("",))}
+
+
+def _came(table: RegionTable) -> str:
+    return " and ".join(f"changes of {name}" if name else "plain rows" for name in sorted(_known(table)))
 
 
 def _spelled_out(path: str) -> PurePosixPath:

@@ -30,7 +30,7 @@ from drainmark.jobs.protocol.claimed_code import NO_CODE, Code
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.state_generations import state_table
 from drainmark.jobs.protocol.stage_flow import Link
-from drainmark.jobs.regions.change_streams import change_streams
+from drainmark.jobs.regions.change_streams import change_streams, keepers
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.analysis.column_types import (
     check_channel_keys,
@@ -382,6 +382,8 @@ def _tables_of(
         return [operator.visible(schema)]
     upstream = region.operator(operator.inputs[0].upstream)
     tables, deletes = [], GONE in result.columns
+    known = keepers(region.run_order).get(upstream.name, ())
+    withdrawn_by = tuple(name and _name_of(application, states, name) for name in known if known != ("",))
     columns = tuple(name for name in result.columns if name != GONE)
     if shares_history(operator, region):
         history = _name_of(application, states, upstream.name)
@@ -398,11 +400,12 @@ def _tables_of(
                 schema_json=schema,
                 keys=operator.keys,
                 evolves=operator.evolves or deletes,  # it had no such column before a change stream came
+                withdrawn_by=withdrawn_by,
             )
         )
     schema = nullable_schema(result.drop(GONE).schema.json())
     visible = operator.visible(schema, history=history, columns=columns)
-    return [*tables, replace(visible, deletes=deletes)]
+    return [*tables, replace(visible, deletes=deletes, withdrawn_by=withdrawn_by)]
 
 
 def shares_history(operator: Operator, region: RegionPlan) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -263,10 +263,18 @@ def _name_back(history: RegionHistory, tables: Sequence[RegionTable], name: str)
     """Return how to keep the state behind a sink whose operator seems to be renamed; "" if it is not."""
     before = {table.name: table for table in (*history.former, *history.tables)}
     after = {table.name: table for table in tables}
-    had, has = before[name].history, after[name].history
-    if had == has or had not in before or has not in after or had in after:
+    had, has = (_states_behind(name, known) for known in (before, after))
+    if len(had - after.keys()) != 1 or len(has - before.keys()) != 1:
         return ""
-    return f'if {after[has].operator!r} is renamed, keep its state by name="{before[had].operator}"; or '
+    (gone,), (new,) = had - after.keys(), has - before.keys()
+    return f'if {after[new].operator!r} is renamed, keep its state by name="{before[gone].operator}"; or '
+
+
+def _states_behind(name: str, tables: Mapping[str, RegionTable]) -> set[str]:
+    """Return the states of operators that a sink's table shows, or whose changes it gets."""
+    table = tables[name]
+    states = (tables.get(state) for state in {table.history or "", *table.withdrawn_by})
+    return {state.name for state in states if state is not None and state.operator != table.operator}
 
 
 def other_forms(store: RegionTables, history: RegionHistory, tables: Sequence[RegionTable]) -> dict[str, str]:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
@@ -19,7 +21,7 @@ from drainmark.jobs.errors import Fenced, StoreUnavailable, UsageError
 from drainmark.jobs.errors.environment import EraseRefused
 from drainmark.jobs.failpoints import ErasePoint
 from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.protocol.erasure import Person
+from drainmark.jobs.protocol.erasure import Person, attempt_of
 from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
@@ -94,6 +96,10 @@ def tables_of(store: RegionTables, history: RegionHistory) -> list[RegionTable]:
     return [*own_tables(store, history), *others]
 
 
+_LOOKS = 3
+"""How often a table is searched in which files leave meanwhile."""
+
+
 def search(
     store: RegionTables, rows: Sequence[CheckpointRow], tables: Sequence[RegionTable], person: Person
 ) -> list[Searched]:
@@ -114,8 +120,16 @@ def search(
         elif table.adopted:
             found.append(_adopted(store, table, person))
         elif store.table(table.name).is_own():
-            found.append(_managed(store, table, named.get(table.name, {}), person))
+            found.append(_while_files_leave(partial(_managed, store, table, named.get(table.name, {}), person)))
     return found
+
+
+def _while_files_leave(look: Callable[[], Searched]) -> Searched:
+    """Look once more if a file left on the way: a collector that lost the region since may be at its last files."""
+    for _ in range(_LOOKS):
+        with suppress(FileNotFoundError):
+            return look()
+    return look()
 
 
 def _named(rows: Sequence[CheckpointRow]) -> dict[str, dict[str, tuple[StagedFile, bool]]]:
@@ -308,7 +322,7 @@ class RegionErasure:
         """Write the files that hold rows of the person again; return the new files by path of the old one."""
         store, target = self.owner.outside.store, self.owner.outside.store.table(found.table.name)
         schema = arrow_schema(commits.open_table(target.folder))
-        staging = store.staging(found.table, self.owner.epoch, world.token())
+        staging = store.staging(found.table, self.owner.epoch, attempt_of(world.token()))
         images = [file for file in found.kept.files if file.path in found.images]
         plain = [*found.shown.files, *(file for file in found.kept.files if file.path not in found.images)]
         where = found.where
@@ -320,7 +334,7 @@ class RegionErasure:
             if rows is not None:
                 last = found.shown.files[-1].path
                 written[last] = (*written[last], *staging.write(typed(rows, schema), "kept"))
-        staging = store.staging(found.table, self.owner.epoch, world.token())
+        staging = store.staging(found.table, self.owner.epoch, attempt_of(world.token()))
         return written | files.rewrite(target.folder, staging, images, schema, where, as_they_are=True)
 
     def _show(self, found: Searched, renamed: files.Renamed) -> None:
@@ -370,17 +384,22 @@ class RegionErasure:
     # --- outside Delta ---------------------------------------------------------------------------------------------
 
     def _erase_outside(self, found: Searched) -> None:
-        """Let rows leave a database or files; a key whose last row left gets the one before it."""
-        if not found.shown.rows or found.where is None:
+        """Let rows leave a database or files; a key whose last row left gets the one before it.
+
+        If an earlier attempt was killed behind that, what it left where no reader looks leaves now.
+        """
+        noted = (table for attempt in self.notes.read("found") for table in attempt["tables"] if table["rows"])
+        if found.where is None or found.table.name not in {table["table"] for table in noted}:
             return
         owner, store, table = self.owner, self.owner.outside.store, found.table
         sink, where = store.external(table, owner.epoch), found.where
         version = txn_version(owner.epoch, owner.history.next_id - 1)
         world.pass_point(ErasePoint.SINK)
-        from drainmark.resources.sinks.database_tables import DatabaseTable
         from drainmark.resources.sinks.file_tables import FileTable
 
-        if isinstance(sink, FileTable):
+        if not found.shown.rows:
+            pass
+        elif isinstance(sink, FileTable):
             sink.erase(version, list(found.shown.ids), where)
         elif table.keys and not _is_by_key(self.person, table):
             for repair in outer_sinks.repairs_of(store, owner.history, [table], whatever={table.name}):
@@ -388,8 +407,7 @@ class RegionErasure:
         else:
             ids = sorted(found.shown.ids)
             sink.put_right(version, lambda some: [sink.read_ids(some).filter(~where)], written=ids, leaving=())
-        if isinstance(sink, DatabaseTable):
-            sink.forget_pages()
+        sink.forget_removed()
 
     # --- what is left on disk ---------------------------------------------------------------------------------------
 

@@ -126,7 +126,7 @@ def _require_droppable(workplace: Workplace, region: str, history: RegionHistory
         raise UsageError(
             msg, remedy=f"wait until that is more than {horizon} ids ago: rewind_horizon of @dm.consistent"
         )
-    if readers := _readers(workplace, region, (table,)):
+    if readers := readers_of_tables(workplace, region, (table,)):
         raise _still_read(table.name, readers)
 
 
@@ -154,7 +154,7 @@ def _is_half_dropped(workplace: Workplace, region: str) -> bool:
     return halt is not None and str(halt.detail.get("reason", "")).startswith(_BEING_DROPPED)
 
 
-def _readers(workplace: Workplace, region: str, tables: Sequence[RegionTable]) -> list[str]:
+def readers_of_tables(workplace: Workplace, region: str, tables: Sequence[RegionTable]) -> list[str]:
     """Return the other regions of this home that read some tables, as a stream or as a lookup."""
     ids = {table_id_of(workplace.tables / table.name) for table in tables if table.is_managed} - {""}
     names = {table.name.removeprefix("lake/") for table in tables}
@@ -212,7 +212,7 @@ def drop_region(workplace: Workplace, region: str, reason: str) -> Order:
         raise UsageError(msg, remedy="take its start out of the code first")
     history = workplace.history(region)
     every = (*history.tables, *history.former)
-    if readers := _readers(workplace, region, every):
+    if readers := readers_of_tables(workplace, region, every):
         raise _still_read(f"tables of {region}", readers)
     tables = [_planned(workplace, region, each) for each in every]
     facts = {"region": region, "tables": [each.to_json() for each in tables], "reason": reason}

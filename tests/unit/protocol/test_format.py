@@ -29,7 +29,7 @@ VOCABULARY = {
     "kinds": "claim halt progress published refused resume rewind skip state",
     "roles": "append changes copy overwrite upsert",
     "RegionTable": "adopted columns deletes evolves external history keys name operator options retention role"
-    " schema_json",
+    " schema_json withdrawn_by",
     "Manifest": "channels dropped_intervals feeds files images late lookups replaced restarts sent spans stages"
     " upserts",
     "InFlight": "bytes files first_id half last_id rows",

@@ -14,7 +14,10 @@ import drainmark as dm
 from drainmark.jobs.errors import DeclarationError, Location, Violation
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators import catalogue
+from drainmark.jobs.operators.apply_changes import ApplyChanges
+from drainmark.jobs.operators.union import Union
 from drainmark.jobs.operators.windows.retracting_aggregate import RetractingAggregate
+from drainmark.jobs.regions.change_streams import keepers
 from drainmark.jobs.regions.merging import draft_of
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.jobs.regions.rules.connections import changes
@@ -27,7 +30,10 @@ TAKE = {
 }  # fmt: skip
 """The kinds that read a change stream."""
 
-GIVEN = {"keys": ("k",), "values": {"n": dm.count()}, "at": "every", "changes_of": "changes", "conditions": {}}
+GIVEN = {
+    "keys": ("k",), "values": {"n": dm.count()}, "at": "every", "changes_of": "changes", "conditions": {"some": "true"},
+    "condition_sql": "true",
+}  # fmt: skip
 
 
 def bare(cls: type[Operator]) -> Operator:
@@ -56,6 +62,20 @@ def test_a_kind_takes_changes_or_is_refused_by_name(cls: type[Operator]) -> None
         assert "'changes'" in violation.message
         assert cls.kind in violation.message
         assert "'start'" in violation.remedy
+
+
+@pytest.mark.parametrize(
+    "cls", [cls for cls in READERS if cls.kind in TAKE and not cls.is_sink], ids=lambda cls: cls.kind
+)
+def test_the_state_that_takes_rows_back_is_known_behind_every_operator(cls: type[Operator]) -> None:
+    start = made(Beacon, "start", consistent=OPERATOR_DRIVEN)
+    applied = made(ApplyChanges, "changes", "start", keys=("k",), sequence_by=("n",))
+    plain = made(Beacon, "plain", consistent=OPERATOR_DRIVEN)
+    last = dataclasses.replace(bare(Union), name="last", inputs=(connected("it"), connected("plain")))
+    formed = draft_of(app(start, plain, applied, bare(cls), last)).application.operators
+    known = keepers(formed)
+    behind = "it" if "aggregate" in cls.kind else "changes"  # of its values it alone knows which it gave
+    assert known == {"changes": ("changes",), "it": (behind,), "last": ("", behind)}
 
 
 def refused(declare: Callable[[Any], Any]) -> list[Violation]:
