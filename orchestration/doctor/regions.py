@@ -197,7 +197,7 @@ def _table(name: str, facts: TableFacts) -> Iterator[Finding]:
 
 
 def _properties(name: str, configuration: Mapping[str, str]) -> Iterator[Finding]:
-    from drainmark.resources.delta.commits import CONFIGURATION
+    from drainmark.resources.delta.delta_tables import CONFIGURATION
     from drainmark.resources.delta.upkeep.log_retention import FORMER
 
     if _NEVER in configuration:

@@ -13,7 +13,7 @@ from drainmark.jobs.protocol.history import RegionHistory, manifest_of, replaced
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.state.keyed_rows import last_per_key, present
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables, file_lists
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.outside_regions import tables_outside
 from drainmark.resources.delta.table_files import TableFiles
@@ -313,10 +313,10 @@ def adopted_version(store: RegionTables, history: RegionHistory, name: str) -> t
     A run may publish a group meanwhile, which deletes its staged files: then the next version has their rows.
     """
     folder = store.adopted(name).folder
-    opened = commits.open_table(folder)
+    opened = delta_tables.open_table(folder)
     staged = _unpublished_files(history, name, commits.txn_version(opened, store.region))
     if staged and not TableFiles(folder).holds(staged):
-        opened = commits.open_table(folder)
+        opened = delta_tables.open_table(folder)
         staged = _unpublished_files(history, name, commits.txn_version(opened, store.region))
     return opened, staged
 
@@ -459,9 +459,9 @@ def committed_files(store: RegionTables, history: RegionHistory, name: str) -> S
     Both are told by one version of the table, since a run may publish a group meanwhile, and compact its files away.
     """
     managed = store.table(name)
-    with commits.newest(managed.folder, managed.writer) as table:
+    with delta_tables.newest(managed.folder, managed.writer) as table:
         published = commits.txn_version(table, store.region)
-        files = list(commits.live_files(table, managed.folder))
+        files = list(file_lists.live_files(table, managed.folder))
     return [*files, *_unpublished_files(history, name, published)]
 
 

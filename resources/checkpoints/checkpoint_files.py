@@ -11,7 +11,7 @@ from drainmark.jobs.errors import Interrupted
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.resources.checkpoints.checkpoint_archive import LiveFile
 from drainmark.resources.checkpoints.checkpoint_rows import POSITION_COLUMN, arrow_schema, placed_rows
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import delta_tables, file_lists
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class CheckpointFiles:
             SplitBrain: there is no table.
         """
         with self._newest() as table:
-            return commits.live_paths(table)
+            return file_lists.live_paths(table)
 
     def parts(self) -> list[LiveFile]:
         """Return the same files, with the facts in their names."""
@@ -66,10 +66,10 @@ class CheckpointFiles:
         """
         try:
             table = self._free.pop()
-            commits.catch_up(self._folder, table)
+            delta_tables.catch_up(self._folder, table)
         except Interrupted:
             raise
         except Exception:  # there is none, or the log was cleaned up under it
-            table = commits.open_table(self._folder)
+            table = delta_tables.open_table(self._folder)
         yield table
         self._free[:] = [table]

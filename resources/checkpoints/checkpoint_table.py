@@ -41,7 +41,7 @@ from drainmark.resources.checkpoints.checkpoint_rows import (
     schema_json,
 )
 from drainmark.resources.checkpoints.newest_rows import NewestRows, newest_rows
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables, file_lists
 from drainmark.resources.delta.commits import Act
 from drainmark.resources.delta.log.commit_log import SoleWriter
 from drainmark.resources.delta.staging import Staging, verify
@@ -92,7 +92,7 @@ class CheckpointTable:
 
     def exists(self) -> bool:
         """Say whether there is a Delta table, made by this region or by others."""
-        return commits.is_table(self.folder)
+        return delta_tables.is_table(self.folder)
 
     def create(self) -> None:
         """Create the table empty, unless the region has it already.
@@ -101,18 +101,18 @@ class CheckpointTable:
             ForeignTable: another table, or other files, are in its place.
             SchemaMismatch: the existing table has other columns, of another format.
         """
-        commits.create_table(self.folder, self.region, schema_json(), writer=self.writer)
+        delta_tables.create_table(self.folder, self.region, schema_json(), writer=self.writer)
 
     def identity(self) -> str | None:
         """Return a text that no other checkpoint table has, even of a region of that name; None without a table."""
         try:  # no listing is asked first: a sink keeps the answer for good, and a listing may be stale
-            return str(commits.open_table(self.folder).metadata().id)
+            return str(delta_tables.open_table(self.folder).metadata().id)
         except SplitBrain:
             return None
 
     def txn(self) -> tuple[int, int]:
         """Return the (epoch, id) of the newest commit, (0, 0) before the first claim."""
-        return self._newest(commits.open_table(self.folder))
+        return self._newest(delta_tables.open_table(self.folder))
 
     def history(self) -> RegionHistory:
         """Return the region's facts: the newest digest, and the rows that came after it.
@@ -237,8 +237,8 @@ class CheckpointTable:
         Returns:
             Whether there were enough files, and nobody else committed meanwhile.
         """
-        opened = commits.open_table(self.folder)
-        found, sizes = self._newest(opened), commits.live_sizes(opened)
+        opened = delta_tables.open_table(self.folder)
+        found, sizes = self._newest(opened), file_lists.live_sizes(opened)
         parts = [LiveFile.of(path) for path in sizes]
         small = [part for part in parts if not part.tier]
         if len(small) < files_at_least:
@@ -300,7 +300,7 @@ class CheckpointTable:
         """Say whether the table has the file, or the file's first row in a compacted file."""
         import pyarrow.compute as pc
 
-        paths = commits.live_paths(table)
+        paths = file_lists.live_paths(table)
         if file.path in paths:
             return True
         mine = (pc.field(POSITION_COLUMN) == position) & (pc.field("attempt") == attempt)
@@ -331,12 +331,12 @@ def regions_of(tables: Folder) -> tuple[str, ...]:
     """Return the regions that have a checkpoint table, sorted."""
     applications = tables / CHECKPOINTS
     found = [f"{name}/{start}" for name in applications.names() for start in applications.names(name)]
-    return tuple(region for region in found if commits.is_table(applications / region))
+    return tuple(region for region in found if delta_tables.is_table(applications / region))
 
 
 def is_copy(tables: Folder, region: str) -> bool:
     """Say whether a checkpoint table is a copy of another region's."""
-    return not commits.is_own(commits.open_table(tables / checkpoint_name(region)), region)
+    return not delta_tables.is_own(delta_tables.open_table(tables / checkpoint_name(region)), region)
 
 
 def _split(version: int | None) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.repairs import TableDamage, TableRepair, TableVersions
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables
 from drainmark.resources.delta.commits import Published
 from drainmark.resources.delta.health.damaged_tables import damage_of, put_right
 from drainmark.resources.delta.health.visible_rows import VisibleRows
@@ -52,10 +52,10 @@ class ForeignCommits:
             ForeignTable: there is a table or a folder that this region did not make.
         """
         folder = self._tables / name
-        if commits.is_table(folder):
-            commits.require_own(commits.open_table(folder), folder, self._region)
+        if delta_tables.is_table(folder):
+            delta_tables.require_own(delta_tables.open_table(folder), folder, self._region)
         else:
-            commits.refuse_foreign_files(folder)
+            delta_tables.refuse_foreign_files(folder)
 
     def require_sole_writer(self, name: str, check: Callable[[TableVersions], None] = lambda versions: None) -> None:
         """Check that nobody else changed rows of a managed table since the region's last commit to it.
@@ -81,7 +81,7 @@ class ForeignCommits:
 
     def versions(self, name: str) -> TableVersions:
         """Return the versions that an existing table has."""
-        with commits.newest(self._tables / name, self._writer(name)) as table:
+        with delta_tables.newest(self._tables / name, self._writer(name)) as table:
             return TableVersions(delta=int(table.version()), txn=commits.txn_version(table, self._region))
 
     def trust(self, name: str, version: int) -> None:

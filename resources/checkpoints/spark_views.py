@@ -21,7 +21,7 @@ from drainmark.resources.checkpoints.as_of import (
     parts_at,
     reader_of,
 )
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables
 from drainmark.resources.delta.table_files import TableFiles
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def view_of(session: SparkSession, settings: Settings, table: str, at: int | dt.
     if at is not None:
         return _at(session, reader, found, reader.id_of(at) or INITIAL_ID)
     folder = reader.store.table(found.name).folder
-    opened = commits.open_table(folder)
+    opened = delta_tables.open_table(folder)
     visible = session.read.format("delta").option("versionAsOf", opened.version()).load(folder.uri)
     if found.role is not TableRole.UPSERT:
         return visible

@@ -16,7 +16,7 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.executor import Here
 from drainmark.jobs.tasks.layout import NO_LAYOUT
 from drainmark.jobs.tasks.parquet_shares import RowFile
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, file_lists
 from drainmark.resources.delta.commits import Act
 from drainmark.resources.delta.keyed.keyed_changes import GivenRows, KeyedChanges
 from drainmark.resources.delta.keyed.keyed_merge import Changes, KeyedMerge, Rewriting
@@ -100,13 +100,13 @@ class AutonomousTable(ManagedTable):
 
         def prepare(table: Any) -> Act | None:
             verify(self.folder, files)
-            leaving = commits.live_files(table, self.folder) if whole else ()
+            leaving = file_lists.live_files(table, self.folder) if whole else ()
             if not files and not leaving:
                 return None
             return lambda: commits.transact(self.folder, table, self.region, None, adds=files, removes=leaving)
 
         def landed(table: Any) -> bool:
-            live = commits.live_paths(table)
+            live = file_lists.live_paths(table)
             return paths == live if whole else paths <= live
 
         return self._sent(prepare, landed)
@@ -140,7 +140,7 @@ class AutonomousTable(ManagedTable):
             made.append(again or merge.replacing(table, changes))
             return made[-1].commit(table, self.region, None) if made[-1].adds else None
 
-        return self._sent(prepare, lambda table: {file.path for file in made[-1].adds} <= commits.live_paths(table))
+        return self._sent(prepare, lambda table: {file.path for file in made[-1].adds} <= file_lists.live_paths(table))
 
     def _staging(self) -> Staging:
         return Staging(self.folder, 0, world.token(), executors=self._executors)

@@ -16,7 +16,7 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.tasks.executor import Here
 from drainmark.jobs.tasks.layout import OF_IDS, Layout
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables, file_lists
 from drainmark.resources.delta.commits import Act, Published
 from drainmark.resources.delta.keyed.keyed_changes import KeyedChanges, Restored
 from drainmark.resources.delta.keyed.keyed_merge import Changes, KeyedMerge
@@ -73,11 +73,11 @@ class ManagedTable:
 
     def exists(self) -> bool:
         """Say whether there is a Delta table, made by this region or by others."""
-        return commits.is_table(self.folder)
+        return delta_tables.is_table(self.folder)
 
     def is_own(self) -> bool:
         """Say whether there is a table that this region made."""
-        return self.exists() and commits.is_own(self._open(), self.region)
+        return self.exists() and delta_tables.is_own(self._open(), self.region)
 
     def txn_version(self) -> int | None:
         """Return the newest version published, None before the first."""
@@ -99,7 +99,7 @@ class ManagedTable:
     def read(self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None) -> pa.Table:
         """Return the rows for which `where` holds, in no order; reads Parquet, never through `to_pyarrow`."""
         table = self._open()
-        files = commits.live_files(table, self.folder)
+        files = file_lists.live_files(table, self.folder)
         return marked_files.read(self.folder, files, arrow_schema(table), columns, where)
 
     # --- committing ------------------------------------------------------------------------------------------------
@@ -116,14 +116,14 @@ class ManagedTable:
 
         Args:
             evolves: also accept a table that lacks some of the columns, in any order: `widen` adds them.
-            partition_by, properties: see `commits.create_table`.
+            partition_by, properties: see `delta_tables.create_table`.
 
         Raises:
             ForeignTable: there is a table or a folder that this region did not make.
             LayoutChanged: the table has other partitions.
             SchemaMismatch: the table has other columns, or a column's type cannot be kept.
         """
-        commits.create_table(
+        delta_tables.create_table(
             self.folder,
             self.region,
             schema_json,
@@ -161,7 +161,7 @@ class ManagedTable:
         """
 
         def prepare(table: Any) -> Act:
-            near = [file for file in commits.live_files(table, self.folder) if file.may_hold(ids)]
+            near = [file for file in file_lists.live_files(table, self.folder) if file.may_hold(ids)]
             kept = staging.rewrite([[file] for file in near], arrow_schema(table), ~of_ids(ids))
             verify(self.folder, [*files, *kept])
             return lambda: commits.transact(
@@ -192,7 +192,7 @@ class ManagedTable:
         """
 
         def prepare(table: Any) -> Act:
-            cut = cut_at(commits.live_files(table, self.folder), to)
+            cut = cut_at(file_lists.live_files(table, self.folder), to)
             schema = arrow_schema(table)
             kept = [*staging.rewrite([[file] for file in cut.straddling], schema, up_to(to))]
             for ids, files in restored:
@@ -230,7 +230,7 @@ class ManagedTable:
     # --- how -------------------------------------------------------------------------------------------------------
 
     def _open(self) -> Any:
-        return commits.open_table(self.folder)
+        return delta_tables.open_table(self.folder)
 
     def _merge(self, verb: str, version: int, changes: Callable[[], Changes]) -> Published:
         def prepare(table: Any) -> Act:
@@ -258,7 +258,7 @@ def examine_table(
     """Check what `ManagedTable.create` checks, and raise what it raises; changes nothing."""
     if managed.exists():
         schema, compare = all_nullable(schema_json), _compare(evolves=evolves)
-        commits.require_fit(
+        delta_tables.require_fit(
             managed.folder,
             managed.region,
             schema,
@@ -267,7 +267,7 @@ def examine_table(
             writer=managed.writer,
         )
     else:
-        commits.refuse_foreign_files(managed.folder)
+        delta_tables.refuse_foreign_files(managed.folder)
 
 
 def _compare(*, evolves: bool) -> Callable[[str, str, str], object] | None:
@@ -287,7 +287,7 @@ class KeyedTable(ManagedTable):
         """
 
         def prepare(table: Any) -> Act:
-            leaving, adds = commits.live_files(table, self.folder), self._merges.rebuilt(table, changes)
+            leaving, adds = file_lists.live_files(table, self.folder), self._merges.rebuilt(table, changes)
             return lambda: commits.transact(self.folder, table, self.region, version, adds=adds, removes=leaving)
 
         return self._commit(verb, version, prepare)
@@ -320,7 +320,7 @@ class OverwrittenTable(ManagedTable):
         """
 
         def prepare(table: Any) -> Act:
-            live = commits.live_files(table, self.folder)
+            live = file_lists.live_files(table, self.folder)
             if live and all((file.last_id or 0) <= to for file in live):
                 return lambda: commits.transact(self.folder, table, self.region, version)
             return self._swap(table, version, history, newest(), staging)
@@ -328,7 +328,7 @@ class OverwrittenTable(ManagedTable):
         return self._commit("rewind_table", version, prepare)
 
     def _swap(self, table: Any, version: int, history: ManagedTable, newest: RowsOf, staging: Staging) -> Act:
-        leaving, (ids, files) = commits.live_files(table, self.folder), newest
+        leaving, (ids, files) = file_lists.live_files(table, self.folder), newest
         parts = [[file] for file in files]
         adds = staging.rewrite(parts, arrow_schema(table), of_ids(ids), source=history.folder)
         return lambda: commits.transact(self.folder, table, self.region, version, adds=adds, removes=leaving)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from drainmark.jobs.protocol.records.ids import app_id
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import delta_tables
 from drainmark.resources.delta.log.commit_log import LOG
 from drainmark.resources.delta.staging import STAGING_FOLDER
 from drainmark.resources.storage.folder import Folder
@@ -28,8 +28,8 @@ def tables_outside(tables: Folder) -> Iterator[tuple[str, str]]:
         tables: the folder of `lake/`.
     """
     for name in tables_below(tables, "lake"):
-        if commits.is_table(tables / name):
-            application = application_of(commits.open_table(tables / name))
+        if delta_tables.is_table(tables / name):
+            application = application_of(delta_tables.open_table(tables / name))
             if application is not None:
                 yield name, application
 

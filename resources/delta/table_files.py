@@ -15,7 +15,7 @@ from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.state.keyed_rows import present
 from drainmark.jobs.tasks.parquet_files import frame_of_files, frame_of_shares
 from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import delta_tables, file_lists
 from drainmark.resources.delta.log import marked_files
 from drainmark.resources.delta.log.commit_log import SoleWriter
 from drainmark.resources.delta.merge import arrow_schema, of_ids, up_to
@@ -42,8 +42,8 @@ class TableFiles:
 
     def live(self) -> tuple[StagedFile, ...]:
         """Return the visible files in the order of their ids."""
-        with commits.newest(self._folder, self._writer) as table:
-            return commits.live_files(table, self._folder)
+        with delta_tables.newest(self._folder, self._writer) as table:
+            return file_lists.live_files(table, self._folder)
 
     def up_to(self, through: int) -> tuple[StagedFile, ...]:
         """Return the visible files in which all ids are at most `through`."""
@@ -69,7 +69,7 @@ class TableFiles:
 
     def read(self, files: Sequence[StagedFile], where: pa.compute.Expression | None = None) -> pa.Table:
         """Return the rows of files below the table's folder, visible or not, in the table's columns."""
-        with commits.newest(self._folder, self._writer) as table:
+        with delta_tables.newest(self._folder, self._writer) as table:
             schema = arrow_schema(table)
         return marked_files.read(self._folder, files, schema, None, where)
 
@@ -121,8 +121,8 @@ class TableFiles:
 
     def copied(self, ids: Collection[int], staging: Staging) -> tuple[StagedFile, ...]:
         """Stage a copy of the visible rows of some ids, by tasks if they are many; see `Staging.rewrite`."""
-        table = commits.open_table(self._folder)
-        near = [[file] for file in commits.live_files(table, self._folder) if file.may_hold(ids)]
+        table = delta_tables.open_table(self._folder)
+        near = [[file] for file in file_lists.live_files(table, self._folder) if file.may_hold(ids)]
         return staging.rewrite(near, arrow_schema(table), of_ids(ids))
 
     def source(self, file: StagedFile) -> Any:

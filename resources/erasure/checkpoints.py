@@ -28,7 +28,7 @@ from drainmark.resources.checkpoints.checkpoint_archive import (
 )
 from drainmark.resources.checkpoints.checkpoint_rows import POSITION_COLUMN, arrow_table, placed_rows
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables, file_lists
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.erasure.files import Renamed
 
@@ -52,9 +52,9 @@ def rewrite(checkpoint: CheckpointTable, change: Callable[[CheckpointRow], Check
         Fenced: another owner committed meanwhile.
     """
     folder, region = checkpoint.folder, checkpoint.region
-    opened = commits.open_table(folder)
+    opened = delta_tables.open_table(folder)
     version = commits.txn_version(opened, region) or 0
-    sizes = commits.live_sizes(opened)
+    sizes = file_lists.live_sizes(opened)
     parts = sorted(LiveFile.of(path) for path in sizes)
     found = {part: placed_rows(next(iter(folder.read_each([part.path]))), str(folder)) for part in parts}
     changed = {part: [(place, change(row)) for place, row in rows] for part, rows in found.items()}

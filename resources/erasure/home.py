@@ -16,7 +16,7 @@ from drainmark.jobs.protocol.erasure import Person, spellings
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.places import write_durably
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables, file_lists
 from drainmark.resources.delta.commits import Act
 from drainmark.resources.delta.merge import arrow_schema
 from drainmark.resources.delta.outside_regions import tables_below
@@ -38,9 +38,9 @@ def autonomous_tables(tables: Folder) -> Iterator[tuple[Folder, str, str]]:
     for kind in ("lake", "state"):
         for name in tables_below(tables, kind):
             folder = tables / name
-            if not commits.is_table(folder):
+            if not delta_tables.is_table(folder):
                 continue
-            mark = commits.open_table(folder).metadata().description or ""
+            mark = delta_tables.open_table(folder).metadata().description or ""
             owner = mark.removeprefix(app_id(""))
             if mark.startswith(app_id("")) and owner and "/" not in owner:
                 yield folder, name, owner
@@ -48,18 +48,18 @@ def autonomous_tables(tables: Folder) -> Iterator[tuple[Folder, str, str]]:
 
 def search_autonomous(folder: Folder, table: str, person: Person) -> dict[str, Any] | None:
     """Return the number of rows of a person in a table; None if it lacks the columns."""
-    opened = commits.open_table(folder)
+    opened = delta_tables.open_table(folder)
     schema = arrow_schema(opened)
     where = condition_of(person, schema)
     if where is None:
         return None
-    found = files.search(folder, commits.live_files(opened, folder), where, columns_of(person, schema))
+    found = files.search(folder, file_lists.live_files(opened, folder), where, columns_of(person, schema))
     return {"table": table, "rows": found.rows}
 
 
 def erase_autonomous(folder: Folder, table: str, application: str, person: Person) -> dict[str, Any] | None:
     """Let the rows of a person leave a table of autonomous operators, which others may write to meanwhile."""
-    schema = arrow_schema(commits.open_table(folder))
+    schema = arrow_schema(delta_tables.open_table(folder))
     where = condition_of(person, schema)
     if where is None:
         return None
@@ -68,7 +68,7 @@ def erase_autonomous(folder: Folder, table: str, application: str, person: Perso
 
     def prepare(opened: Any) -> Act | None:
         nonlocal rows
-        found = files.search(folder, commits.live_files(opened, folder), where, columns_of(person, schema))
+        found = files.search(folder, file_lists.live_files(opened, folder), where, columns_of(person, schema))
         if not found.files:
             return None
         rows = found.rows
@@ -82,12 +82,12 @@ def erase_autonomous(folder: Folder, table: str, application: str, person: Perso
         )
 
     def landed(opened: Any) -> bool:
-        live, (old, new) = commits.live_paths(opened), made[-1]
+        live, (old, new) = file_lists.live_paths(opened), made[-1]
         return {file.path for file in new} <= live and not {file.path for file in old} & live
 
     with Turn(folder) as turn:
         commits.commit(folder, verb="erase", prepare=prepare, landed=landed, writer=None, turn=turn)
-    kept = commits.live_paths(commits.open_table(folder))
+    kept = file_lists.live_paths(delta_tables.open_table(folder))
     # A batch of a run may be staged and not committed: only files with rows of the person go.
     dead = [
         StagedFile(path=path, size=folder.size(path), rows=0, first_id=None, last_id=None)

@@ -10,7 +10,7 @@ from drainmark.jobs import world
 from drainmark.jobs.failpoints import ErasePoint
 from drainmark.jobs.protocol.records.deletion_vectors import is_vector_file
 from drainmark.jobs.world import Seam
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables
 from drainmark.resources.delta.commits import Act
 from drainmark.resources.delta.log.commit_log import LOG, LOG_ENTRY, SoleWriter
 from drainmark.resources.delta.staging import STAGING_FOLDER
@@ -48,14 +48,14 @@ def forget_log(folder: Folder, region: str, *, writer: SoleWriter | None) -> Non
     """
     _retain(folder, region, _AT_ONCE, writer)
     world.sleep(0.01)  # removes must be older than no time at all
-    table = commits.open_table(folder)
+    table = delta_tables.open_table(folder)
     newest = int(table.version())
     world.across(Seam.DELTA_UPKEEP, table.create_checkpoint, folder)
     world.pass_point(ErasePoint.LOG)
     names = [name for name in folder.names(LOG) if name.endswith(PART) or _is_before(name, newest)]
     folder.remove([f"{LOG}/{name}" for name in names])
     folder.remove([f"{REMOVED}/{name}" for name in folder.names(REMOVED)])
-    _retain(folder, region, commits.CONFIGURATION[_RETENTION], writer)
+    _retain(folder, region, delta_tables.CONFIGURATION[_RETENTION], writer)
 
 
 _OTHERS = re.compile(r"\d{20}\.(crc|compacted\.json)|\.\d{20}.*\.crc")

@@ -75,7 +75,7 @@ class RegionAccess:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
-        from drainmark.resources.delta.commits import open_table
+        from drainmark.resources.delta.delta_tables import open_table
 
         folder = self.table(name)
         try:
@@ -129,7 +129,8 @@ class RegionAccess:
         return folder_of(root, self.settings) if lake else None
 
     def live_files(self, name: str, version: int | None = None) -> Sequence[StagedFile]:
-        from drainmark.resources.delta.commits import live_files, open_table
+        from drainmark.resources.delta.delta_tables import open_table
+        from drainmark.resources.delta.file_lists import live_files
 
         folder = self.table(name)
         table = open_table(folder)
@@ -244,7 +245,7 @@ def _opened_at(folder: Folder, name: str, version: int) -> Any:
     from deltalake.exceptions import DeltaError
 
     from drainmark.jobs.operators.sources.table_log import missing_version
-    from drainmark.resources.delta.commits import open_table
+    from drainmark.resources.delta.delta_tables import open_table
 
     table = open_table(folder)
     try:

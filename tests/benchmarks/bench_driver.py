@@ -35,7 +35,7 @@ from bench_results import Figures
 from clusters import Project, environment, standalone, why_not_isolated
 from rich.console import Console
 
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import delta_tables, file_lists
 from drainmark.resources.storage.bucket_folder import BucketFolder
 from drainmark.resources.storage.folder import Folder, LocalFolder
 from drainmark.resources.storage.object_store import ObjectStore
@@ -201,8 +201,8 @@ class _Place:
         if code:
             raise WrongResult(f"{self.form}: the run ended with {code}: {(folder / 'log').read_text()[-800:]}")
         lake = tables / "lake/copied"
-        copied = commits.open_table(lake)
-        found = sum(file.rows for file in commits.live_files(copied, lake))
+        copied = delta_tables.open_table(lake)
+        found = sum(file.rows for file in file_lists.live_files(copied, lake))
         moments = sorted(entry["timestamp"] / 1000 for entry in copied.history())[1:]  # the first one made the table
         if found != rows * _GROUPS or len(moments) != _GROUPS:
             raise WrongResult(f"{self.form}: {found} rows in {len(moments)} commits, not {rows} in each of {_GROUPS}")

@@ -22,7 +22,7 @@ import pyspark
 import quick_jvm
 
 from drainmark.jobs.frames.tags import POSITION
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import delta_tables, file_lists
 from drainmark.resources.spark.resident.server import free_port
 from drainmark.resources.spark.session_settings import SessionSettings, write_properties
 from drainmark.resources.storage.folder import Folder
@@ -107,7 +107,7 @@ def rows_of(table: Folder) -> list[dict[str, Any]]:
     """Return the rows of a visible table, without their places within an id, which no oracle tells."""
     return [
         {column: value for column, value in row.items() if column != POSITION}
-        for file in commits.live_files(commits.open_table(table), table)
+        for file in file_lists.live_files(delta_tables.open_table(table), table)
         for row in pq.read_table(table.source(file.path)).to_pylist()
     ]
 

@@ -18,7 +18,7 @@ import pytest
 from clusters import Project, rows_of, standalone, why_not_isolated
 
 import drainmark
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import delta_tables, file_lists
 from drainmark.resources.storage.bucket_folder import BucketFolder
 from drainmark.resources.storage.object_store import ObjectStore
 
@@ -116,8 +116,8 @@ class Bucketed:
 
     def made_by_tasks(self, table: str) -> bool:
         """Say whether tasks wrote all files of a visible table: a name begins with the numbers of task and attempt."""
-        paths = commits.live_paths(
-            commits.open_table(BucketFolder(self.store, f"s3://{self.bucket}", f"tables/lake/{table}"))
+        paths = file_lists.live_paths(
+            delta_tables.open_table(BucketFolder(self.store, f"s3://{self.bucket}", f"tables/lake/{table}"))
         )
         return bool(paths) and not any(path.rpartition("/")[2].startswith("00000-0-") for path in paths)
 

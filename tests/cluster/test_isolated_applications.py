@@ -23,7 +23,7 @@ from drainmark.jobs.testing.bank import bank_files
 from drainmark.jobs.testing.market import write_market
 from drainmark.jobs.testing.radio import write_radio
 from drainmark.jobs.testing.syslog import HOSTS, write_syslog
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import delta_tables
 from drainmark.resources.storage.bucket_folder import BucketFolder
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
@@ -149,7 +149,7 @@ APPLICATIONS = {
 
 def tables_of(lake: Folder) -> Tables:
     """Return the rows of each visible table."""
-    return {name: rows_of(lake / name) for name in lake.names() if commits.is_table(lake / name)}
+    return {name: rows_of(lake / name) for name in lake.names() if delta_tables.is_table(lake / name)}
 
 
 def comparable(rows: Sequence[Row]) -> list[Row]:

@@ -19,7 +19,7 @@ from drainmark.resources.checkpoints import checkpoint_archive, checkpoint_table
 from drainmark.resources.checkpoints.checkpoint_archive import LiveFile
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
 from drainmark.resources.checkpoints.newest_rows import GroupSums
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import delta_tables, file_lists
 from drainmark.resources.storage.folder import Folder
 
 REGION = "shop/orders"
@@ -54,7 +54,7 @@ def table(place: Folder) -> CheckpointTable:
 
 
 def parts(table: CheckpointTable) -> list[LiveFile]:
-    return sorted(map(LiveFile.of, commits.live_paths(commits.open_table(table.folder))))
+    return sorted(map(LiveFile.of, file_lists.live_paths(delta_tables.open_table(table.folder))))
 
 
 def reopened(table: CheckpointTable) -> CheckpointTable:
@@ -131,11 +131,11 @@ def test_rows_that_others_optimised_beside_an_owner_are_found(table: CheckpointT
     commit(table, 21)
     history = table.history()
     assert history.states.rows.archived, "else nothing is looked up"
-    live = commits.open_table(table.folder)
+    live = delta_tables.open_table(table.folder)
     if is_all:
         live.optimize.compact()
     else:
-        live.optimize.compact(target_size=max(commits.live_sizes(live).values()) - 1)
+        live.optimize.compact(target_size=max(file_lists.live_sizes(live).values()) - 1)
     commit(table, 22)
     for known in (history, table.history()):
         assert known.states[5].trigger_uri == "f5"
@@ -209,7 +209,9 @@ def test_a_table_compacted_before_there_were_tiers_gets_a_digest(table: Checkpoi
     for number in range(1, 6):
         commit(table, number)
     staged = table._files.sorted_rows(parts(table))
-    from drainmark.resources.delta.commits import live_files, open_table, replace, txn_version
+    from drainmark.resources.delta.commits import replace, txn_version
+    from drainmark.resources.delta.delta_tables import open_table
+    from drainmark.resources.delta.file_lists import live_files
     from drainmark.resources.delta.staging import Staging
 
     opened = open_table(table.folder)

@@ -20,8 +20,8 @@ from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, Check
 from drainmark.jobs.world import Seam, World, entered
 from drainmark.resources.checkpoints import checkpoint_rows
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
-from drainmark.resources.delta import commits
-from drainmark.resources.delta.commits import open_table
+from drainmark.resources.delta import commits, delta_tables, file_lists
+from drainmark.resources.delta.delta_tables import open_table
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.storage.folder import Folder
 
@@ -146,7 +146,7 @@ def test_a_process_reads_a_commit_once_as_long_as_the_same_file_lies_at_its_path
     assert CheckpointTable(root, REGION).history().epoch == 1
     assert read == []
 
-    (file,) = (Path(root.uri) / path for path in commits.live_paths(open_table(root)))
+    (file,) = (Path(root.uri) / path for path in file_lists.live_paths(open_table(root)))
     damaged = tmp_path / "damaged"
     damaged.write_bytes(b"x" * file.stat().st_size)
     damaged.replace(file)
@@ -165,7 +165,7 @@ def test_a_process_lets_go_of_the_rows_of_commits_that_were_compacted(table: Che
         table.history()
     assert table.compact(files_at_least=4)
     table.history()
-    assert set(checkpoint_rows._kept[root.uri]) <= commits.live_paths(open_table(root))
+    assert set(checkpoint_rows._kept[root.uri]) <= file_lists.live_paths(open_table(root))
 
 
 def test_users_of_delta_can_query_it(table: CheckpointTable) -> None:
@@ -326,7 +326,7 @@ def test_the_same_attempt_may_commit_twice_and_each_commit_is_found_by_itself(ro
 
     def refused(point: str) -> None:
         if point == "note.before_commit":
-            commits.transact(root, commits.open_table(root), "nobody", 1)
+            commits.transact(root, delta_tables.open_table(root), "nobody", 1)
 
     table = CheckpointTable(root, REGION)
     table.claim(claim(1))

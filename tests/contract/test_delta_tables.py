@@ -26,8 +26,8 @@ from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.state.keyed_rows import key_codes, last_per_key
 from drainmark.jobs.tasks.parquet_files import WriteTask
 from drainmark.jobs.tasks.places import MARK_BYTES, LocalPlace, mark_of
-from drainmark.resources.delta import commits
-from drainmark.resources.delta.commits import open_table
+from drainmark.resources.delta import commits, delta_tables
+from drainmark.resources.delta.delta_tables import open_table
 from drainmark.resources.delta.keyed.keyed_changes import Restored
 from drainmark.resources.delta.log.commit_log import LOG, entry_path
 from drainmark.resources.delta.managed_table import ManagedTable
@@ -129,7 +129,7 @@ def test_every_level_of_a_new_table_is_nullable_and_creation_may_be_repeated(pla
     table.create(wanted)
     table.create(wanted)
 
-    items, sequence_id = json.loads(commits.open_table(table.folder).schema().to_json())["fields"]
+    items, sequence_id = json.loads(delta_tables.open_table(table.folder).schema().to_json())["fields"]
     assert items["nullable"]
     assert items["type"]["containsNull"]
     assert items["type"]["elementType"]["fields"][0]["nullable"]
@@ -448,7 +448,7 @@ def test_a_drop_that_did_not_land_is_not_taken_for_done(place: Folder) -> None:
     def meet(point: str) -> None:
         if point == "compact.before_commit" and not met:
             met.append(point)  # a commit without changes makes the first commit of the drop fail
-            commits.transact(other.folder, commits.open_table(other.folder), REGION, txn_version(1, 3))
+            commits.transact(other.folder, delta_tables.open_table(other.folder), REGION, txn_version(1, 3))
 
     table = new_table(place / "t")
     other = ManagedTable(table.folder, REGION)
@@ -610,7 +610,7 @@ def other_commits(root: Folder, times: int) -> Callable[[str], None]:
     def interfere(point: str) -> None:
         if point.endswith(".before_commit") and left[0]:
             left[0] -= 1
-            commits.transact(root, commits.open_table(root), "nobody", 1)
+            commits.transact(root, delta_tables.open_table(root), "nobody", 1)
 
     return interfere
 

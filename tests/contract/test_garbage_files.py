@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import RemoveAction
 from places import folders
 
-from drainmark.resources.delta.commits import live_paths
+from drainmark.resources.delta.file_lists import live_paths
 from drainmark.resources.delta.upkeep.garbage import garbage_of
 from drainmark.resources.delta.upkeep.log_retention import KEPT_SECONDS, removed_since
 from drainmark.resources.storage.folder import Folder, LocalFolder

@@ -10,7 +10,7 @@ import pytest
 from by_hand import Counting
 
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables
 from drainmark.resources.delta.log.commit_log import SoleWriter
 from drainmark.resources.settings import Settings
 from drainmark.resources.storage.folder import Folder
@@ -34,7 +34,7 @@ def versions(fed: Counting) -> dict[str, int]:
     """Return the number of commits of each table of the region, including the checkpoint table."""
     store = fed.workplace.store(fed.region)
     found = {table.name: store.open(table).delta_version() for table in fed.tables}
-    return {**found, "checkpoints": commits.open_table(store.checkpoint.folder).version()}
+    return {**found, "checkpoints": delta_tables.open_table(store.checkpoint.folder).version()}
 
 
 @pytest.mark.seed("V7", "V69")
@@ -54,7 +54,7 @@ def test_a_group_costs_one_commit_a_table_however_many_states_it_has(fed: Counti
 @pytest.mark.seed("V7")
 def test_a_further_group_opens_no_table_anew(fed: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opening a table replays its log, and sets up a client of the bucket."""
-    opened, really = [], commits.open_table
+    opened, really = [], delta_tables.open_table
 
     def counted(folder: Folder) -> Any:
         opened.append(folder.uri)
@@ -62,7 +62,7 @@ def test_a_further_group_opens_no_table_anew(fed: Counting, monkeypatch: pytest.
 
     with fed.owning():
         fed.process(1)
-        monkeypatch.setattr(commits, "open_table", counted)
+        monkeypatch.setattr(delta_tables, "open_table", counted)
         fed.process(1)
     assert opened == []
 

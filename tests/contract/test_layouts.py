@@ -27,7 +27,8 @@ from drainmark.jobs.tasks.layout import MOST_PARTITIONS, Layout
 from drainmark.jobs.tasks.parquet_files import WriteTask
 from drainmark.jobs.tasks.places import LocalPlace
 from drainmark.resources.checkpoints.region_store import RegionTables
-from drainmark.resources.delta.commits import live_paths, open_table
+from drainmark.resources.delta.delta_tables import open_table
+from drainmark.resources.delta.file_lists import live_paths
 from drainmark.resources.delta.keyed import keyed_merge
 from drainmark.resources.delta.keyed.keyed_changes import Restored
 from drainmark.resources.delta.managed_table import ManagedTable

@@ -27,7 +27,7 @@ from drainmark.jobs.protocol.repairs import TableRepair
 from drainmark.jobs.tasks.layout import Layout
 from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile
 from drainmark.jobs.world import Seam, World, entered
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables, file_lists
 from drainmark.resources.delta.health.damaged_tables import damage_of, put_right
 from drainmark.resources.delta.log import commit_log, log_entries
 from drainmark.resources.delta.managed_table import ManagedTable
@@ -127,9 +127,9 @@ def test_files_of_others_come_back_with_the_values_of_their_partition(tmp_path: 
     table = made(tmp_path / "t")
     for number in (1, 2):
         table.publish(txn_version(1, number), [staged(table, number, "a")])
-    commits.open_table(table.folder).optimize.compact()
+    delta_tables.open_table(table.folder).optimize.compact()
     live = table.files.live()
-    commits.open_table(table.folder).delete()
+    delta_tables.open_table(table.folder).delete()
     damage = damage_of(table.folder, REGION)
     assert damage is not None
     assert damage.is_traced
@@ -147,7 +147,7 @@ def test_a_file_of_others_without_statistics_is_known_by_the_log_and_its_footer(
     path = tmp_path / "t/_staged/1-a/1.parquet"
     pq.write_table(pq.read_table(path).drop_columns([ODD]), tmp_path / "t" / file.path)
     add = {"add": {**log_entries.add(file, data_change=True)["add"], "stats": "{}"}}
-    log_entries.write_entry(table.folder, commits.open_table(table.folder), REGION, 1, [add])
+    log_entries.write_entry(table.folder, delta_tables.open_table(table.folder), REGION, 1, [add])
     (live,) = table.files.live()
     assert replace(live, statistics="") == file
     assert _ordered(table.read().to_pylist()) == [("a", 1)]
@@ -157,7 +157,7 @@ def test_rows_keep_the_values_of_their_partition_which_others_put_into_the_log_a
     table = made(tmp_path / "t")
     for number, value in enumerate(["a", "a", None, None], 1):
         table.publish(txn_version(1, number), [staged(table, number, value)])
-    commits.open_table(table.folder).optimize.compact()
+    delta_tables.open_table(table.folder).optimize.compact()
     expected = [("a", 1), ("a", 2), (None, 3), (None, 4)]
     live = table.files.live()
     assert len(live) == 2
@@ -177,7 +177,7 @@ def test_a_file_of_an_odd_name_leaves_whoever_added_it(tmp_path: Path, by: str) 
     table = made(tmp_path / "t")
     odd = "".join(chr(code) for code in range(32, 127) if chr(code) != "/") + "é\u2028"
     file = staged(table, 1, "x", name=odd)
-    opened = commits.open_table(table.folder)
+    opened = delta_tables.open_table(table.folder)
     if by == "us":
         commits.transact(table.folder, opened, REGION, 1, adds=[file])
     else:
@@ -185,14 +185,14 @@ def test_a_file_of_an_odd_name_leaves_whoever_added_it(tmp_path: Path, by: str) 
         stats = json.dumps({"numRecords": 1, **bounds, "nullCount": {"_sequence_id": 0}})
         _by_deltalake(opened, [AddAction(file.path, file.size, {ODD: "x"}, 1, True, stats)])
     assert [row[1] for row in seen_by_deltalake(table)] == [1]
-    opened = commits.open_table(table.folder)
-    (live,) = commits.live_files(opened, table.folder)
+    opened = delta_tables.open_table(table.folder)
+    (live,) = file_lists.live_files(opened, table.folder)
     assert live.path == file.path
     if by == "us":
         _by_deltalake(opened, [RemoveAction(file.path, True, 1, file.size, {ODD: "x"})])
     else:
         commits.transact(table.folder, opened, REGION, 2, removes=[live])
-    assert commits.live_paths(commits.open_table(table.folder)) == set()
+    assert file_lists.live_paths(delta_tables.open_table(table.folder)) == set()
     assert seen_by_deltalake(table) == []
 
 
@@ -205,9 +205,9 @@ def test_a_file_leaves_by_the_text_that_added_it(tmp_path: Path, text: str) -> N
     (tmp_path / "t" / moved.path).parent.mkdir()
     (tmp_path / "t" / file.path).rename(tmp_path / "t" / moved.path)
     add = {"add": {**log_entries.add(file, data_change=True)["add"], "path": text}}
-    log_entries.write_entry(table.folder, commits.open_table(table.folder), REGION, 1, [add])
+    log_entries.write_entry(table.folder, delta_tables.open_table(table.folder), REGION, 1, [add])
     assert [live.path for live in table.files.live()] == [moved.path]
-    commits.transact(table.folder, commits.open_table(table.folder), REGION, 2, removes=table.files.live())
+    commits.transact(table.folder, delta_tables.open_table(table.folder), REGION, 2, removes=table.files.live())
     assert table.files.live() == ()
     assert seen_by_deltalake(table) == []
 
@@ -216,7 +216,7 @@ def test_a_source_opens_files_by_names_that_have_escapes_themselves(tmp_path: Pa
     """Other writers name folders by values, such as times: the name has an escape, and the log escapes it again."""
     table = made(tmp_path / "lake/t")
     file = staged(table, 1, "x", name="at=2026-01-01 00%3A00%3A00")
-    commits.transact(table.folder, commits.open_table(table.folder), REGION, 1, adds=[file])
+    commits.transact(table.folder, delta_tables.open_table(table.folder), REGION, 1, adds=[file])
     nothing: Any = None
     access = RegionAccess("app/rows", nothing, LocalFolder(tmp_path), nothing)
     assert [each.path for each in access.files_at("t", 1)] == [file.path]
@@ -255,7 +255,7 @@ def test_a_table_may_name_no_features(tmp_path: Path) -> None:
     table = ManagedTable(tmp_path / "t", REGION)
     table.create(schema_json([("_sequence_id", "long")]))
     protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": []}}
-    log_entries.write_entry(table.folder, commits.open_table(table.folder), REGION, 1, [protocol])
+    log_entries.write_entry(table.folder, delta_tables.open_table(table.folder), REGION, 1, [protocol])
     table.publish(2, [])
     commits.take_vectors(table.folder, REGION, wanted=True, writer=None)
     opened = DeltaTable(table.folder.uri)
@@ -279,7 +279,7 @@ class _Commits(World):
 
 
 def _repair(table: ManagedTable, file: StagedFile) -> None:
-    version = int(commits.open_table(table.folder).version())
+    version = int(delta_tables.open_table(table.folder).version())
     repair = TableRepair(table="t", version=version, txn_version=1, added=(file,))
     assert table.writer is not None
     staging = Staging(table.folder, 2, "b")
@@ -306,7 +306,7 @@ def test_a_feature_that_we_cannot_write_is_refused_once_and_by_name(
     names = ["appendOnly", "domainMetadata", "invariants", "rowTracking", "timestampNtz"]
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["timestampNtz"]}
     changed = [{"protocol": {**protocol, "writerFeatures": names}}]
-    log_entries.write_entry(table.folder, commits.open_table(table.folder), REGION, 1, changed)
+    log_entries.write_entry(table.folder, delta_tables.open_table(table.folder), REGION, 1, changed)
     counting = _Commits()
     with entered(counting), pytest.raises(SplitBrain, match="rowTracking") as refused:
         verb(table, staged(table, 2, "y"))
@@ -321,7 +321,7 @@ def test_a_feature_that_nobody_here_can_read_is_refused_by_name(tmp_path: Path, 
     table = made(tmp_path / "t")
     named = {"readerFeatures": [of_readers, "timestampNtz"], "writerFeatures": [of_readers, "timestampNtz"]}
     changed = [{"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **named}}]
-    log_entries.write_entry(table.folder, commits.open_table(table.folder), REGION, 1, changed)
+    log_entries.write_entry(table.folder, delta_tables.open_table(table.folder), REGION, 1, changed)
     with pytest.raises(SplitBrain, match=r"brandNew|catalog-managed") as refused:
         table.publish(2, [staged(table, 2, "y")])
     assert table.folder.uri in str(refused.value)
@@ -333,10 +333,10 @@ def test_rows_do_not_leave_a_table_that_takes_only_new_ones(tmp_path: Path, true
     table = made(tmp_path / "t")
     file = staged(table, 1, "x")
     table.publish(1, [file])
-    opened = commits.open_table(table.folder)
+    opened = delta_tables.open_table(table.folder)
     commits.set_properties(table.folder, opened, REGION, 1, {"delta.appendOnly": true})
     table.publish(2, [staged(table, 2, "y")])
-    opened = commits.open_table(table.folder)
+    opened = delta_tables.open_table(table.folder)
     with pytest.raises(SplitBrain, match=r"delta\.appendOnly"):
         commits.commit(
             table.folder,
@@ -359,7 +359,7 @@ def test_a_table_that_others_gave_a_feature_which_we_do_not_write_is_left_alone(
     table.create(schema_json([("_sequence_id", "long")]))
     reader, writer = versions
     protocol = {"protocol": {"minReaderVersion": reader, "minWriterVersion": writer, **features}}
-    log_entries.write_entry(table.folder, commits.open_table(table.folder), REGION, 1, [protocol])
+    log_entries.write_entry(table.folder, delta_tables.open_table(table.folder), REGION, 1, [protocol])
     with pytest.raises(SplitBrain, match="columnMapping"):
         table.publish(2, [])
     assert table.txn_version() == 1
@@ -367,7 +367,7 @@ def test_a_table_that_others_gave_a_feature_which_we_do_not_write_is_left_alone(
 
 def test_one_version_is_written_once(tmp_path: Path) -> None:
     table = made(tmp_path / "t")
-    first, second = (commits.open_table(table.folder) for _ in range(2))
+    first, second = (delta_tables.open_table(table.folder) for _ in range(2))
     commits.transact(table.folder, first, REGION, 1, adds=[staged(table, 1, "x")])
     with pytest.raises(FileExistsError):
         commits.transact(table.folder, second, REGION, 1, adds=[staged(table, 2, "y")])
@@ -381,7 +381,7 @@ def test_an_entry_of_a_version_that_was_cleaned_up_counts_for_nothing(
     monkeypatch.setattr(log_retention, "LOG_VERSIONS", 1)
     table = made(tmp_path / "t")
     table.publish(1, [staged(table, 1, "x")])
-    before = commits.open_table(table.folder)
+    before = delta_tables.open_table(table.folder)
     for number in (2, 3, 4):
         table.publish(number, [staged(table, number, "x")])
     table.upkeep.maintain()

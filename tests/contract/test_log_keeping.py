@@ -16,8 +16,8 @@ from places import ON_A_DISK
 
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.world import Seam, World, entered
-from drainmark.resources.delta import commits
-from drainmark.resources.delta.commits import open_table
+from drainmark.resources.delta import delta_tables
+from drainmark.resources.delta.delta_tables import open_table
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.delta.upkeep import log_retention
@@ -193,7 +193,7 @@ def test_a_log_checkpoint_of_another_engine_forgets_nothing(table: ManagedTable)
 def test_a_table_of_an_earlier_version_gets_todays_retention_once_under_its_own_version(
     place: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(commits.CONFIGURATION, RETENTION, FORMER[RETENTION])
+    monkeypatch.setitem(delta_tables.CONFIGURATION, RETENTION, FORMER[RETENTION])
     passed: list[str] = []
     table = ManagedTable(place / "lake" / "old", REGION)
     table.create(SCHEMA)
@@ -201,7 +201,7 @@ def test_a_table_of_an_earlier_version_gets_todays_retention_once_under_its_own_
     monkeypatch.undo()
     with passing(passed.append):
         table.upkeep.maintain()
-    assert open_table(table.folder).metadata().configuration[RETENTION] == commits.CONFIGURATION[RETENTION]
+    assert open_table(table.folder).metadata().configuration[RETENTION] == delta_tables.CONFIGURATION[RETENTION]
     assert [point for point in passed if point.endswith("_commit")] == ["compact.before_commit", "compact.after_commit"]
     assert table.txn_version() == txn_version(1, 2)
     version = table.delta_version()

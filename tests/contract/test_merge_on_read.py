@@ -28,7 +28,7 @@ from drainmark.jobs.protocol.records.ids import app_id, txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.tasks.parquet_shares import dead_rows
 from drainmark.resources.checkpoints.region_store import RegionTables
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables, file_lists
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.health.damaged_tables import damage_of
 from drainmark.resources.delta.keyed import keyed_merge
@@ -69,7 +69,7 @@ def rows_in(first: int, last: int, number: int) -> list[Row]:
 
 
 def seen_by_deltalake(scene: Scene) -> list[str]:
-    table = commits.open_table(scene.store.table(scene.table.name).folder)
+    table = delta_tables.open_table(scene.store.table(scene.table.name).folder)
     rows = pa.table(QueryBuilder().register("t", table).execute("select * from t").read_all()).select(SCHEMA.names)
     return sorted(told(tuple(row.values())) for row in rows.to_pylist())
 
@@ -237,8 +237,8 @@ def test_vectors_that_spark_wrote_are_read_and_named_as_damage(tmp_path: Path, e
     scene.merge(2, *rows_in(40, 43, 2))
     managed = scene.store.table(scene.table.name)
     SparkTable.forPath(engine.session, managed.folder.uri).delete("total % 7 = 0")
-    opened = commits.open_table(managed.folder)
-    files = commits.live_files(opened, managed.folder)
+    opened = delta_tables.open_table(managed.folder)
+    files = file_lists.live_files(opened, managed.folder)
     found = marked_files.read(managed.folder, files, arrow_schema(opened)).select(SCHEMA.names)
     rows = sorted(told(tuple(row.values())) for row in found.to_pylist())
     assert rows == seen_by_spark(scene, engine)
@@ -260,12 +260,12 @@ def test_upkeep_demands_no_other_feature_of_readers(tmp_path: Path, upkeep: str)
     if upkeep == "erase":
         purge.forget_log(managed.folder, REGION, writer=managed.writer)
     else:
-        opened = commits.open_table(managed.folder)
+        opened = delta_tables.open_table(managed.folder)
         commits.set_properties(managed.folder, opened, REGION, scene.version(2), FORMER)
         managed.upkeep.maintain()
-    opened = commits.open_table(managed.folder)
+    opened = delta_tables.open_table(managed.folder)
     assert opened.protocol().reader_features == ["deletionVectors"]
-    assert opened.metadata().configuration.items() >= commits.CONFIGURATION.items()
+    assert opened.metadata().configuration.items() >= delta_tables.CONFIGURATION.items()
     assert scene.shown() == scene.expected() == seen_by_deltalake(scene)
     scene.merge(3, *rows_in(50, 53, 3))
     assert scene.shown() == scene.expected() == seen_by_deltalake(scene)
@@ -292,10 +292,10 @@ def test_a_table_keeps_the_features_that_it_had_by_its_version(tmp_path: Path) -
     folder = scene.store.table(scene.table.name).folder
     feed = {"delta.enableChangeDataFeed": "true"}
     made = CommitProperties(app_transactions=[Transaction(app_id(REGION), scene.version(1))])
-    commits.open_table(folder).alter.set_table_properties(feed, commit_properties=made)
-    assert commits.open_table(folder).protocol().min_writer_version == 4
+    delta_tables.open_table(folder).alter.set_table_properties(feed, commit_properties=made)
+    assert delta_tables.open_table(folder).protocol().min_writer_version == 4
     commits.take_vectors(folder, REGION, wanted=True, writer=None)
-    features = set(commits.open_table(folder).protocol().writer_features or ())
+    features = set(delta_tables.open_table(folder).protocol().writer_features or ())
     assert features == {
         "appendOnly",
         "changeDataFeed",
@@ -315,7 +315,7 @@ def test_a_table_to_which_others_gave_a_feature_gets_no_commit_that_breaks_it(tm
     names = ["appendOnly", "deletionVectors", "domainMetadata", "invariants", "rowTracking"]
     features = {"readerFeatures": ["deletionVectors"], "writerFeatures": names}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
-    log_entries.write_entry(folder, commits.open_table(folder), scene.store.region, scene.version(1), [protocol])
+    log_entries.write_entry(folder, delta_tables.open_table(folder), scene.store.region, scene.version(1), [protocol])
     before = scene.shown()
     with pytest.raises(SplitBrain, match="rowTracking"):
         scene.merge(2, *rows_in(40, 43, 2))
@@ -392,7 +392,7 @@ def test_gc_deletes_vectors_that_no_version_of_the_last_day_has(place: Folder, t
     folder = scene.store.table(scene.table.name).folder
     scene.store.table(scene.table.name).upkeep.maintain()
     vectors = {name for name in folder.modified("") if name.endswith(".bin")}
-    live = marked_files.vector_files(marked_files.adds_of(folder, commits.open_table(folder)))
+    live = marked_files.vector_files(marked_files.adds_of(folder, delta_tables.open_table(folder)))
     assert (len(vectors), len(live)) == (3, 1)
 
     def dead(later: float) -> set[str]:
@@ -414,7 +414,7 @@ def test_upkeep_and_gc_pass_over_vectors_that_others_kept_in_the_log(tmp_path: P
     given = {"storageType": "i", "pathOrInlineDv": INLINE, "sizeInBytes": 40, "cardinality": 6}
 
     def commit(removed: dict[str, Any], added: dict[str, Any]) -> None:
-        opened = commits.open_table(folder)
+        opened = delta_tables.open_table(folder)
         action = marked_files.adds_of(folder, opened)[file.path]
         plain = {name: action[name] for name in ("path", "partitionValues", "size", "modificationTime", "stats")}
         remove = {"path": file.path, "deletionTimestamp": 1, "dataChange": True, **removed}

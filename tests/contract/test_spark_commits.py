@@ -20,7 +20,8 @@ from drainmark.jobs.protocol.records.ids import app_id, txn_version
 from drainmark.jobs.state.keyed_rows import last_per_key
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
 from drainmark.resources.delta.adopted.spark_commits import SparkCommit, no_rows, session_settings
-from drainmark.resources.delta.commits import live_paths, open_table
+from drainmark.resources.delta.delta_tables import open_table
+from drainmark.resources.delta.file_lists import live_paths
 from drainmark.resources.delta.keyed.keyed_changes import Restored
 from drainmark.resources.spark.session import SparkEngine
 

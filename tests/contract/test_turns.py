@@ -16,7 +16,7 @@ from harness import passing
 
 from drainmark.jobs.errors import CommitOutcomeUnknown
 from drainmark.jobs.runtime.autonomous import output
-from drainmark.resources.delta import commits, turns
+from drainmark.resources.delta import commits, delta_tables, turns
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.turns import TURNS, Turn
 from drainmark.resources.storage.folder import Folder, LocalFolder
@@ -135,7 +135,7 @@ def test_tries_that_others_do_not_disturb_are_few(tmp_path: Path, monkeypatch: p
 
     def overtaken(point: str) -> None:
         if point == "send.before_commit":
-            tries.append(commits.transact(other.folder, commits.open_table(other.folder), "app", None) or 1)
+            tries.append(commits.transact(other.folder, delta_tables.open_table(other.folder), "app", None) or 1)
 
     with passing(overtaken), pytest.raises(CommitOutcomeUnknown):
         table.append(rows(1, 1), SCHEMA_JSON)

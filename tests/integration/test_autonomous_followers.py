@@ -20,7 +20,7 @@ from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.assets import table_assets
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.views.tables import tables_of_home
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import delta_tables, file_lists
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.storage.folder import LocalFolder
 
@@ -98,7 +98,7 @@ def test_what_follows_sees_every_row(run_app: RunApp, settings: dict[str, Any]) 
     assert [group.triggers for group in result.groups] == [2, 1]
     assert sent(result)[0]["lake/loud"] == Sent(rows=3)
     for table, folders in {"loud": ("/rows/", "/rewritten"), "large": ("/merged/",)}.items():
-        files = commits.live_paths(commits.open_table(LocalFolder(result.home / "lake" / table)))
+        files = file_lists.live_paths(delta_tables.open_table(LocalFolder(result.home / "lake" / table)))
         by_tasks = {any(folder in path for folder in folders) for path in files}
         assert by_tasks == {bool(settings)}, "tasks write the rows of large groups"
         assert table != "loud" or len(files) == 2, "a file a group, however many tasks wrote it"

@@ -28,7 +28,7 @@ from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader, read_at
-from drainmark.resources.delta.commits import open_table
+from drainmark.resources.delta.delta_tables import open_table
 from drainmark.resources.settings import Settings
 
 __all__ = ["BY_HAND", "engine", "without_spark"]
@@ -196,7 +196,7 @@ def test_after_a_day_only_what_is_in_reach_is_left_and_every_rewind_is_right(
 
 
 def paths_of(place: Workplace, name: str) -> list[str]:
-    from drainmark.resources.delta.commits import live_paths
+    from drainmark.resources.delta.file_lists import live_paths
 
     return sorted(live_paths(open_table(place.store(REGION).table(name).folder)))
 

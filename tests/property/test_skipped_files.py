@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.tasks.layout import Layout
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import delta_tables, file_lists
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.spark.session import SparkEngine
@@ -165,14 +165,14 @@ def tables(folder: Path, given: Sequence[Sequence[dict[str, Any]]]) -> tuple[Pat
                 path = root / file.path
                 path.unlink()
                 pq.write_table(rows, path, write_statistics=False, store_schema=False, coerce_timestamps="us")
-                file = commits.footer(LocalFolder(root), file.path, path.stat().st_size)
+                file = file_lists.footer(LocalFolder(root), file.path, path.stat().st_size)
             staged.append(file)
         table.publish(txn_version(1, len(staged)), staged)
     return told, silent
 
 
 def by_deltalake(root: Path, asked: Sequence[Predicate]) -> list[list[int]]:
-    query = QueryBuilder().register("t", commits.open_table(LocalFolder(root)))
+    query = QueryBuilder().register("t", delta_tables.open_table(LocalFolder(root)))
     found = [query.execute("select _sequence_id from t where " + each.datafusion()) for each in asked]  # noqa: S608
     return [sorted(pa.table(rows)["_sequence_id"].to_pylist()) for rows in found]
 

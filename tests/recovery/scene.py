@@ -23,7 +23,7 @@ from drainmark.orchestration.testing.crash.children import Ended, Nursery, Runni
 from drainmark.orchestration.testing.crash.invariants import misplaced_files, reused_ids, unfinished
 from drainmark.orchestration.testing.processing import settings_of
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import delta_tables, file_lists
 from drainmark.resources.settings import Settings
 from drainmark.resources.storage.folder import LocalFolder
 
@@ -173,8 +173,8 @@ class Scene:
 
     def _visible_in_lake(self) -> int:
         folders = [LocalFolder(self.home / "lake" / sink) for sink in self.sinks if "/" not in sink]
-        tables = [(commits.open_table(folder), folder) for folder in folders if commits.is_table(folder)]
-        files = [file for table, folder in tables for file in commits.live_files(table, folder)]
+        tables = [(delta_tables.open_table(folder), folder) for folder in folders if delta_tables.is_table(folder)]
+        files = [file for table, folder in tables for file in file_lists.live_files(table, folder)]
         return max((file.last_id or 0 for file in files), default=0)
 
     def _log_lengths(self) -> list[int]:

@@ -18,7 +18,7 @@ from drainmark.jobs.protocol.records.deletion_vectors import encoded
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.orchestration.verbs import interventions, table_repair
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables, file_lists
 from drainmark.resources.delta.health.store_check import facts_of
 from drainmark.resources.delta.log import marked_files
 from drainmark.resources.settings import Settings
@@ -170,16 +170,16 @@ def test_rows_that_others_marked_in_a_table_of_rows_come_back(tmp_path: Path, *,
     before = fed.values()
     folder = fed.workplace.store(fed.region).table("lake/kept").folder
     commits.take_vectors(folder, fed.region, wanted=True, writer=None)
-    opened = commits.open_table(folder)
-    file, _ = commits.live_files(opened, folder)
+    opened = delta_tables.open_table(folder)
+    file, _ = file_lists.live_files(opened, folder)
     (vector,) = marked_files.written(folder, [encoded([0, 2])], [2])
     marked = replace(file, rows=3, vector=vector)
     commits.transact(folder, opened, "somebody/else", 7, adds=[marked], removes=[file])
     if is_built_on:
-        opened = commits.open_table(folder)
+        opened = delta_tables.open_table(folder)
         commits.transact(folder, opened, fed.region, commits.txn_version(opened, fed.region))
     assert len(fed.values()) == 8
     table_repair.mend(fed.workplace, fed.region)
     assert table_repair.plan(fed.workplace) == []
     assert fed.values() == before
-    assert [file.vector for file in commits.live_files(commits.open_table(folder), folder)] == [None, None]
+    assert [file.vector for file in file_lists.live_files(delta_tables.open_table(folder), folder)] == [None, None]

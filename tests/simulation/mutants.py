@@ -26,7 +26,7 @@ from drainmark.jobs.runtime.maintenance import compaction, garbage_collection
 from drainmark.jobs.tasks import keyed_files
 from drainmark.resources.checkpoints import leftovers
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables
 from drainmark.resources.delta.keyed import keyed_changes
 from drainmark.resources.delta.log.commit_log import SoleWriter
 from drainmark.resources.delta.managed_table import ManagedTable
@@ -53,7 +53,7 @@ def error_taken_for_success() -> AbstractContextManager[object]:
     real = commits._read_back
 
     def trusting(folder: Any, landed: Any, used: Any) -> Any:
-        return real(folder, landed, used) or commits.open_table(folder)
+        return real(folder, landed, used) or delta_tables.open_table(folder)
 
     return patch.object(commits, "_read_back", trusting)
 

@@ -31,7 +31,7 @@ from drainmark.jobs.runtime.commit.publish import outer_sinks
 from drainmark.jobs.runtime.commit.removal.keyed_retraction import in_their_place
 from drainmark.jobs.runtime.commit.rewind_contents import own_tables
 from drainmark.jobs.runtime.commit.table_damage import RepairPlan
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables, file_lists
 from drainmark.resources.delta.merge import arrow_schema, typed
 from drainmark.resources.erasure import buffers, checkpoints, files, purge
 from drainmark.resources.erasure.conditions import columns_of, condition_of, opaque_columns
@@ -160,8 +160,8 @@ def _managed(
     store: RegionTables, table: RegionTable, named: Mapping[str, tuple[StagedFile, bool]], person: Person
 ) -> Searched:
     target, (epoch, _) = store.table(table.name), store.checkpoint.txn()
-    opened = commits.open_table(target.folder)
-    schema, live = arrow_schema(opened), commits.live_files(opened, target.folder)
+    opened = delta_tables.open_table(target.folder)
+    schema, live = arrow_schema(opened), file_lists.live_files(opened, target.folder)
     where, columns = condition_of(person, schema), columns_of(person, schema)
     if where is None:
         return Searched(table=table, is_opaque=bool(opaque_columns(schema)))
@@ -321,7 +321,7 @@ class RegionErasure:
     def _written(self, found: Searched) -> dict[str, tuple[StagedFile, ...]]:
         """Write the files that hold rows of the person again; return the new files by path of the old one."""
         store, target = self.owner.outside.store, self.owner.outside.store.table(found.table.name)
-        schema = arrow_schema(commits.open_table(target.folder))
+        schema = arrow_schema(delta_tables.open_table(target.folder))
         staging = store.staging(found.table, self.owner.epoch, attempt_of(world.token()))
         images = [file for file in found.kept.files if file.path in found.images]
         plain = [*found.shown.files, *(file for file in found.kept.files if file.path not in found.images)]
@@ -364,7 +364,7 @@ class RegionErasure:
         if not found.shown.files or found.where is None:
             return
         store, target = self.owner.outside.store, self.owner.outside.store.table(found.table.name)
-        opened = commits.open_table(target.folder)
+        opened = delta_tables.open_table(target.folder)
         staging = store.staging(found.table, self.owner.epoch, world.token())
         is_by_key = found.table.role is TableRole.UPSERT and _is_by_key(self.person, found.table)
         is_left = found.table.name in {table.name for table in self.owner.history.former}
@@ -418,12 +418,12 @@ class RegionErasure:
         for each in found:
             target = store.table(each.table.name)
             owner.ledger.refresh()  # a fenced owner deletes nothing
-            kept = commits.kept_paths(commits.open_table(target.folder), target.folder)
+            kept = file_lists.kept_paths(delta_tables.open_table(target.folder), target.folder)
             kept |= named.get(each.table.name, {}).keys()
             self._delete(target.folder, each.table.name, purge.unneeded(target.folder, kept, through=owner.epoch))
             purge.forget_log(target.folder, owner.region, writer=target.writer)
         checkpoint = store.checkpoint
-        kept = commits.live_paths(commits.open_table(checkpoint.folder))
+        kept = file_lists.live_paths(delta_tables.open_table(checkpoint.folder))
         self._delete(
             checkpoint.folder, store.checkpoint_name, purge.unneeded(checkpoint.folder, kept, through=owner.epoch)
         )

@@ -94,7 +94,7 @@ def readers_of(workplace: Workplace, region: str, numbers: Iterable[int]) -> lis
 
 def tables_of(workplace: Workplace, region: str, history: RegionHistory) -> Mapping[str, RegionTable]:
     """Return the tables that a region made and still has, by their ids, as positions in them name them."""
-    from drainmark.resources.delta.commits import open_table
+    from drainmark.resources.delta.delta_tables import open_table
 
     store = workplace.store(region)
     named = (table for table in (*history.tables, *history.former) if table.is_managed)

@@ -18,7 +18,7 @@ from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.executor import Here
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables
 from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY, Breach, Terms
 from drainmark.resources.delta.adopted.spark_commits import FEATURES, FIND_LOST_REPLIES, SparkCommit, session_settings
 from drainmark.resources.delta.adopted.spark_writer import SparkWriter
@@ -67,7 +67,7 @@ class AdoptedTable:
 
     def exists(self) -> bool:
         """Say whether there is a Delta table."""
-        return commits.is_table(self.folder)
+        return delta_tables.is_table(self.folder)
 
     def is_own(self) -> bool:
         """Say whether the table is there, and the region has published to it."""
@@ -277,7 +277,7 @@ class AdoptedTable:
                 rows.discard()
 
     def _open(self) -> Any:
-        return commits.open_table(self.folder)
+        return delta_tables.open_table(self.folder)
 
 
 def _sql_name(folder: Folder) -> str:

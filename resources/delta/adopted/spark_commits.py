@@ -19,7 +19,7 @@ from drainmark.jobs.errors import SplitBrain, TableRefused
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.protocol.records.ids import app_id
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables
 from drainmark.resources.delta.commits import Act, Published
 from drainmark.resources.storage.folder import Folder
 
@@ -93,7 +93,7 @@ class SparkCommit:
         transaction = {_TXN_APP: app_id(self.region), _TXN_VERSION: str(self.version), _TAG: self.tag}
         with session_settings(self.session, {**transaction, FIND_LOST_REPLIES: "true"}):
             self.session.sql(statement).collect()
-        if not commits.is_done(commits.open_table(self.folder), self.region, self.version):
+        if not commits.is_done(delta_tables.open_table(self.folder), self.region, self.version):
             self.append(no_rows(self.session, self.folder))
 
 

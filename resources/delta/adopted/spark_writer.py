@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables
 from drainmark.resources.delta.adopted import spark_commits
 from drainmark.resources.delta.adopted.spark_commits import SparkCommit
 from drainmark.resources.delta.adopted.writer_lock import WriterProcess, writing
@@ -80,7 +80,7 @@ class SparkWriter:
         Raises:
             AccountingError: see `require_written`.
         """
-        opened = commits.open_table(self.folder)
+        opened = delta_tables.open_table(self.folder)
         if commits.is_done(opened, self._region, version):  # then no session is needed
             done = Published(delta_version=opened.version(), done_before=True)
         else:

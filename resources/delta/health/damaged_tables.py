@@ -13,7 +13,7 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.protocol.records.manifest import StagedFile, is_ours
 from drainmark.jobs.protocol.repairs import TableDamage, TableRepair
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables, file_lists
 from drainmark.resources.delta.commits import Act, Published
 from drainmark.resources.delta.health.visible_rows import VisibleRows
 from drainmark.resources.delta.log.commit_log import REPAIR, LogCommit, SoleWriter, commits_back
@@ -34,7 +34,7 @@ def damage_of(folder: Folder, region: str, *, whatever: bool = False) -> TableDa
     Raises:
         SplitBrain: there is no table.
     """
-    table = commits.open_table(folder)
+    table = delta_tables.open_table(folder)
     version = int(table.version())
     recent, is_cut = recent_commits(folder, region, version)
     damage = [commit for commit in recent if commit.is_damage]
@@ -47,8 +47,8 @@ def damage_of(folder: Folder, region: str, *, whatever: bool = False) -> TableDa
         version=version,
         txn_version=commits.txn_version(table, region),
         commits=tuple(told(commit) for commit in reversed(damage)),
-        live=commits.live_sizes(table),
-        marked=commits.marked_paths(table, folder),
+        live=file_lists.live_sizes(table),
+        marked=file_lists.marked_paths(table, folder),
         sound=tuple(found.sound) if is_traced else (),
         gone=tuple(found.gone) if is_traced else (),
         is_traced=is_traced,
@@ -95,25 +95,25 @@ class _FormerFiles:
 
     def trace(self) -> bool:
         """Find the files; return False if the state before the commits cannot be known."""
-        before = dict(commits.live_sizes(self.table))
-        marked = set(commits.marked_paths(self.table, self.folder))
+        before = dict(file_lists.live_sizes(self.table))
+        marked = set(file_lists.marked_paths(self.table, self.folder))
         for commit in self.since:
             before = {path: size for path, size in before.items() if path not in commit.added} | dict(commit.removed)
             marked = (marked - commit.added.keys()) | commit.marked
         if marked & before.keys():
             return False  # the vectors of that time may be gone
-        changed = commits.marked_paths(self.table, self.folder)
-        shown = commits.live_files(self.table, self.folder, among=before.keys() - changed)
+        changed = file_lists.marked_paths(self.table, self.folder)
+        shown = file_lists.live_files(self.table, self.folder, among=before.keys() - changed)
         live = {file.path for file in shown}
         missing = [path for path, size in before.items() if path not in live and not self._is_there(path, size)]
-        by = commits.partition_columns(self.table)
+        by = file_lists.partition_columns(self.table)
         theirs = {path for path in before.keys() - live - set(missing) if by and not is_ours(path)}
         asked = [*missing, *sorted(theirs)]  # their footers do not tell their partitions
         known = self._as_it_was(asked) if asked else {}
         if known is None:
             return False
         back = [path for path in before if path not in live and path not in known]
-        there = (commits.footer(self.folder, path, before[path], by) for path in back)
+        there = (file_lists.footer(self.folder, path, before[path], by) for path in back)
         self.sound = [*shown, *there, *(known[path] for path in sorted(theirs))]
         self.gone = [known[path] for path in missing]
         return True
@@ -132,7 +132,7 @@ class _FormerFiles:
             version = self.since[-1].version - 1
             options = self.folder.storage_options()
             table = DeltaTable(self.folder.uri, version=version, storage_options=options)
-            files = commits.live_files(table, self.folder, among=paths)
+            files = file_lists.live_files(table, self.folder, among=paths)
         except Exception as error:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                 raise

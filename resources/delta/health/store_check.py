@@ -11,7 +11,7 @@ from typing import Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, StoreRefused
 from drainmark.jobs.tasks.parquet_shares import content_of
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import delta_tables
 from drainmark.resources.delta.health.damaged_tables import recent_commits
 from drainmark.resources.delta.log.commit_log import LogCommit
 from drainmark.resources.delta.log.marked_files import ENABLED, FEATURE
@@ -97,7 +97,7 @@ def facts_of(folder: Folder, region: str) -> TableFacts:
     Raises:
         SplitBrain: there is no table.
     """
-    table = commits.open_table(folder)
+    table = delta_tables.open_table(folder)
     recent, _ = recent_commits(folder, region, int(table.version()))
     configuration = dict(table.metadata().configuration)
     ours = {FEATURE} if ENABLED in configuration else set[str]()  # claims set both, see `commits.take_vectors`

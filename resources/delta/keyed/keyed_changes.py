@@ -11,7 +11,7 @@ from drainmark.jobs.state.keyed_parts import in_part
 from drainmark.jobs.state.keyed_rows import last_per_key, present
 from drainmark.jobs.tasks.keyed_files import Chosen, last_rows, with_gone
 from drainmark.jobs.tasks.parquet_shares import RowFile
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import delta_tables, file_lists
 from drainmark.resources.delta.merge import arrow_schema, as_table, require_unique, typed
 from drainmark.resources.storage.folder import Folder
 
@@ -159,8 +159,8 @@ class Restored:
     def changes(self) -> KeyedChanges:
         """Return the changed keys and their rows."""
         folder = self.history.folder
-        opened = commits.open_table(folder)
-        live = commits.live_files(opened, folder)
+        opened = delta_tables.open_table(folder)
+        live = file_lists.live_files(opened, folder)
         more = tuple(RowFile(path=path, size=folder.size(path)) for path in self.images)
         later = [RowFile.of(file) for file in live if (file.last_id or 0) > self.after]
         earlier = [RowFile.of(file) for file in live if (file.first_id or 0) <= self.to]
@@ -185,5 +185,5 @@ def schema_of(history: Folder, columns: Sequence[str]) -> pa.Schema:
     """Return some columns of a history."""
     import pyarrow as pa
 
-    schema = arrow_schema(commits.open_table(history))
+    schema = arrow_schema(delta_tables.open_table(history))
     return pa.schema([schema.field(name) for name in columns])

@@ -34,7 +34,7 @@ from drainmark.jobs.tasks.keyed_files import (
 )
 from drainmark.jobs.tasks.layout import Layout
 from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile, packed
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, file_lists
 from drainmark.resources.delta.commits import Act
 from drainmark.resources.delta.keyed.keyed_changes import GivenRows, KeyedChanges
 from drainmark.resources.delta.log import marked_files
@@ -119,7 +119,7 @@ class KeyedMerge:
         Args:
             opened: the table, which is not refreshed before it commits.
         """
-        live = commits.live_files(opened, self.folder)
+        live = file_lists.live_files(opened, self.folder)
         is_much = changes.size * _MUCH_OF_TABLE > _bytes(live)
         return self._rewriting(opened, live, live, changes, search=not is_much)
 
@@ -132,7 +132,7 @@ class KeyedMerge:
 
         Return None if others removed files that were to leave, or if the commit that failed has landed after all.
         """
-        live = commits.live_files(opened, self.folder)
+        live = file_lists.live_files(opened, self.folder)
         shown = _versions(live)
         if not shown >= _versions(before.leaving) or shown & _versions(before.adds):
             return None
@@ -378,7 +378,7 @@ def _near(table: Any, files: Sequence[StagedFile], bounds: Bounds) -> list[Stage
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    actions = commits.actions_of(table)
+    actions = file_lists.actions_of(table)
     near = pa.repeat(True, actions.num_rows)
     for key, (least, greatest) in bounds.items():
         names = (f"min.{key}", f"max.{key}")

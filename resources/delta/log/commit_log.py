@@ -177,7 +177,7 @@ class SoleWriter:
 
     Attributes:
         through: the version up to which (inclusive) all commits are known to be sound; -1 for none.
-        kept: the `DeltaTable` of the last look, if nobody uses it; see `commits.newest`.
+        kept: the `DeltaTable` of the last look, if nobody uses it; see `delta_tables.newest`.
         known: a `DeltaTable`, a version of it, and the region's `txnVersion` there; see `transaction`.
     """
 

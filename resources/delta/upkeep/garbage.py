@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from drainmark.jobs.protocol.records.deletion_vectors import is_vector_file
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import delta_tables, file_lists
 from drainmark.resources.delta.log.commit_log import LOG
 from drainmark.resources.delta.outside_regions import application_of, tables_below
 from drainmark.resources.delta.staging import STAGING_FOLDER
@@ -51,9 +51,9 @@ def garbage_of(folder: Folder, name: str, *, named: Set[str], below_epoch: int, 
     """
     if is_channels(name):
         dead = list(_staged(folder, named, below_epoch))
-    elif commits.is_table(folder):
-        table = commits.open_table(folder)
-        kept = commits.kept_paths(table, folder) | removed_since(folder, now - KEPT_SECONDS) | named
+    elif delta_tables.is_table(folder):
+        table = delta_tables.open_table(folder)
+        kept = file_lists.kept_paths(table, folder) | removed_since(folder, now - KEPT_SECONDS) | named
         dead = [*_staged(folder, kept, below_epoch), *_merged(folder, kept, now - KEPT_SECONDS)]
     else:
         return Garbage(table=name)
@@ -75,12 +75,12 @@ def outside_regions(tables: Folder, *, now: float) -> Iterator[Garbage]:
     for name in (name for kind in ("lake", "state") for name in tables_below(tables, kind)):
         folder = tables / name
         dead = [entry for entry in _of_no_epoch(folder) if entry.modified < now - KEPT_SECONDS]
-        if commits.is_table(folder):
-            table = commits.open_table(folder)
+        if delta_tables.is_table(folder):
+            table = delta_tables.open_table(folder)
             is_autonomous = application_of(table) is not None
             if not dead and not is_autonomous:
                 continue
-            kept = commits.kept_paths(table, folder) | removed_since(folder, now - KEPT_SECONDS)
+            kept = file_lists.kept_paths(table, folder) | removed_since(folder, now - KEPT_SECONDS)
             dead = [entry for entry in dead if entry.path not in kept]
             dead += _merged(folder, kept, now - KEPT_SECONDS) if is_autonomous else ()
         files = tuple(sorted(entry.path for entry in dead))

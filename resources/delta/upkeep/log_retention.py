@@ -15,7 +15,7 @@ from typing import Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import ObjectMissing
 from drainmark.jobs.world import Seam
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables
 from drainmark.resources.delta.commits import Act
 from drainmark.resources.delta.log.commit_log import (
     LOG,
@@ -50,7 +50,7 @@ def maintain(folder: Folder, region: str, *, writer: SoleWriter | None) -> None:
     It first records the files removed since the last checkpoint: after a crash they may be recorded twice, never lost.
     """
     _renew_retention(folder, region, writer)
-    table = commits.open_table(folder)
+    table = delta_tables.open_table(folder)
     _remember(folder, int(table.version()))
     world.across(Seam.DELTA_UPKEEP, table.create_checkpoint, folder)
     world.across(Seam.DELTA_UPKEEP, table.cleanup_metadata, folder)
@@ -63,7 +63,7 @@ def maintain(folder: Folder, region: str, *, writer: SoleWriter | None) -> None:
 
 def _renew_retention(folder: Folder, region: str, writer: SoleWriter | None) -> None:
     """Give a table of an earlier release the current retention, under the version that it has; once in its life."""
-    wanted = commits.CONFIGURATION[_RETENTION]
+    wanted = delta_tables.CONFIGURATION[_RETENTION]
 
     def is_former(table: Any) -> bool:
         return bool(table.metadata().configuration.get(_RETENTION) == FORMER[_RETENTION])
@@ -74,7 +74,7 @@ def _renew_retention(folder: Folder, region: str, writer: SoleWriter | None) -> 
             return None
         return lambda: commits.set_properties(folder, table, region, version, {_RETENTION: wanted})
 
-    if is_former(commits.open_table(folder)):
+    if is_former(delta_tables.open_table(folder)):
         commits.commit(
             folder,
             verb="compact",
@@ -113,7 +113,7 @@ def removed_since(folder: Folder, since: float) -> set[str]:
         since: seconds since 1970.
     """
     newest = newest_checkpoint(folder)
-    removes = list(_removed_behind(folder, int(commits.open_table(folder).version()), newest))
+    removes = list(_removed_behind(folder, int(delta_tables.open_table(folder).version()), newest))
     names = {
         name for name, modified in folder.modified(REMOVED).items() if modified >= since and not name.endswith(PART)
     }

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import commits, delta_tables, file_lists
 from drainmark.resources.delta.log.commit_log import SoleWriter
 from drainmark.resources.delta.merge import arrow_schema
 from drainmark.resources.delta.staging import Staging
@@ -45,10 +45,10 @@ class Upkeep:
         Returns:
             Whether anything was rewritten; also False if the table has another version.
         """
-        opened = commits.open_table(self._folder)
+        opened = delta_tables.open_table(self._folder)
         if commits.txn_version(opened, self._region) != version:
             return False
-        live = commits.live_files(opened, self._folder)
+        live = file_lists.live_files(opened, self._folder)
         runs = runs_to_compact(live, files_at_least, horizon_id)
         if not runs:
             return False

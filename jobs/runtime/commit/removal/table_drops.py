@@ -13,7 +13,7 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, SplitBrain, StoreUnavailable
 from drainmark.jobs.failpoints import DropPoint
 from drainmark.jobs.runtime.commit.ledger import Ledger
-from drainmark.resources.delta import commits
+from drainmark.resources.delta import delta_tables
 from drainmark.resources.delta.log.commit_log import LOG
 from drainmark.resources.storage.folder import Folder
 
@@ -54,10 +54,10 @@ class TableDrops:
 
 def table_id_of(folder: Folder) -> str:
     """Return the id of the Delta table in a folder; "" if there is none that can be opened."""
-    if not commits.is_table(folder):
+    if not delta_tables.is_table(folder):
         return ""
     try:
-        return str(commits.open_table(folder).metadata().id)
+        return str(delta_tables.open_table(folder).metadata().id)
     except (SplitBrain, DrainmarkError):
         return ""
 
