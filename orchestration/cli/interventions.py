@@ -163,11 +163,11 @@ def carry_out(asked: Asked, order: Order) -> None:
     """Carry an order out, print the outcome, and report it to the Dagster instance of this home, if there is one."""
     done = order.act()
     _say(done.facts, done.lines, done.remarks, as_json=asked.as_json)
-    if has_instance(asked.workplace.settings):
-        try:
+    try:
+        if has_instance(asked.workplace.settings):
             _leave(asked.workplace, order, done)
-        except Exception as error:  # the order is done, and an error of the display must not fail the verb
-            output.note(f"Dagster was not told: {type(error).__name__}: {error}")
+    except Exception as error:  # the order is done, and an error of the display must not fail the verb
+        output.note(f"Dagster was not told: {type(error).__name__}: {error}")
 
 
 def _leave(workplace: Workplace, order: Order, done: Done) -> None:

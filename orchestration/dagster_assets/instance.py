@@ -19,12 +19,16 @@ _FREE_SLOTS = "free_slots_after_run_end_seconds"
 
 
 def instance_home(settings: Settings) -> Path:
-    """Return the folder of the Dagster instance that used a home last; by default that of `drainmark dev`."""
+    """Return the folder of the Dagster instance that used a home last; by default that of `drainmark dev`.
+
+    Raises:
+        OSError: nobody can say.
+    """
     try:
         noted = Path(_note(settings).read_text(encoding="utf-8").strip())
-    except FileNotFoundError:
+    except (FileNotFoundError, UnicodeDecodeError):
         return settings.dagster_home
-    return noted if noted.is_dir() else settings.dagster_home
+    return noted if noted.is_absolute() and noted.is_dir() else settings.dagster_home
 
 
 def _note(settings: Settings) -> Path:
@@ -52,7 +56,7 @@ def remember_instance(settings: Settings, instance: DagsterInstance) -> None:
     A location in somebody's project works for an instance that is not in the home. It serves the display alone, so
     nothing fails if the file cannot be written.
     """
-    folder = Path(instance.root_directory)
+    folder = Path(instance.root_directory).absolute()
     with suppress(OSError):
         if instance.is_persistent and folder.is_dir() and folder != instance_home(settings):
             settings.make_home()

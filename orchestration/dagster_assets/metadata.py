@@ -29,6 +29,9 @@ PROCESS_TAG = ".dagster/drainmark_process"
 """Run id, host, pid and start of the process, by which the reaper knows that a run has died. People do not need it, so
 it has the prefix of tags that Dagster's pages do not show."""
 
+BEGUN_TAG = ".dagster/drainmark_begun"
+"""The id of the run once an op of it has begun; a run that copied the tag has another id."""
+
 IDS_TAG = "drainmark/sequence_ids"
 """First and last id that a run committed, `37..44`: in the list of runs, it shows the run that made a state."""
 

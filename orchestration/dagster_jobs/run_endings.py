@@ -9,6 +9,7 @@ import dagster as dg
 from drainmark.jobs.errors import DrainmarkError, Fenced, Halted, Interrupted, Retry
 from drainmark.jobs.printable import printable
 from drainmark.orchestration.dagster_assets.metadata import (
+    BEGUN_TAG,
     MAX_RETRIES_TAG,
     NOTE_TAG,
     OF_AN_END,
@@ -67,7 +68,11 @@ def note(context: dg.OpExecutionContext, text: str) -> None:
 
 
 def tag_begun(context: dg.OpExecutionContext, tags: Mapping[str, str]) -> None:
-    """Tag a run that begins, and empty the tags with which the run that it repeats has ended."""
-    copied = {tag: "" for tag in OF_AN_END if context.run.tags.get(tag)}
+    """Tag a run whose op begins; the first op empties the tags with which the run that this one repeats has ended."""
+    copied = [tag for tag in OF_AN_END if context.run.tags.get(tag)]
+    if copied and (run := context.instance.get_run_by_id(context.run_id)) is not None:
+        is_first = run.tags.get(BEGUN_TAG) != context.run_id  # else they may be those of another op of this run
+        copied = copied if is_first else []
     if copied or tags:
-        context.instance.add_run_tags(context.run_id, {**copied, **tags})
+        begun = {**dict.fromkeys(copied, ""), BEGUN_TAG: context.run_id}
+        context.instance.add_run_tags(context.run_id, {**begun, **tags})

@@ -12,7 +12,6 @@ from drainmark.orchestration.dagster_assets.instance import instance_home
 from drainmark.orchestration.doctor import machine
 from drainmark.orchestration.doctor.engine import engine
 from drainmark.orchestration.doctor.findings import Finding, Severity, broken, fail, ok
-from drainmark.orchestration.doctor.machine import daemons
 from drainmark.orchestration.doctor.regions import examine_region
 from drainmark.orchestration.runs.failures_before_claim import unopened
 from drainmark.orchestration.workplace.declaration import configured_applications
@@ -56,7 +55,9 @@ def examine(
         findings += _guarded("resident_spark", lambda: machine.resident_spark(workplace.home), findings)
         findings += _guarded("tables_disk", lambda: machine.tables_disk(workplace.tables), findings)
         findings += _guarded("store", lambda: machine.store(workplace.tables), findings)
-        findings += _guarded("one_daemon", lambda: daemons(instance_home(settings)), findings)
+        findings += _guarded(
+            "one_daemon", lambda: machine.instance(settings.dagster_home, instance_home(settings)), findings
+        )
     if with_engine:
         findings += _guarded("engine", lambda: engine(workplace, tell), findings)
     failed = [finding for finding in findings if finding.verdict is Severity.FAIL]

@@ -215,7 +215,20 @@ def jars(are_cached: bool) -> Finding:
     return warn("jars", "the jars of Delta are not here: the first run fetches them", "make setup")
 
 
+_MESSAGE_LENGTH = 600  # Dagster lists what is wrong behind a line that says that something is
 _FRESH_SECONDS = 90.0  # a daemon sends a heartbeat every 30 s
+
+
+def instance(own: Path, dagster_home: Path) -> list[Finding]:
+    """Check the Dagster instance that works on a home; one that is not the home's own may be out of reach from here."""
+    try:
+        return daemons(dagster_home)
+    except Exception as error:
+        if dagster_home == own:
+            raise
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:_MESSAGE_LENGTH]
+        message = f"the Dagster instance of {dagster_home} cannot be opened here, so commands tell it nothing: {said}"
+        return [warn("instance", message, "type commands where Dagster runs, with its packages and variables")]
 
 
 def daemons(dagster_home: Path) -> list[Finding]:

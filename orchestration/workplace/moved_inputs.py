@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -142,13 +142,33 @@ def _require_names_of_before(workplace: Workplace, region: RegionPlan) -> None:
         return
     known = _names_of_before(workplace, region)
     for start, here in _folders(workplace, region):
-        names = known.get(start.name, [])
-        for there in names if here not in names else ():
-            is_same = there.is_dir() and here.is_dir() and there.samefile(here)
-            if is_same and workplace.registry.triggers.newest(_queue(region, start)) is not None:
-                msg = f"{region.name} knows {here} as {there}: by another path its files would count once more"
-                named = shell_word(f"{start.name}={there}")
-                raise UsageError(msg, remedy=f'name it as before: --input {named}, or path="{there}"')
+        there = _other_name(here, known.get(start.name, []), is_recursive=start.scan.recursive)
+        if there is not None and workplace.registry.triggers.newest(_queue(region, start)) is not None:
+            msg = f"{region.name} knows {here} as {there}: by another path its files would count once more"
+            named = shell_word(f"{start.name}={there}")
+            raise UsageError(msg, remedy=f'name it as before: --input {named}, or path="{there}"')
+
+
+def _other_name(here: Path, names: Sequence[Path], *, is_recursive: bool) -> Path | None:
+    """Return the name that a folder has in a list, None if it has none but its own.
+
+    Names before its own do not count: it may have been another folder then, or somebody reads on by the newest name.
+
+    Args:
+        is_recursive: the files below its folders are read, too; a registry that was rebuilt knows only their folders.
+    """
+    own = (place for place, name in enumerate(names) if name == here or (is_recursive and name.is_relative_to(here)))
+    later = names[max(own, default=-1) + 1 :]
+    tried = dict.fromkeys(each for name in later for each in ((name, *name.parents) if is_recursive else (name,)))
+    return next((each for each in tried if _is_same(each, here)), None)
+
+
+def _is_same(there: Path, here: Path) -> bool:
+    """Say whether two names are of one folder; one that nobody can look at, as on a mount that is gone, is another."""
+    try:
+        return there.is_dir() and here.is_dir() and there.samefile(here)
+    except OSError:
+        return False
 
 
 def _names_of_before(workplace: Workplace, region: RegionPlan) -> dict[str, list[Path]]:
@@ -189,7 +209,7 @@ def _first_committed(workplace: Workplace, queue: str, here: Path, there: Path, 
 def _is_moved_or_copied(here: Path, there: Path) -> bool:
     try:
         found, before = here.stat(), there.stat()
-    except FileNotFoundError:
+    except OSError:  # it is not there any more, or nobody here can look
         return True
     return (found.st_size, found.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
 

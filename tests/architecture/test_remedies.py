@@ -18,7 +18,6 @@ MENTIONS = {
     ("jobs/operators/unsupported_operators.py", "halt"): "a declaration is refused: there is no region yet",
     ("orchestration/cli/inspection.py", "init"): "there is no project yet",
     ("orchestration/dagster_assets/checks.py", "resume"): "describes a check; its result names the region",
-    ("resources/delta/commits.py", "reset"): "a reader of one table knows no region",
 }
 """Verbs that are named without their words, each with the reason."""
 PLACEHOLDERS = {
@@ -73,7 +72,7 @@ CASES: dict[str, dict[str, str]] = {
     "orchestration/workplace/moved_inputs.py": {
         "reset --to-initial --accept-loss": "test_what_came_along_is_refused_and_is_read_from_its_new_place",
     },
-    "resources/delta/commits.py": {
+    "resources/delta/delta_tables.py": {
         "reset --to-initial": "test_a_table_of_other_partitions_is_given_up_for_one_with_all_input",
         "tables drop --region": "test_a_start_that_was_renamed_leaves_a_region_that_can_be_dropped",
     },

@@ -125,6 +125,18 @@ def test_a_file_that_brought_no_rows_to_a_table_is_retracted_although_others_rea
         orders.retract(place, "one/files", [str(one.inbox / "d")])
 
 
+def test_a_plan_names_no_reader_of_a_table_that_got_no_rows(place: Workplace, tmp_path: Path) -> None:
+    """A slice of a reader spans ids, and some of them brought rows to other tables alone."""
+    one = Sorted(place, tmp_path / "inbox", region="one/files", names=("first", "beside"))
+    two = reader(place, "second", "first")
+    for name in ("a", "-b", "c"):
+        take(one, name)
+    two.run()
+    order = orders.retract(place, "one/files", [str(one.inbox / "-b")])
+    assert not [line for line in order.plan if "second/rows" in line]
+    assert order.facts["readers"] == []
+
+
 def test_a_diamond_and_a_region_that_reads_two_others_go_to_the_lowest_id(place: Workplace, one: HandFed) -> None:
     other = HandFed(place, place.home / "others", region="other/files", names=("beside",))
     left, right = reader(place, "left", "first"), reader(place, "right", "first", "beside")

@@ -104,3 +104,32 @@ def test_a_run_whose_release_failed_has_not_died(place: Workplace) -> None:
     again.claim()
     assert again.history.attempts == 0
     again.release(Outcome.CLEAN)
+
+
+def test_no_other_region_of_the_run_makes_it_forget_its_claim(place: Workplace) -> None:
+    """`drainmark run APP` gives all regions one id."""
+    owner, other = (region_owner(place, region, run_id="run") for region in (REGION, "app/other"))
+    owner.claim()
+    other.claim()
+    owner.outside.lease.release(clean=False)
+    again = region_owner(place, REGION, run_id="run")
+    again.claim()
+    assert again.history.attempts == 0
+    again.release(Outcome.CLEAN)
+    other.release(Outcome.CLEAN)
+
+
+def test_a_run_whose_second_claim_failed_has_not_died(place: Workplace) -> None:
+    owner = region_owner(place, REGION, run_id="run")
+    owner.claim()
+    owner.outside.lease.release(clean=False)
+    arm("claim.before_commit:raise")
+    try:
+        with pytest.raises(InjectedFailure):
+            region_owner(place, REGION, run_id="run").claim()
+    finally:
+        arm("")
+    again = region_owner(place, REGION, run_id="run")
+    again.claim()
+    assert again.history.attempts == 0
+    again.release(Outcome.CLEAN)

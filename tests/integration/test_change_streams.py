@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from harness import run_once, settle
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.errors import OperatorFailed, SchemaMismatch, StateIncompatible
+from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.plan import plan_upgrade
 from drainmark.orchestration.workplace.hand_off import owning
@@ -331,6 +333,39 @@ def test_no_changes_go_on_with_rows_that_their_state_does_not_know(
     database = dm.DatabaseUpsert("crm", "mirror", keys=["k"])
     run_once(place, declared(sink=database))
     refused(declared(way=filtered, name="anew", sink=database), "plain rows", table="database/crm/mirror")
+
+
+@pytest.mark.parametrize("way", [lambda applied: applied, filtered])
+def test_changes_go_on_in_a_home_that_did_not_note_whose_state_knows_the_rows(
+    workplace: Workplace, inbox: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[[Any], Any]
+) -> None:
+    """So did earlier versions, with applied changes."""
+
+    def declared(name: str = "applied") -> Opened:
+        with dm.application("mirroring") as declared:
+
+            @dm.consistent(trigger="operator-driven")
+            @dm.source(dm.DirectoryScan(path=str(inbox), format="csv", schema="k string, n bigint, d string", settle=0))
+            def lines(scanned: Any) -> Any:
+                return scanned.drop("source_file")
+
+            applied = dm.apply_changes(lines, keys=["k"], sequence_by="n", apply_as_deletes="d = 'x'", name=name)
+            dm.sink(way(applied), dm.DeltaUpsert("mirror", keys=["k"]), name="mirrored")
+        return open_application(dm.build_application(declared))
+
+    noted = RegionTable.to_json
+    with monkeypatch.context() as before:
+        before.setattr(RegionTable, "to_json", lambda table: noted(dataclasses.replace(table, withdrawn_by=())))
+        write(inbox, 1, [("a", 5, False), ("b", 6, False)])
+        run_once(workplace, declared())
+    assert not any(table.withdrawn_by for table in workplace.history(REGION).tables)
+    with pytest.raises(StateIncompatible):
+        run_once(workplace, declared("anew"))
+    assert plan_upgrade(workplace, declared(), declared().plan.regions).is_compatible
+    write(inbox, 2, [("b", 7, True), ("c", 1, False)])
+    run_once(workplace, declared())
+    assert keys_of(RegionReader(workplace.settings, REGION).visible("mirror").drop_columns(["d"])) == {"a": 5, "c": 1}
+    assert any(table.withdrawn_by for table in workplace.history(REGION).tables)
 
 
 @pytest.mark.seed("DL1")

@@ -43,6 +43,7 @@ from drainmark.orchestration.dagster_assets.metadata import (
 )
 from drainmark.orchestration.dagster_assets.runless_events import report
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
+from drainmark.orchestration.dagster_jobs.run_endings import note, tag_begun
 from drainmark.orchestration.dagster_jobs.run_slot import run_slot
 from drainmark.orchestration.runs.region_runs import region_owner, region_run
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
@@ -307,6 +308,27 @@ def test_a_run_that_is_executed_again_does_not_say_what_its_parent_has_done(
     assert result.success
     tags = instance.get_run_by_id(result.run_id).tags
     assert [tags[name] for name in parent] == ["", "", ""]
+
+
+def test_an_op_does_not_empty_what_another_op_of_its_run_has_noted(instance: dg.DagsterInstance) -> None:
+    """A run may have several regions; what a context knows of the tags is as old as its process, or as the op."""
+
+    @dg.op(out=dg.Out(dg.Nothing))
+    def one(context):  # type: ignore[no-untyped-def]
+        tag_begun(context, {})
+        note(context, "one is halted")
+
+    @dg.op(ins={"one": dg.In(dg.Nothing)})
+    def two(context):  # type: ignore[no-untyped-def]
+        tag_begun(context, {})
+
+    @dg.job
+    def both() -> None:
+        two(one())
+
+    result = both.execute_in_process(instance=instance, tags={NOTE_TAG: "of the parent", IDS_TAG: "1..3"})
+    tags = instance.get_run_by_id(result.run_id).tags
+    assert (tags[NOTE_TAG], tags[IDS_TAG]) == ("one is halted", "")
 
 
 @pytest.mark.slow

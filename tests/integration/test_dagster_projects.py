@@ -148,6 +148,31 @@ def test_a_home_whose_instance_is_gone_tells_its_own(words: Path, tmp_path: Path
     assert not has_instance(settings)
 
 
+@pytest.mark.parametrize("note", [b"", b"\n", b"platform\n", b"\xff\n"])
+def test_a_note_that_names_no_folder_leads_nowhere(
+    words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, note: bytes
+) -> None:
+    """Least of all to where a command is typed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "platform").mkdir()
+    settings = load_settings(words)
+    settings.make_home()
+    (settings.home / "dagster_home").write_bytes(note)
+    assert instance_home(settings) == settings.dagster_home
+
+
+def test_a_command_is_carried_out_although_nobody_can_say_where_dagster_is(
+    words: Path, without_spark: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drop(words, "a.csv", "a,1\n")
+    with instance_at(words / "dagster") as instance:
+        assert execute(definitions(words).get_repository_def(), instance, {"scan": True}).success
+    (note := words / ".drainmark" / "dagster_home").unlink()
+    note.mkdir()
+    assert invoke(["halt", REGION, "--reason", "a test", "--home", str(words / ".drainmark")]) == 0
+    assert "Dagster was not told" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("made", "complaint"),
     [

@@ -176,6 +176,21 @@ def test_every_name_that_a_folder_ever_had_is_known(old: Path, capsys: pytest.Ca
     assert total(capsys) == 1111
 
 
+def test_a_folder_of_before_that_now_leads_to_a_later_one_is_refused(
+    old: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (old / "second").mkdir()
+    (old / "second" / "a.csv").write_text("tea,1000\n")
+    settle(old / "second")
+    assert invoke(["run", "app.py", "--input", "second"]) == 0
+    (old / "inbox").rename(old / "away")
+    (old / "inbox").symlink_to(old / "second")
+    told = re.search(r"--input (.+), or", refused("run", capsys, [old / "inbox", old / "second"]))
+    assert told is not None
+    assert invoke(["run", "app.py", "--input", *shlex.split(told[1])]) == 0
+    assert total(capsys) == 1011
+
+
 def lose_registry(root: Path) -> Workplace:
     for part in (root / ".drainmark").glob("registry.db*"):
         part.unlink()
@@ -205,6 +220,25 @@ def test_a_repair_of_a_lost_registry_knows_that_the_project_was_moved(
         assert total(capsys) == 111
 
 
+def test_a_former_place_that_nobody_can_look_at_ends_no_run(
+    old: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may be below another user's folder, or on a mount that is gone; here the system refuses the name."""
+    place = Workplace(Settings(home=old / ".drainmark", project_root=old))
+    moved_inputs.note_folders(place, "app/rows", {"rows": [Path("/", "x" * 300), old / "inbox"]})
+    place.registry.close()
+    shutil.copytree(old / "inbox", old / "second")
+    assert invoke(["run", "app.py", "--input", "second"]) == 0
+    assert total(capsys) == 122
+    new = old.parent / "new"
+    old.rename(new)
+    old.write_text("a file, below which nothing can be")
+    lose_registry(new).registry.close()
+    monkeypatch.chdir(new)
+    repair(Workplace(Settings(home=new / ".drainmark", project_root=new)))
+    refused("run", capsys, [old / "inbox", new / "inbox"])
+
+
 @pytest.mark.parametrize("code", [("app.py",), ()])
 def test_a_repair_of_a_lost_registry_takes_new_files_where_nothing_was_moved(
     old: Path, code: tuple[str, ...], capsys: pytest.CaptureFixture[str]
@@ -216,6 +250,23 @@ def test_a_repair_of_a_lost_registry_takes_new_files_where_nothing_was_moved(
     refused("run", capsys, [old / "link", old / "inbox"], "--input", "link")
     assert invoke(["run", "app.py"]) == 0
     assert total(capsys) == 111
+
+
+def test_a_repair_of_a_lost_registry_knows_the_folder_above_those_of_its_files(
+    old: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (old / "deep" / "day").mkdir(parents=True)
+    (old / "deep" / "day" / "a.csv").write_text("tea,1000\n")
+    settle(old / "deep" / "day")
+    (old / "app.py").write_text(APP.format(path="deep").replace("pattern", "recursive=True, pattern"))
+    assert invoke(["run", "app.py"]) == 0
+    place = lose_registry(old)
+    repair(place)
+    place.registry.close()
+    (old / "link").symlink_to(old / "deep")
+    refused("run", capsys, [old / "link", old / "deep"], "--input", "link")
+    assert invoke(["run", "app.py"]) == 0
+    assert total(capsys) == 1011
 
 
 @pytest.mark.parametrize("declared", ["../data", "link"])

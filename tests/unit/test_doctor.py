@@ -207,6 +207,18 @@ def test_a_dagster_home_without_settings_is_told(tmp_path: Path) -> None:
     assert verdicts(daemons(tmp_path)) == {"dagster": Severity.WARN}
 
 
+def test_an_instance_of_others_that_cannot_be_opened_here_is_no_fault_of_the_home(tmp_path: Path) -> None:
+    """Its database may have a password that only Dagster's machine knows."""
+    own, platform = tmp_path / "own", tmp_path / "platform"
+    platform.mkdir()
+    (platform / "dagster.yaml").write_text("storage: {sqlite: {base_dir: {env: NOBODY_HAS_SET_THIS}}}\n")
+    (found,) = machine.instance(own, platform)
+    assert (found.check, found.verdict) == ("instance", Severity.WARN)
+    assert "NOBODY_HAS_SET_THIS" in found.message
+    with pytest.raises(Exception, match="NOBODY_HAS_SET_THIS"):
+        machine.instance(platform, platform)
+
+
 def line_of(found: Finding) -> str:
     """Return the line of `dagster.yaml` that a remedy names."""
     return (found.remedy or "").split("`")[1]

@@ -118,6 +118,18 @@ def other_form(before: RegionTable, after: RegionTable) -> str:
     return ""
 
 
+def with_states_noted(before: RegionTable, after: RegionTable, names: Collection[str]) -> RegionTable:
+    """Return a table with the states of new code that know its rows, if an earlier version did not note any.
+
+    Args:
+        names: of all tables that there were: a state that was not among them began later, and knows none of the rows.
+    """
+    is_of_changes = before.deletes or _GONE in before.column_names
+    if before.withdrawn_by or not is_of_changes or not {*after.withdrawn_by} - {""} <= {*names}:
+        return before
+    return replace(before, withdrawn_by=after.withdrawn_by)
+
+
 def _known(table: RegionTable) -> set[str]:
     return {*(table.withdrawn_by or ("",))}
 

@@ -15,8 +15,8 @@ from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of
 from drainmark.jobs.state.handlers.data_store import DataStore
 from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
 
-_claims_here: dict[str, str] = {}
-"""The attempt of the newest claim row of each run that claimed in this process."""
+_claims_here: set[str] = set()
+"""The attempts of the claim rows that were sent in this process; nobody else's row has one of them."""
 
 
 def fence(
@@ -51,8 +51,8 @@ def fence(
         code=ledger.identity.code or None,
         **code.to_detail(),
     )
+    _claims_here.add(row.attempt)  # before the commit, whose outcome may stay unknown
     store.checkpoint.claim(row)
-    _claims_here[row.run_id] = row.attempt
     # Read again: until this commit, an older owner that had been stopped could still commit a group.
     ledger.history = store.checkpoint.history()
     ledger.lags = dict(ledger.history.lags)
@@ -82,7 +82,7 @@ def _end_of_last(ledger: Ledger) -> Outcome:
     The same run in another process did: Dagster may resume a run whose worker died.
     """
     outcome, claim, run = ledger.history.last_outcome, ledger.history.last_claim, ledger.identity.run_id
-    is_here = claim is not None and claim.run_id == run and _claims_here.get(run) == claim.attempt
+    is_here = claim is not None and claim.run_id == run and claim.attempt in _claims_here
     return Outcome.INTERRUPTED if outcome is Outcome.CRASHED and is_here else outcome
 
 

@@ -26,6 +26,7 @@ from drainmark.jobs.protocol.records.schema_compatibility import (
     other_form,
     still_deleting,
     with_gone,
+    with_states_noted,
 )
 from drainmark.jobs.protocol.records.state_generations import labels_in_force
 from drainmark.jobs.runtime.commit.table_damage import is_gone
@@ -286,8 +287,10 @@ def other_forms(store: RegionTables, history: RegionHistory, tables: Sequence[Re
     found = {}
     for table in sorted(tables, key=lambda table: not table.is_derived):
         known = before.get(table.name)
-        why = other_form(known, table) if known is not None and not is_state(table, tables) else ""
-        if known is not None and why and store.is_own(known) and store.open(known).newest_id() != INITIAL_ID:
+        if known is None or is_state(table, tables):
+            continue
+        why = other_form(with_states_noted(known, table, before.keys()), table)
+        if why and store.is_own(known) and store.open(known).newest_id() != INITIAL_ID:
             found[table.name] = why
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -68,10 +68,15 @@ class Home:
         return tuple(found)
 
 
-def readers_of(workplace: Workplace, region: str, numbers: Iterable[int]) -> list[dict[str, Any]]:
+def readers_of(
+    workplace: Workplace, region: str, numbers: Iterable[int], spared: Collection[str] = ()
+) -> list[dict[str, Any]]:
     """Return the states in force of other regions that read rows of some ids of a region, and of those regions again.
 
     Each has `region`, `sequence_id` and `trigger`; nearest first.
+
+    Args:
+        spared: ids of tables that have no rows of these ids: a slice of them only spans the ids.
     """
     home = Home(workplace)
     found: dict[tuple[str, int], dict[str, Any]] = {}
@@ -79,6 +84,8 @@ def readers_of(workplace: Workplace, region: str, numbers: Iterable[int]) -> lis
     while waiting:
         above, ids = waiting.pop(0)
         for link in home.links(above, keeping=True):
+            if link.table in spared:
+                continue
             new = []
             for number, row in pieces_read(home.history(link.reader), link.source):
                 first, last = slices_of(row.trigger_identity or {})[link.source].get(IDS, (1, 0))

@@ -74,7 +74,8 @@ def plan_retract(workplace: Workplace, region: str, files: Sequence[str]) -> Ret
             else:
                 done[uri] = _retracted_as(history, uri)
         ids = sorted(states)
-        told = _told(workplace, region, history, ids) if ids else frozenset()
+        spared = _spared(workplace, region, history, ids) if ids else frozenset()
+        told = _told(workplace, region, history, ids, spared) if ids else frozenset()
         keyed = _keyed(workplace, region, history, ids) if ids else ()
     facts = {
         "region": region,
@@ -84,7 +85,7 @@ def plan_retract(workplace: Workplace, region: str, files: Sequence[str]) -> Ret
         ],
         "retracted_before": [{"file": uri, "sequence_id": number} for uri, number in done.items()],
         "rows": _rows(workplace, region, history, ids),
-        "readers": readers_of(workplace, region, ids),
+        "readers": readers_of(workplace, region, ids, spared),
         "committed_sequence_id": history.committed_id,
     }
     return RetractPlan(
@@ -128,25 +129,29 @@ def carry_out(workplace: Workplace, plan: RetractPlan, why: str = "") -> dict[st
 def _taken_back(workplace: Workplace, owner: RegionOwner, plan: RetractPlan, why: str) -> dict[int, int]:
     """Take back the states of a plan, as the tables of the owner's claim are."""
     horizon = declared(workplace, plan.region).rewind_horizon
-    _told(workplace, plan.region, owner.history, list(plan.states))
+    ids = list(plan.states)
+    _told(workplace, plan.region, owner.history, ids, _spared(workplace, plan.region, owner.history, ids))
     try:
-        return owner.retractions.retract(list(plan.states), plan.keyed, why)
+        return owner.retractions.retract(ids, plan.keyed, why)
     except RetractRefused as error:
-        error.remedy = error.remedy or remedy_of(plan.region, owner.history, list(plan.states), horizon)
+        error.remedy = error.remedy or remedy_of(plan.region, owner.history, ids, horizon)
         raise
 
 
-def _told(workplace: Workplace, region: str, history: RegionHistory, ids: Sequence[int]) -> frozenset[str]:
+def _told(
+    workplace: Workplace, region: str, history: RegionHistory, ids: Sequence[int], spared: Collection[str]
+) -> frozenset[str]:
     """Return the regions of this home that read changes of tables, and get rows that leave as deletes.
+
+    Args:
+        spared: see `_spared`.
 
     Raises:
         RetractRefused: others read only what a table gets, and would halt, without a way to go on right. The remedy
-            takes the whole chain back, so that the rows are never read. Tables that got no rows of the ids are left
-            out: the retraction takes nothing out of them.
+            takes the whole chain back, so that the rows are never read.
     """
-    links = Home(workplace).links(region)
-    fed = _fed(workplace, region, history, ids, {link.table for link in links if not link.has_changes})
-    if readers := dict.fromkeys(link.reader for link in links if link.table in fed and not link.has_changes):
+    links = [link for link in Home(workplace).links(region) if link.table not in spared]
+    if readers := dict.fromkeys(link.reader for link in links if not link.has_changes):
         reads = "reads" if len(readers) == 1 else "read"
         msg = f"region {region!r}: {', '.join(readers)} {reads} its tables, and can give back no rows alone"
         remedy = remedy_of(region, history, ids, declared(workplace, region).rewind_horizon)
@@ -154,19 +159,18 @@ def _told(workplace: Workplace, region: str, history: RegionHistory, ids: Sequen
     return frozenset(link.reader for link in links)
 
 
-def _fed(
-    workplace: Workplace, region: str, history: RegionHistory, ids: Sequence[int], read: Collection[str]
-) -> frozenset[str]:
-    """Return which of some tables, by their ids, got rows of ids of a region, or may lose the rows of other ids."""
-    if not read:
-        return frozenset()
-    store, tables = workplace.store(region), tables_of(workplace, region, history)
-    free = (
+def _spared(workplace: Workplace, region: str, history: RegionHistory, ids: Sequence[int]) -> frozenset[str]:
+    """Return the ids of the tables that others read, and that have no rows of some ids: no row leaves these tables.
+
+    A table of one row a key is none of them: the rows of other ids may change.
+    """
+    read = {link.table for link in Home(workplace).links(region, keeping=True)}
+    store, tables = workplace.store(region), tables_of(workplace, region, history) if read else {}
+    return frozenset(
         each
         for each, table in tables.items()
-        if table.role is TableRole.APPEND and not any(_count(store.table(table.name).files, ids))
+        if each in read and table.role is TableRole.APPEND and not any(_count(store.table(table.name).files, ids))
     )
-    return frozenset(read).difference(free)
 
 
 def _keyed(workplace: Workplace, region: str, history: RegionHistory, ids: Sequence[int]) -> tuple[KeyedTable, ...]:
