@@ -229,7 +229,9 @@ def make_folder(folder: str | os.PathLike[str], mode: int = 0o777) -> list[Path]
         the folders that have a new name, the lowest one first; none if there was nothing to make.
     """
     last = Path(folder)
-    missing = list(itertools.takewhile(lambda each: not each.is_dir(), (last, *last.parents)))
+    if last.is_dir():
+        return []
+    missing = [last, *itertools.takewhile(lambda each: not each.exists(), last.parents)]  # a file on the way: an error
     for each in reversed(missing):
         each.mkdir(mode if each == last else 0o777, exist_ok=True)
     return [each.parent for each in missing]

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from drainmark.jobs.errors import AccountingError, DrainmarkError, Fenced
+from drainmark.jobs.errors import AccountingError, DrainmarkError, Fenced, StoreUnavailable
 from drainmark.jobs.failpoints import InjectedFailure, arm
 from drainmark.jobs.protocol.history import Outcome
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
 from drainmark.resources.settings import Settings
 
 REGION = "app/start"
@@ -129,6 +131,25 @@ def test_a_run_whose_second_claim_failed_has_not_died(place: Workplace) -> None:
             region_owner(place, REGION, run_id="run").claim()
     finally:
         arm("")
+    again = region_owner(place, REGION, run_id="run")
+    again.claim()
+    assert again.history.attempts == 0
+    again.release(Outcome.CLEAN)
+
+
+def test_a_run_whose_claim_was_committed_without_an_answer_has_not_died(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unanswered(table: CheckpointTable, row: CheckpointRow) -> None:
+        commit(table, row)
+        raise StoreUnavailable("no answer")
+
+    commit = CheckpointTable.claim
+    monkeypatch.setattr(CheckpointTable, "claim", unanswered)
+    with pytest.raises(StoreUnavailable):
+        region_owner(place, REGION, run_id="run").claim()
+    monkeypatch.undo()
+    assert place.history(REGION).epoch == 1
     again = region_owner(place, REGION, run_id="run")
     again.claim()
     assert again.history.attempts == 0

@@ -194,6 +194,7 @@ class Course:
         out: by id, the rows that the operator gave.
         refused: by id, the number of rows for the quarantine.
         is_local: the process may go through the rows itself.
+        in_memory: whether it did, by group.
     """
 
     session: Any
@@ -204,6 +205,7 @@ class Course:
     refused: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     made: dict[Any, Any] = field(default_factory=dict)
     is_local: bool = True
+    in_memory: list[bool] = field(default_factory=list)
 
     def go(self, files: dict[int, list[Row]]) -> None:
         """Process files by id as one group."""
@@ -216,6 +218,7 @@ class Course:
             few=lambda operator: self.is_local, read_kept_rows=self._known_rows,
         )  # fmt: skip
         result = self.operator.step(frames)
+        self.in_memory.append(bool(result.changed_rows))
         changes = {part: arrow_of(frame) for part, frame in result.changes.items()} | dict(result.changed_rows)
         output = arrow_of(result.output).to_pylist()
         assert plain(arrow_of(result.net.rows).to_pylist()) == plain(net_of(output, result.net.keys))

@@ -15,6 +15,7 @@ import pytest
 from change_cases import Course, Files, is_bad, log, newest, plain, shown_by, versions
 
 import drainmark as dm
+from drainmark.jobs.operators.changes import versions_in_memory
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -194,7 +195,7 @@ KINDS = {
 @pytest.mark.parametrize("scd_type", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_memory_and_by_spark_the_state_is_the_same(engine: SparkEngine, kind: str, scd_type: int) -> None:
-    chance, arrow = random.Random(f"{kind}{scd_type}"), as_arrow(kind)
+    chance, arrow = random.Random(f"{kind}{scd_type}"), as_arrow(engine, kind)
     schema = pa.schema([("k", arrow), ("by", arrow), ("v", arrow), ("op", pa.string())])
     options = {"keys": ["k"], "sequence_by": "by", "except_columns": ["op"], "stored_as_scd_type": scd_type}
     courses = [
@@ -222,11 +223,47 @@ def test_in_memory_and_by_spark_the_state_is_the_same(engine: SparkEngine, kind:
         assert courses[0].refused == courses[1].refused
 
 
-def as_arrow(kind: str) -> pa.DataType:
-    from pyspark.sql.pandas.types import to_arrow_type
-    from pyspark.sql.types import DataType
+@pytest.mark.seed("AC2", "ER1")
+def test_an_erased_change_does_not_come_back_as_it_was_before(engine: SparkEngine) -> None:
+    """A change with the same sequence had replaced another one; an erasure leaves the key of the last one alone."""
+    options = {"columns": ["a", "b", "x", "y"], "stored_as_scd_type": 2}
+    course = Course(engine.session, operator_of(Case(options, lambda files: [])))
+    row = {"a": "p", "b": 1, "n": 1, "at": None, "op": "u", "x": 1, "y": None}
+    course.go({1: [row]})
+    kept = course.kept[""][0]
+    (first,) = kept.to_pylist()
+    left = {name: first[name] for name in ("a", "b", "_by_text")} | {"_gone": True, "_sequence_id": 2}
+    course.kept[""].append(pa.Table.from_pylist([left], kept.schema))
+    course.go({3: [{**row, "n": 2, "x": 2}]})
+    assert [(found["valid_from"], found["_gone"]) for found in course.out[3]] == [(2, False)]
 
-    return to_arrow_type(DataType.fromDDL(kind), timezone="UTC")
+
+@pytest.mark.seed("AC2")
+def test_late_changes_before_a_long_history_are_not_applied_in_memory(
+    engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each id of a group has all later versions: fifty late changes of a key with a million took six gigabytes."""
+    monkeypatch.setattr(versions_in_memory, "MOST_PLACES", 60)
+    options = {"columns": ["a", "b", "x", "y"], "stored_as_scd_type": 2}
+    row = {"a": "p", "b": 1, "at": None, "op": "u", "y": None}
+    files = {1: [{**row, "n": n, "x": n} for n in range(10, 30)]}
+    late = {number: [{**row, "n": number, "x": -1}] for number in (2, 3, 4)}
+    courses = [
+        Course(engine.session, operator_of(Case(options, lambda files: [])), is_local=is_local)
+        for is_local in (True, False)
+    ]
+    for course in courses:
+        course.go(files)
+        course.go(late)
+    assert courses[0].in_memory == [True, False]
+    assert shown(courses[0].kept[""][-1]) == shown(courses[1].kept[""][-1])
+    assert [plain(courses[0].out[number]) for number in late] == [plain(courses[1].out[number]) for number in late]
+
+
+def as_arrow(engine: SparkEngine, kind: str) -> pa.DataType:
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    return to_arrow_type(engine.session.createDataFrame([], f"v {kind}").schema["v"].dataType, timezone="UTC")
 
 
 def shown(rows: pa.Table) -> list[str]:

@@ -209,8 +209,9 @@ class ApplyChanges(Operator):
         rows = ranked(frames, self, port, () if self.apply_as_truncates else self.keys)
         shape = frames.once_a_run((self.name, "shape"), lambda: self._shape(rows))
         judged = frames.once(self, self._judged(rows, shape), is_cheap=True)
-        if frames.is_local(self) and self.goes_in_memory and are_plain(shape):
-            return _in_memory(self, frames, judged, shape)
+        is_local = frames.is_local(self) and self.goes_in_memory and are_plain(shape)
+        if is_local and (made := _in_memory(self, frames, judged, shape)) is not None:
+            return made
         refused = _refused(judged)
         changes = judged.where(f"{WHY} is null").selectExpr(
             *quoted(self.keys),
@@ -293,8 +294,10 @@ class ApplyChanges(Operator):
         return OperatorFailed(f"{self.name!r}: {message}", operator=self.name, location=self.location, remedy=remedy)
 
 
-def _in_memory(operator: ApplyChanges, frames: OperatorContext, judged: DataFrame, shape: ChangeShape) -> StepResult:
-    """Apply changes in this process, in which the state looks up the rows of their keys."""
+def _in_memory(
+    operator: ApplyChanges, frames: OperatorContext, judged: DataFrame, shape: ChangeShape
+) -> StepResult | None:
+    """Apply changes in this process, in which the state looks up the rows of their keys; None if that is too much."""
     is_history, looks_up = operator.scd_type == 2, frames.looks_up(operator, "")
     rows = frames.collect(operator, to_collect(judged, shape, has_hash=looks_up, has_text=is_history))
     refused = None
@@ -302,6 +305,8 @@ def _in_memory(operator: ApplyChanges, frames: OperatorContext, judged: DataFram
         rows, refused = rows.filter(~is_refused(rows)), _refused(judged)
     known = frames.read_kept_rows(operator, "", keys_of(rows, shape))
     applied = (VersionsInMemory if is_history else NewestInMemory).of(shape, rows, known)
+    if applied is None:
+        return None
     made, is_read = shape.output(is_history=is_history), frames.reads(operator, "")
     output = frames.local(operator, applied.output() if is_read else None, made)
     net = Net(operator.kept[0].history_of, frames.local(operator, applied.net(), made)) if is_read else None

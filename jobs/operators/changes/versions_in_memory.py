@@ -24,12 +24,17 @@ from drainmark.jobs.operators.changes.changes_in_memory import (
     stacked,
     table_of,
 )
+from drainmark.jobs.state.keyed_rows import last_per_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _NONE = -1
 """No row, or no end."""
+
+MOST_PLACES = 2_000_000
+"""The most changes at ids that are in memory at once, 250 MB. Many late changes of a key with many later versions have
+more, since each id has all of these versions; Spark goes through them on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +74,8 @@ class VersionsInMemory:
     is_same: Flags
 
     @classmethod
-    def of(cls, shape: ChangeShape, rows: pa.Table, known: pa.Table | None) -> VersionsInMemory:
-        """Return what becomes of the changes of a group.
+    def of(cls, shape: ChangeShape, rows: pa.Table, known: pa.Table | None) -> VersionsInMemory | None:
+        """Return what becomes of the changes of a group; None if there are more than `MOST_PLACES`.
 
         Args:
             rows: columns of `to_collect`.
@@ -80,10 +85,13 @@ class VersionsInMemory:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if known is not None:
-            known = known.filter(pc.is_valid(known[KEPT_DELETES]))  # null: the change was erased
+        if known is not None and known[KEPT_DELETES].null_count:  # the change was erased, and what it was before it
+            known = last_per_key(known, (*shape.keys, KEPT_TEXT))
+            known = known.filter(pc.is_valid(known[KEPT_DELETES]))
         changes = Changes.of(shape, rows, known, by=VALID_FROM, deletes=KEPT_DELETES, end=VALID_TO)
         there = _There.of(changes)
+        if there is None:
+            return None
         now = _after_ids(changes, there)
         was = _before_ids(changes, there, now)
         is_alike = (was.rows != _NONE) & changes.alike(now.rows, was.rows)
@@ -165,7 +173,7 @@ class _There:
     ids: Numbers
 
     @classmethod
-    def of(cls, changes: Changes) -> _There:
+    def of(cls, changes: Changes) -> _There | None:
         import numpy as np
 
         order = changes.in_order(changes.ranks, changes.ids)
@@ -180,6 +188,8 @@ class _There:
         until = np.where(last_of(keys, ranks), len(id_of), np.append(number_of[1:], 0))  # a later change replaces it
         first, end = (np.searchsorted(steps, keys * len(id_of) + number) for number in (number_of, until))
         counts = np.where(_is_near(changes, order), end - first, 0)
+        if int(counts.sum()) > MOST_PLACES:
+            return None
         of = np.repeat(np.arange(len(order)), counts)
         at = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts - first, counts)
         sorted_by = np.lexsort((ranks[of], at))
