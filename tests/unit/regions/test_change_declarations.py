@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from change_stream import Marked, marked
-from drainmark.jobs.operators.apply_changes import ApplyChanges
 from shapes import OPERATOR_DRIVEN, Beacon, app, connected, made
 
 import drainmark as dm
 from drainmark.jobs.errors import DeclarationError, Location, Violation
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators import catalogue
+from drainmark.jobs.operators.changes.apply_changes import ApplyChanges
 from drainmark.jobs.operators.union import Union
 from drainmark.jobs.operators.windows.retracting_aggregate import RetractingAggregate
 from drainmark.jobs.regions.change_streams import keepers
