@@ -90,3 +90,16 @@ def relaxed_type(schema: StructType) -> StructType:
 
     columns = [StructField(each.name, inside(each.dataType), each.nullable, each.metadata) for each in schema]
     return StructType(columns)
+
+
+def typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows in the columns of a schema; columns that it got since then are null."""
+    import pyarrow as pa
+
+    columns = [
+        rows.column(field.name).cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)

@@ -70,16 +70,3 @@ def as_table(rows: pa.Table, schema: pa.Schema, table: Folder) -> pa.Table:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         msg = f"rows for {table} do not fit its columns: {error}"
         raise SchemaMismatch(msg, columns=tuple(schema.names)) from error
-
-
-def typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows in the columns of a table; columns that the table got since then are null."""
-    import pyarrow as pa
-
-    columns = [
-        rows.column(field.name).cast(field.type)
-        if field.name in rows.column_names
-        else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from drainmark.jobs.frames.arrow import typed
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
 from drainmark.jobs.operators.changes.change_shape import BY, DELETES, KEPT_TEXT, WHY, ChangeShape
@@ -35,13 +36,7 @@ _COLUMN = "c"
 def are_plain(shape: ChangeShape) -> bool:
     """Say whether Arrow compares and orders values of these types as Spark does: no parts, no collations."""
     kinds = [field.dataType for field in shape.columns.fields] + [shape.by_type]
-    return all(_PLAIN.fullmatch(kind.simpleString()) and not is_collated(kind) for kind in kinds)
-
-
-def is_collated(kind: Any) -> bool:
-    from pyspark.sql.types import StringType
-
-    return isinstance(kind, StringType) and kind != StringType()
+    return all(_PLAIN.fullmatch(kind.simpleString()) for kind in kinds)  # a collation is in its text
 
 
 def to_collect(judged: DataFrame, shape: ChangeShape, *, has_hash: bool, has_text: bool) -> DataFrame:
@@ -263,18 +258,6 @@ def column_of(known: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
     import pyarrow as pa
 
     return typed(known, pa.schema([(name, kind)]))[name]
-
-
-def typed(known: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the rows of a state in the columns of a schema; a column that it does not have is null."""
-    import pyarrow as pa
-
-    names = set(known.column_names)
-    columns = [
-        known[each.name].cast(each.type) if each.name in names else pa.nulls(known.num_rows, each.type)
-        for each in schema
-    ]
-    return pa.table(columns, schema=schema)
 
 
 def table_of(columns: Mapping[str, Any]) -> pa.Table:

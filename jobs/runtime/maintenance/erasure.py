@@ -20,6 +20,7 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced, StoreUnavailable, UsageError
 from drainmark.jobs.errors.environment import EraseRefused
 from drainmark.jobs.failpoints import ErasePoint
+from drainmark.jobs.frames.arrow import typed
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.erasure import Person, attempt_of
 from drainmark.jobs.protocol.history import manifest_of
@@ -32,7 +33,7 @@ from drainmark.jobs.runtime.commit.removal.keyed_retraction import in_their_plac
 from drainmark.jobs.runtime.commit.rewind_contents import own_tables
 from drainmark.jobs.runtime.commit.table_damage import RepairPlan
 from drainmark.resources.delta import commits, delta_tables, file_lists
-from drainmark.resources.delta.merge import arrow_schema, typed
+from drainmark.resources.delta.merge import arrow_schema
 from drainmark.resources.erasure import buffers, checkpoints, files, purge
 from drainmark.resources.erasure.conditions import columns_of, condition_of, opaque_columns
 from drainmark.resources.erasure.inputs import SURE

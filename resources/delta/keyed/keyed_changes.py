@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from drainmark.jobs.frames.arrow import typed
 from drainmark.jobs.frames.tags import GONE
 from drainmark.jobs.state.keyed_parts import in_part
 from drainmark.jobs.state.keyed_rows import last_per_key, present
 from drainmark.jobs.tasks.keyed_files import Chosen, last_rows, with_gone
 from drainmark.jobs.tasks.parquet_shares import RowFile
 from drainmark.resources.delta import delta_tables, file_lists
-from drainmark.resources.delta.merge import arrow_schema, as_table, require_unique, typed
+from drainmark.resources.delta.merge import arrow_schema, as_table, require_unique
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:

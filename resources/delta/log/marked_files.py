@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import ObjectMissing
+from drainmark.jobs.frames.arrow import typed
 from drainmark.jobs.protocol.records.deletion_vectors import IN_A_FILE, DeletionVector, in_one_file
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.parquet_shares import dead_rows, without
 from drainmark.resources.delta.log.commit_log import actions_at, checkpoint_path, entry_path, newest_checkpoint
-from drainmark.resources.delta.merge import typed
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
