@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import oracles
 from order_files import FILES, add_orders, orders_of, orders_oracle, orders_text, payments_text, shop
-from scene import Build, Scene, write_file
+from scene import Build, Oracle, Scene, write_file
 from staged_graphs import REGION_BESIDE, STAGED
 
 from drainmark.jobs.scan.folder import uri_of
@@ -29,147 +30,77 @@ BESIDE: Mapping[str, tuple[str, Sequence[str]]] = {"two_regions": (SECOND_REGION
 """By graph: a second region and its sinks. No event in the graph's own region may touch it (V29)."""
 
 
-def log_watch(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """Return a scene of `log_watch` on small generated logs."""
-    scene = Scene(
-        nursery=nursery,
-        master=master,
-        folder=folder,
-        app="log_watch",
-        region="log_watch/lines",
-        inputs=(str(folder / "in"),),
-        oracle=oracles.log_watch,
-        sinks=("log_watch_failures", "log_watch_hosts", "log_watch_alerts", "log_watch_attacks"),
-    )
-    return with_logs(scene, seed=7)
+def graph(
+    app: str,
+    start: str,
+    oracle: Oracle,
+    *sinks: str,
+    fill: Callable[[Scene], object] = lambda scene: None,
+    folders: Sequence[str] = ("in",),
+    settings: Callable[[], dict[str, Any]] = dict,
+    params: Sequence[str] = (),
+) -> Build:
+    """Return a function that makes the scene of a region.
+
+    Args:
+        app: an application of `apps`, or one that comes with Drainmark.
+        fill: writes the files of the scene.
+        folders: the folders of the inputs; several are named as the inputs.
+        params: parameters of the application, each a path below the folder of the scene.
+    """
+
+    def build(nursery: Nursery, master: str, folder: Path) -> Scene:
+        path = APPS / f"{app}.py"
+        scene = Scene(
+            nursery=nursery,
+            master=master,
+            folder=folder,
+            app=str(path) if path.exists() else app,
+            region=f"{app}/{start}",
+            inputs=tuple(f"{name}={folder / name}" if len(folders) > 1 else str(folder / name) for name in folders),
+            oracle=oracle,
+            sinks=sinks,
+            settings=settings(),
+            params={name: str(folder / name.removesuffix("_file")) for name in params},
+        )
+        fill(scene)
+        return scene
+
+    return build
 
 
-def host_watch(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """Return a scene of the large region of `host_watch`, in three stages, on small logs in which each rule fires."""
-    scene = Scene(
-        nursery=nursery,
-        master=master,
-        folder=folder,
-        app=LARGE,
-        region=f"{LARGE}/lines",
-        inputs=(str(folder / "in"),),
-        oracle=oracles.host_watch,
-        sinks=("host_watch_attacks", "host_watch_sessions", "host_watch_tickets", "host_watch_pages"),
-    )
-    return with_logs(scene, seed=26)
+def logs(seed: int) -> Callable[[Scene], None]:
+    """Return a function that writes the logs of one host."""
+
+    def fill(scene: Scene) -> None:
+        for file in generate_syslog(seed=seed, hosts=("combo",), files_per_host=FILES, lines_per_file=100):
+            name = file.name.replace("/", "-")
+            scene.add(scene.folder / "in" / name, "".join(f"{line}\n" for line in file.lines))
+
+    return fill
 
 
-def with_logs(scene: Scene, seed: int) -> Scene:
-    """Return a scene with the logs of one host."""
-    for file in generate_syslog(seed=seed, hosts=("combo",), files_per_host=FILES, lines_per_file=100):
-        name = file.name.replace("/", "-")
-        scene.add(scene.folder / "in" / name, "".join(f"{line}\n" for line in file.lines))
-    return scene
-
-
-def two_regions(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """Return a scene of `two_regions`; the scene does not run the second region, which reads files of payments."""
-    scene = Scene(
-        nursery=nursery,
-        master=master,
-        folder=folder,
-        app=str(APPS / "two_regions.py"),
-        region="two_regions/orders",
-        inputs=(f"orders={folder / 'orders'}", f"payments={folder / 'payments'}"),
-        oracle=orders_oracle,
-        sinks=("two_customers", "two_item_changes"),
-    )
+def orders_and_payments(scene: Scene) -> None:
+    """Write files of orders, and of payments, which are no triggers of the scene's region."""
     chance = random.Random(11)
     for number in range(FILES):
-        scene.add(folder / "orders" / f"orders-{number:03d}.csv", orders_text(chance))
-        write_file(folder / "payments" / f"payments-{number:03d}.csv", payments_text(chance))
-    return scene
+        scene.add(scene.folder / "orders" / f"orders-{number:03d}.csv", orders_text(chance))
+        write_file(scene.folder / "payments" / f"payments-{number:03d}.csv", payments_text(chance))
 
 
-def orders_alone(nursery: Nursery, master: str, folder: Path, app: str) -> Scene:
-    """Return a scene of an application on the orders, with the sinks of `two_regions`."""
-    scene = Scene(
-        nursery=nursery,
-        master=master,
-        folder=folder,
-        app=str(APPS / f"{app}.py"),
-        region=f"{app}/orders",
-        inputs=(str(folder / "orders"),),
-        oracle=orders_oracle,
-        sinks=("two_customers", "two_item_changes"),
-    )
+def orders_and_notice(scene: Scene) -> None:
     add_orders(scene)
-    return scene
-
-
-def blocking(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """Return a scene of the orders alone, in a region with blocking checkpoints."""
-    return orders_alone(nursery, master, folder, "blocking")
-
-
-def handlers(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """Return a scene of the orders with operators in Python; their state is chunks."""
-    scene = Scene(
-        nursery=nursery,
-        master=master,
-        folder=folder,
-        app=str(APPS / "handlers.py"),
-        region="handlers/orders",
-        inputs=(str(folder / "orders"),),
-        oracle=tastes_oracle,
-        sinks=("handled_tastes",),
-    )
-    add_orders(scene, seed=13)
-    return scene
+    write_file(scene.folder / "notices" / "1.jsonl", '{"item":"tea","text":"late"}\n')
 
 
 def tastes_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    """Return the rows of the sink after these files, in plain Python."""
+    """Return the rows of the sink of `handlers` after these files, in plain Python."""
     tastes: dict[str, set[str]] = defaultdict(set)
     rows: list[dict[str, Any]] = []
     for row in (row for path in files for row in orders_of(path)):
         tastes[row["customer"]].add(row["item"])
         rows.append({"customer": row["customer"], "place": len(rows), "items": len(tastes[row["customer"]])})
     return {"handled_tastes": rows}
-
-
-def surrounded(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """Return a scene of the orders with autonomous operators on both sides; the notices need groups of one file."""
-    scene = Scene(
-        nursery=nursery,
-        master=master,
-        folder=folder,
-        app=str(APPS / "surrounded.py"),
-        region="surrounded/orders",
-        inputs=(f"orders={folder / 'orders'}", f"notices={folder / 'notices'}"),
-        oracle=orders_oracle,
-        sinks=("two_customers", "two_item_changes"),
-    )
-    add_orders(scene)
-    write_file(folder / "notices" / "1.jsonl", '{"item":"tea","text":"late"}\n')
-    return scene
-
-
-def in_flight(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """Return a scene of the orders in a region of three stages with unaligned states."""
-    return orders_alone(nursery, master, folder, "in_flight")
-
-
-def outer(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """Return a scene of the orders with sinks outside Delta and an overwritten table."""
-    scene = Scene(
-        nursery=nursery,
-        master=master,
-        folder=folder,
-        app=str(APPS / "outer.py"),
-        region="outer/orders",
-        inputs=(str(folder / "orders"),),
-        oracle=outer_oracle,
-        sinks=("database/shop/customers", "database/shop/newest", "database/shop/sold", "files/home/out", "last_file"),
-        settings=shop(),
-    )
-    add_orders(scene)
-    return scene
 
 
 def outer_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
@@ -185,55 +116,65 @@ def outer_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, An
     }
 
 
-GRAPHS: Mapping[str, Build] = {
-    "log_watch": log_watch, LARGE: host_watch, "two_regions": two_regions, "blocking": blocking, "outer": outer,
-    "handlers": handlers, SURROUNDED: surrounded, IN_FLIGHT: in_flight, **STAGED,
-}  # fmt: skip
+def lines_oracle(name: str) -> Oracle:
+    """Return a function that gives the lines and how often each comes, as the tables of an application."""
 
-
-def fragile(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """Return a scene of the application with user code that fails; the test adds files."""
-    return _lines(nursery, master, folder, "fragile", {})
-
-
-def hanging(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """Return a scene of the application with user code that hangs; the test adds files."""
-    return _lines(nursery, master, folder, "hanging", {"pid_file": folder / "pid", "hang_file": folder / "hang"})
-
-
-def _lines(nursery: Nursery, master: str, folder: Path, name: str, params: Mapping[str, Path]) -> Scene:
     def oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         lines = [line for path in files for line in path.read_text().splitlines()]
         counts = [{"line": line, "count": count} for line, count in Counter(lines).items()]
         return {f"{name}_counts": counts, f"{name}_lines": [{"line": line} for line in lines]}
 
-    return Scene(
-        nursery=nursery,
-        master=master,
-        folder=folder,
-        app=str(APPS / f"{name}.py"),
-        region=f"{name}/lines",
-        inputs=(str(folder / "in"),),
-        oracle=oracle,
-        sinks=(f"{name}_counts", f"{name}_lines"),
-        params={key: str(path) for key, path in params.items()},
-    )
-
-
-def any_name(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """Return a scene of the application that reads files of any name; the test adds files."""
-    return Scene(
-        nursery=nursery,
-        master=master,
-        folder=folder,
-        app=str(APPS / "any_name.py"),
-        region="any_name/lines",
-        inputs=(str(folder / "in"),),
-        oracle=any_name_oracle,
-        sinks=("any_name",),
-    )
+    return oracle
 
 
 def any_name_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     lines = [(path, line) for path in files for line in path.read_text().splitlines()]
     return {"any_name": [{"value": line, "source_file": uri_of(str(path))} for path, line in lines]}
+
+
+OF_ORDERS = (orders_oracle, "two_customers", "two_item_changes")
+
+log_watch = graph(
+    "log_watch", "lines", oracles.log_watch,
+    "log_watch_failures", "log_watch_hosts", "log_watch_alerts", "log_watch_attacks", fill=logs(7),
+)  # fmt: skip
+handlers = graph(
+    "handlers", "orders", tastes_oracle, "handled_tastes", fill=partial(add_orders, seed=13), folders=["orders"]
+)
+"""Operators in Python; their state is chunks."""
+
+GRAPHS: Mapping[str, Build] = {
+    "log_watch": log_watch,
+    LARGE: graph(  # in three stages, on small logs in which each rule fires
+        LARGE, "lines", oracles.host_watch,
+        "host_watch_attacks", "host_watch_sessions", "host_watch_tickets", "host_watch_pages", fill=logs(26),
+    ),
+    "two_regions": graph(  # the scene does not run the second region
+        "two_regions", "orders", *OF_ORDERS, fill=orders_and_payments, folders=["orders", "payments"]
+    ),
+    # blocking checkpoints
+    "blocking": graph("blocking", "orders", *OF_ORDERS, fill=add_orders, folders=["orders"]),
+    "outer": graph(  # sinks outside Delta and an overwritten table
+        "outer", "orders", outer_oracle,
+        "database/shop/customers", "database/shop/newest", "database/shop/sold", "files/home/out", "last_file",
+        fill=add_orders, folders=["orders"], settings=shop,
+    ),
+    "handlers": handlers,
+    SURROUNDED: graph(  # autonomous operators on both sides; the notices need groups of one file
+        "surrounded", "orders", *OF_ORDERS, fill=orders_and_notice, folders=["orders", "notices"]
+    ),
+    # three stages with unaligned states
+    IN_FLIGHT: graph("in_flight", "orders", *OF_ORDERS, fill=add_orders, folders=["orders"]),
+    **STAGED,
+}  # fmt: skip
+
+fragile = graph("fragile", "lines", lines_oracle("fragile"), "fragile_counts", "fragile_lines")
+"""User code that fails; the test adds files."""
+
+hanging = graph(
+    "hanging", "lines", lines_oracle("hanging"), "hanging_counts", "hanging_lines", params=["pid_file", "hang_file"]
+)
+"""User code that hangs; the test adds files."""
+
+any_name = graph("any_name", "lines", any_name_oracle, "any_name")
+"""Files of any name; the test adds them."""
