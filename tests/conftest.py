@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -33,6 +34,7 @@ hypothesis.settings.load_profile("drainmark")
 quick_disk.quicken()
 quick_jvm.quicken()
 quick_reads.quicken()
+gc.disable()  # until all modules are there: a fifth of their collection was that of garbage, of which they make none
 _WRITES_NOTHING = sys.dont_write_bytecode
 sys.dont_write_bytecode = False  # otherwise each process of pytest rewrites the asserts of all modules
 os.environ.update(canary.KEYS | azurite.ENVIRONMENT)  # the tasks of the shared Spark have the environment of its start
@@ -48,6 +50,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not _LONGEST.intersection(item.path.parts))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return our order of whole files, if that is asked for."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from spark_workers import FilesBySpark
+
+    return FilesBySpark(config, log)
+
+
 _LONGEST = frozenset(("recovery", "cluster", "test_operator_library.py"))
 """Folders and files that take longest."""
 
@@ -61,6 +73,8 @@ def _asks_for_a_bucket(item: pytest.Item) -> bool:
 def pytest_collection_finish() -> None:
     """Restore the setting of the environment: tests rewrite applications, so no bytecode of them may be kept."""
     sys.dont_write_bytecode = _WRITES_NOTHING
+    gc.freeze()  # the modules and the items stay
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
