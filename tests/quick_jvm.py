@@ -21,6 +21,8 @@ _SETTINGS = (
     "-XX:+UseSerialGC -Xlog:cds=off -Xlog:cds+dynamic=off"
     " -XX:ReservedCodeCacheSize=240m"  # one compiler comes with 48 MB, and a run of tests uses up all of them
     " -XX:MetaspaceSize=256m"  # otherwise there is a full collection each time that classes need more room
+    " -XX:InitialRAMPercentage=6 -XX:NewRatio=1"  # and so for the heap: half as many collections of new objects
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"  # it is for code that nobody trusts
 )
 _ENVIRONMENT = "SPARK_SUBMIT_OPTS"
 """The variable that Spark's launcher passes to every JVM of a driver or a Connect server."""
