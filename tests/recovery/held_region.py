@@ -17,7 +17,7 @@ import pytest
 from integration.dagster_scene import instance_at
 from recovery.dev_server import dagster_dev
 
-from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.registry.lease import process_started
 from drainmark.resources.settings import Settings
@@ -176,6 +176,23 @@ def wait_for(find: Callable[[], Any], what: str, deployment: Deployment) -> Any:
     runs = [(run.run_id, run.status.value, run.tags.get("drainmark/note")) for run in deployment.runs()]
     log = (deployment.root / "dagster.log").read_text()[-5000:]
     pytest.fail(f"waited in vain for {what}; runs {runs}; sensor: {deployment.skip_reason()}; {log}")
+
+
+def terminate(deployment: Deployment, total: int) -> None:
+    """Terminate the run that is held; it is cancelled and counts as no attempt, and the next one commits a total."""
+    run = deployment.runs()[-1]
+    epoch = deployment.history().epoch
+    answer = deployment.graphql(
+        "mutation Terminate($id: String!) { terminateRun(runId: $id) { __typename } }", id=run.run_id
+    )
+    assert answer["data"]["terminateRun"]["__typename"] == "TerminateRunSuccess"
+    wait_for(lambda: deployment.instance.get_run_by_id(run.run_id).is_finished, "the end of the run", deployment)
+    assert deployment.instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.CANCELED
+    deployment.let_go()
+    deployment.wait_committed(total)
+    rows = deployment.workplace.store(REGION).checkpoint.rows()
+    claims = [row for row in rows if row.kind.value == "claim" and row.epoch == epoch + 1]
+    assert claims[0].detail["previous"] == Outcome.INTERRUPTED.value
 
 
 def parent_of(pid: int) -> int:

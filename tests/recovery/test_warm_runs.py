@@ -9,7 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from recovery.held_region import REGION, Deployment, deployed, parent_of, wait_for
+from recovery.held_region import Deployment, deployed, parent_of, terminate, wait_for
 
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.dagster_assets.metadata import PROCESS_TAG
@@ -106,19 +106,7 @@ def test_a_killed_run_is_retried(deployment: Deployment) -> None:
 def test_terminate_costs_no_attempt(deployment: Deployment) -> None:
     before = deployment.total()
     held_in_spare(deployment, "c,1000")
-    run = deployment.runs()[-1]
-    epoch = deployment.history().epoch
-    answer = deployment.graphql(
-        "mutation Terminate($id: String!) { terminateRun(runId: $id) { __typename } }", id=run.run_id
-    )
-    assert answer["data"]["terminateRun"]["__typename"] == "TerminateRunSuccess"
-    wait_for(lambda: deployment.instance.get_run_by_id(run.run_id).is_finished, "the end of the run", deployment)
-    assert deployment.instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.CANCELED
-    deployment.let_go()
-    deployment.wait_committed(before + 1000)
-    rows = deployment.workplace.store(REGION).checkpoint.rows()
-    claims = [row for row in rows if row.kind.value == "claim" and row.epoch == epoch + 1]
-    assert claims[0].detail["previous"] == Outcome.INTERRUPTED.value
+    terminate(deployment, before + 1000)
 
 
 @pytest.mark.recovery
