@@ -12,8 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
-from drainmark.resources.delta.keyed.keyed_changes import GivenRows
+from drainmark.resources.delta.keyed.keyed_changes import GivenRows, Restored
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.storage.folder import Folder
@@ -50,9 +51,37 @@ def content(table: Table) -> list[Row]:
     return sorted(found, key=repr)  # type: ignore[arg-type]
 
 
-def staged(table: Table, *values: Row, epoch: int = 1) -> Any:
-    """Stage rows under a new attempt."""
-    return Staging(table.folder, epoch, uuid.uuid4().hex).write(rows(*values), "rows")
+def staged(table: Table, *values: Row, epoch: int = 1, attempt: str = "", stem: str = "rows") -> Any:
+    """Stage rows, under a new attempt if none is named."""
+    return Staging(table.folder, epoch, attempt or uuid.uuid4().hex).write(rows(*values), stem)
+
+
+START: tuple[Row, ...] = (("a", 1, 1, 1), ("b", 1, 2, 2), ("c", 1, 3, 3))
+VERBS: dict[str, Callable[[Any, ManagedTable], Any]] = {
+    "publish": lambda table, _: table.publish(txn_version(1, 4), staged(table, ("n", 1, 4, 4))),
+    "publish nothing": lambda table, _: table.publish(txn_version(1, 4), ()),
+    "merge": lambda table, _: table.merge(txn_version(1, 4), given_rows(rows(("a", 1, 4, 4), ("n", 1, 4, 4)), KEYS)),
+    "merge nothing": lambda table, _: table.merge(txn_version(1, 4), given_rows(rows(), KEYS)),
+    "rewind rows": lambda table, _: table.rewind_rows(txn_version(2, 4), 1, Staging(table.folder, 2, "r")),
+    "rewind upsert": lambda table, history: table.rewind_upsert(
+        txn_version(2, 4), Restored(1, history, KEYS, SCHEMA.names)
+    ),
+}
+"""What commits to a table with the rows of `START`, by a history of them."""
+
+
+class LostReplyError(RuntimeError):
+    """The error that stands for a lost answer to a commit."""
+
+
+def lose_replies(point: str) -> None:
+    if point.endswith(".after_commit"):
+        raise LostReplyError(point)
+
+
+def fail_before(point: str) -> None:
+    if point.endswith(".before_commit"):
+        raise LostReplyError(point)
 
 
 class Publisher(ABC):

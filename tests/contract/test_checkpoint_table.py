@@ -13,6 +13,7 @@ import pytest
 from deltalake import QueryBuilder
 from harness import passing
 from places import ON_A_DISK, remove
+from publishers import LostReplyError, fail_before, lose_replies
 from pyarrow import ArrowInvalid
 
 from drainmark.jobs.errors import CommitOutcomeUnknown, Fenced, ForeignTable, FormatTooNew, SplitBrain
@@ -258,22 +259,10 @@ def test_rows_that_cannot_be_one_commit_are_refused(table: CheckpointTable) -> N
 # --- lost replies -------------------------------------------------------------------------------------------------
 
 
-class LostReplyError(RuntimeError):
-    """The error that stands for a lost answer to a commit."""
-
-
-def failing(ending: str) -> Callable[[str], None]:
-    def fail(point: str) -> None:
-        if point.endswith(ending):
-            raise LostReplyError(point)
-
-    return fail
-
-
 @pytest.mark.seed("H10")
 def test_a_lost_reply_is_found_out(root: Folder) -> None:
     table = CheckpointTable(root, REGION)
-    with passing(failing(".after_commit")):
+    with passing(lose_replies):
         table.claim(claim(1))
         table.append([state(1, 1)], sequence_id=1)
         table.append([row(RowKind.HALT, 1, 1)], sequence_id=1)
@@ -300,7 +289,7 @@ def test_a_lost_reply_is_found_out_even_behind_a_compaction(root: Folder) -> Non
 @pytest.mark.seed("H10")
 def test_a_failure_before_the_commit_leaves_nothing(root: Folder) -> None:
     table = CheckpointTable(root, REGION)
-    with passing(failing(".before_commit")), pytest.raises(LostReplyError):
+    with passing(fail_before), pytest.raises(LostReplyError):
         table.claim(claim(1))
     assert table.rows() == ()
     assert table.txn() == (0, 0)

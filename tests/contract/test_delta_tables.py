@@ -19,7 +19,24 @@ import pytest
 from deltalake import Schema, write_deltalake
 from harness import passing
 from places import CREDENTIALS, ON_A_DISK, text_of
-from publishers import given_rows
+from publishers import (
+    KEYS,
+    ORDERS,
+    REGION,
+    SCHEMA,
+    START,
+    LostReplyError,
+    Row,
+    column,
+    content,
+    fail_before,
+    given_rows,
+    lose_replies,
+    rows,
+    schema_json,
+    staged,
+)
+from publishers import VERBS as COMMON
 
 from drainmark.jobs.errors import AccountingError, CommitOutcomeUnknown, ForeignTable, SchemaMismatch, SplitBrain
 from drainmark.jobs.protocol.records.ids import txn_version
@@ -35,39 +52,6 @@ from drainmark.resources.delta.merge import up_to
 from drainmark.resources.delta.staging import Staging, verify
 from drainmark.resources.storage import folder
 from drainmark.resources.storage.folder import Folder
-
-REGION = "shop/orders"
-KEYS = ["customer", "day"]
-SCHEMA = pa.schema(
-    [("customer", pa.string()), ("day", pa.int32()), ("total", pa.int64()), ("_sequence_id", pa.int64())]
-)
-
-
-def column(name: str, kind: Any, **more: Any) -> dict[str, Any]:
-    return {"name": name, "type": kind, "nullable": True, "metadata": {}, **more}
-
-
-def schema_json(*columns: dict[str, Any]) -> str:
-    return json.dumps({"type": "struct", "fields": list(columns)})
-
-
-ORDERS = schema_json(
-    column("customer", "string"), column("day", "integer"), column("total", "long"), column("_sequence_id", "long")
-)
-Row = tuple[str | None, int | None, int, int]
-
-
-def rows(*values: Row) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(SCHEMA.names, value, strict=True)) for value in values], schema=SCHEMA)
-
-
-def content(table: ManagedTable) -> list[Row]:
-    found = [tuple(row.values()) for row in table.read().to_pylist()]
-    return sorted(found, key=repr)  # type: ignore[arg-type]
-
-
-def staged(table: ManagedTable, *values: Row, epoch: int = 1, attempt: str = "a", stem: str = "part") -> Any:
-    return Staging(table.folder, epoch, attempt).write(rows(*values), stem)
 
 
 def new_table(root: Folder, **more: Any) -> ManagedTable:
@@ -537,35 +521,11 @@ def test_rows_of_some_ids_are_staged_once_more_a_few_at_a_time(tmp_path: Path, m
 # --- lost replies and lost races ----------------------------------------------------------------------------------
 
 
-class LostReplyError(RuntimeError):
-    """The error that stands for a lost answer to a commit."""
-
-
-def lose_replies(point: str) -> None:
-    if point.endswith(".after_commit"):
-        raise LostReplyError(point)
-
-
-def fail_before(point: str) -> None:
-    if point.endswith(".before_commit"):
-        raise LostReplyError(point)
-
-
-Verb = Callable[[ManagedTable, ManagedTable], Any]
-VERBS: dict[str, Verb] = {
-    "publish": lambda table, _: table.publish(txn_version(1, 4), staged(table, ("n", 1, 4, 4), stem="g4")),
-    "publish nothing": lambda table, _: table.publish(txn_version(1, 4), ()),
-    "merge": lambda table, _: table.merge(txn_version(1, 4), given_rows(rows(("a", 1, 4, 4), ("n", 1, 4, 4)), KEYS)),
-    "merge nothing": lambda table, _: table.merge(txn_version(1, 4), given_rows(rows(), KEYS)),
-    "rewind rows": lambda table, _: table.rewind_rows(txn_version(2, 4), 1, Staging(table.folder, 2, "r")),
-    "rewind upsert": lambda table, history: table.rewind_upsert(
-        txn_version(2, 4), Restored(1, history, KEYS, SCHEMA.names)
-    ),
+VERBS = COMMON | {
     "compact": lambda table, _: table.upkeep.compact(
         txn_version(1, 3), Staging(table.folder, 1, "c"), files_at_least=2
     ),
 }
-START: tuple[Row, ...] = (("a", 1, 1, 1), ("b", 1, 2, 2), ("c", 1, 3, 3))
 
 
 def started(root: Folder) -> ManagedTable:

@@ -13,13 +13,18 @@ from publishers import (
     KEYS,
     REGION,
     SCHEMA,
+    START,
+    VERBS,
     Deltalake,
     DeltaSpark,
+    LostReplyError,
     Publisher,
     Row,
     Table,
     content,
+    fail_before,
     given_rows,
+    lose_replies,
     rows,
     staged,
 )
@@ -249,32 +254,6 @@ def test_an_upsert_table_goes_back_into_the_middle_of_a_group(
 # --- lost replies and lost races ----------------------------------------------------------------------------------
 
 
-class LostReplyError(RuntimeError):
-    """The error that stands for a lost answer to a commit."""
-
-
-def lose_replies(point: str) -> None:
-    if point.endswith(".after_commit"):
-        raise LostReplyError(point)
-
-
-def fail_before(point: str) -> None:
-    if point.endswith(".before_commit"):
-        raise LostReplyError(point)
-
-
-Verb = Callable[[Table, ManagedTable], Any]
-VERBS: dict[str, Verb] = {
-    "publish": lambda table, _: table.publish(txn_version(1, 4), staged(table, ("n", 1, 4, 4))),
-    "publish nothing": lambda table, _: table.publish(txn_version(1, 4), ()),
-    "merge": lambda table, _: table.merge(txn_version(1, 4), given_rows(rows(("a", 1, 4, 4), ("n", 1, 4, 4)), KEYS)),
-    "merge nothing": lambda table, _: table.merge(txn_version(1, 4), given_rows(rows(), KEYS)),
-    "rewind rows": lambda table, _: table.rewind_rows(txn_version(2, 4), 1, Staging(table.folder, 2, "r")),
-    "rewind upsert": lambda table, history: table.rewind_upsert(
-        txn_version(2, 4), Restored(1, history, KEYS, SCHEMA.names)
-    ),
-}
-START: tuple[Row, ...] = (("a", 1, 1, 1), ("b", 1, 2, 2), ("c", 1, 3, 3))
 AFTER: dict[str, list[Row]] = {
     "publish": [*START, ("n", 1, 4, 4)],
     "publish nothing": [*START],
