@@ -45,6 +45,10 @@ WRONG = {
 }
 
 
+_CACHE = ROOT / "build" / "typing-cache"
+"""What mypy knows of modules that are as they were in the last run."""
+
+
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Return the errors of mypy by file, each after the number of its line and a space."""
@@ -53,7 +57,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     (folder / "wrong.py").write_text("\n".join(["import drainmark as dm", *WRONG]))
     found = subprocess.run(
         [
-            *(sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(folder / "cache"), "--config-file", ""),
+            *(sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(_CACHE), "--config-file", ""),
             *("--follow-imports=silent", "--ignore-missing-imports", "right.py", "wrong.py"),
         ],
         cwd=folder, env={**os.environ, "MYPYPATH": str(ROOT)}, capture_output=True, text=True, check=False,
