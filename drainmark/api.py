@@ -288,7 +288,7 @@ def tables(region: str | None = None, *, home: str | None = None) -> list[dict[s
         sinks = [found["table"] for found in dm.tables() if found["role"] == "sink"]
         print(sinks)
     """
-    from drainmark.orchestration.views.tables import tables_of_home
+    from drainmark.orchestration.inspection.tables import tables_of_home
     from drainmark.orchestration.workplace.workplace import Workplace
     from drainmark.resources.settings import load_settings
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from drainmark.orchestration.dagster_assets.automation import eager
-from drainmark.orchestration.dagster_assets.translator import DrainmarkTranslator
+from drainmark.orchestration.dagster_assets.translator import DrainmarkTranslator, eager
 from drainmark.orchestration.dagster_jobs.project import DrainmarkProjectComponent, definitions
 
 __all__ = ["DrainmarkProjectComponent", "DrainmarkTranslator", "definitions", "eager"]

@@ -3,7 +3,7 @@
 A terminal obeys control characters: it changes its title, clears lines, or writes text from right to left, so that one
 name looks like another one. A page that renders Markdown loads the images and offers the links in it. A shell expands
 what somebody pastes. `orchestration/dagster_assets/__init__.py` lists what Dagster renders; HTML has
-`orchestration/pages/page_text.py`.
+`orchestration/html_report/page_text.py`.
 """
 
 from __future__ import annotations

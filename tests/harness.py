@@ -16,10 +16,10 @@ from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.region_run import GroupReport
 from drainmark.jobs.world import World, entered
 from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.inspection.metrics import as_json, region_metrics
+from drainmark.orchestration.inspection.status import statuses
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import drive
-from drainmark.orchestration.views.metrics import as_json, region_metrics
-from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.settings import Settings
 

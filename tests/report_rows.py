@@ -12,7 +12,7 @@ from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKin
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.regions.explain import region_json
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.orchestration.views.region_report import RegionFacts, region_report
+from drainmark.orchestration.inspection.region_report import RegionFacts, region_report
 from drainmark.resources.checkpoints.newest_rows import GroupSums, NewestRows
 
 REGION = "word_count/lines"

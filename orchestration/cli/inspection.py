@@ -10,8 +10,8 @@ import typer
 
 from drainmark.jobs.errors import DrainmarkError, HomeNotFound, UnknownName, UsageError
 from drainmark.jobs.printable import shell_word
-from drainmark.orchestration.cli.terminal import completion, output
-from drainmark.orchestration.cli.terminal.options import AppName, Asked, RegionName
+from drainmark.orchestration.cli.terminal import output
+from drainmark.orchestration.cli.terminal.options import AppName, AppOrRegion, Asked, Limit, RegionName, TableName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ def apps(
 
 
 def _show_left(workplace: Workplace, *, as_json: bool) -> None:
-    from drainmark.orchestration.views.tables import regions_left
+    from drainmark.orchestration.inspection.tables import regions_left
 
     found = regions_left(workplace)
     if as_json:
@@ -189,14 +189,7 @@ def operators(asked: Asked) -> None:
 def status(
     asked: Asked,
     *,
-    app: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[APP]",
-            help="Only this application or region.",
-            autocompletion=completion.applications_and_regions,
-        ),
-    ] = None,
+    app: AppOrRegion = None,
     check: Annotated[
         bool, typer.Option("--check", help="Exit code 3 if a region is HALTED or cannot be checked.")
     ] = False,
@@ -204,10 +197,7 @@ def status(
     """Show the state of every region."""
     workplace = asked.workplace
     found, failures = _looked(workplace, app, is_thorough=check or not asked.as_json)
-    if asked.as_json:
-        output.emit(found)
-    else:
-        _show_status(found, workplace.home)
+    asked.answer(found, lambda found: _show_status(found, workplace.home))
     for error in failures:
         output.complain(error, as_json=asked.as_json)
     broken = [error for error in failures if app is not None or error.id != "ANALYSIS_TIMEOUT"]  # slow is not broken
@@ -218,7 +208,7 @@ def status(
 
 
 def _is_alarming(entry: Mapping[str, Any]) -> bool:
-    from drainmark.orchestration.views.status import REPAIR
+    from drainmark.orchestration.inspection.status import REPAIR
 
     return entry["state"] == "HALTED" or REPAIR in entry["remedies"]
 
@@ -248,7 +238,7 @@ def _looked(
     from drainmark.jobs.errors import DeclarationError
     from drainmark.jobs.errors.environment import AnalysisTimeout, ApplicationBroken
     from drainmark.jobs.runtime.messages import classified
-    from drainmark.orchestration.views.status import known_statuses, statuses
+    from drainmark.orchestration.inspection.status import known_statuses, statuses
     from drainmark.orchestration.workplace.declaration import configured_applications, known_from
 
     try:
@@ -270,7 +260,7 @@ def _looked(
 
 
 def _show_status(found: Sequence[dict[str, Any]], home: Path) -> None:
-    from drainmark.orchestration.views.reads import told_of, told_of_reader
+    from drainmark.orchestration.inspection.reads import told_of, told_of_reader
 
     if not found:
         output.say(f"no region has run in {home} yet: drainmark run APP")
@@ -309,7 +299,7 @@ def _show_status(found: Sequence[dict[str, Any]], home: Path) -> None:
 
 def _next_steps(entry: dict[str, Any]) -> Iterator[str]:
     """Yield the commands that a region waits for, and the effect of the next run."""
-    from drainmark.orchestration.views.status import REPAIR
+    from drainmark.orchestration.inspection.status import REPAIR
 
     region, remedies = entry["region"], [remedy for remedy in entry["remedies"] if remedy != REPAIR]
     if entry["has_left"]:
@@ -358,7 +348,7 @@ def history(
     everything: Annotated[bool, typer.Option("--all", help="Also rewound ids, halts, skips, rewinds.")] = False,
 ) -> None:
     """List the consistent states of a region, oldest first."""
-    from drainmark.orchestration.views.status import history_entries
+    from drainmark.orchestration.inspection.status import history_entries
     from drainmark.orchestration.workplace.declaration import noted_folder
 
     workplace = asked.workplace
@@ -397,11 +387,9 @@ def _history_row(entry: dict[str, Any], folder: str | None, *, everything: bool)
 def show(
     asked: Asked,
     *,
-    table: Annotated[
-        str, typer.Argument(metavar="TABLE", help="Name of a sink's table.", autocompletion=completion.tables)
-    ],
+    table: TableName,
     at: Annotated[str | None, typer.Option("--at", metavar="STATE", help=f"As it was at a state: {_STATE}.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows; 50 on a terminal.")] = None,
+    limit: Limit = None,
 ) -> None:
     """Print the rows of a sink, as they are or as they were at a state, also of one that left the code.
 
@@ -417,26 +405,24 @@ def show(
         outside = outside_at(workplace.settings, table, at)
         if outside is None:
             raise
-        _print_rows(outside, limit, as_json=asked.as_json)
+        _print_rows(asked, outside, limit)
         return
     rows = reader.now(table) if at is None else reader.as_of(table, _state(reader, at))
     rows = values_shown(rows) if is_of_handler(reader.named(table)) else rows
-    _print_rows(rows, limit, as_json=asked.as_json)
+    _print_rows(asked, rows, limit)
 
 
 def changes(
     asked: Asked,
     *,
-    table: Annotated[
-        str, typer.Argument(metavar="TABLE", help="Name of a sink's table.", autocompletion=completion.tables)
-    ],
+    table: TableName,
     after: Annotated[
         str, typer.Option("--after", metavar="STATE", help=f"Changes behind a state: {_STATE}; 0: from the start.")
     ],
     through: Annotated[
         str | None, typer.Option("--through", metavar="STATE", help="Changes up to a state; by default the newest.")
     ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows; 50 on a terminal.")] = None,
+    limit: Limit = None,
 ) -> None:
     """Print what changed in a sink between two consistent states: the rows that came, left, or changed."""
     from drainmark.resources.checkpoints.table_changes import changes_of
@@ -444,7 +430,7 @@ def changes(
     reader = _reader(asked.workplace, table)
     last = _state(reader, through) if through is not None else None
     found = changes_of(reader, table, after=_state(reader, after), through=last)
-    _print_rows(found, limit, as_json=asked.as_json)
+    _print_rows(asked, found, limit)
 
 
 def _state(reader: RegionReader, text: str) -> int:
@@ -465,17 +451,10 @@ def _reader(workplace: Workplace, table: str) -> RegionReader:
         raise _not_written_yet(workplace, table) or error from None
 
 
-def _print_rows(found: pa.Table, limit: int | None, *, as_json: bool) -> None:
+def _print_rows(asked: Asked, found: pa.Table, limit: int | None) -> None:
     from drainmark.jobs.formats.values.far_times import python_rows
 
-    count = found.num_rows
-    rows = python_rows(found.slice(0, limit or (count if as_json else 50)))
-    if as_json:
-        output.emit(rows)
-        return
-    output.table(found.column_names, [list(row.values()) for row in rows])
-    if len(rows) < count:
-        output.say(f"{len(rows)} of {count} rows: --limit {count} shows all")
+    asked.answer_rows(found.column_names, found.num_rows, limit, lambda count: python_rows(found.slice(0, count)))
 
 
 def _not_written_yet(workplace: Workplace, table: str) -> UnknownName | None:

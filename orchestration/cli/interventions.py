@@ -2,105 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.options import Asked, Reason, RegionName
+from drainmark.orchestration.cli.terminal.options import Asked, RegionName, nothing_changed
 from drainmark.orchestration.dagster_assets.instance import has_instance, instance_at, instance_home
-from drainmark.orchestration.verbs.orders import moment
+from drainmark.orchestration.verbs import orders
+from drainmark.orchestration.verbs.operator_verbs import BACKFILL, HALT, PUBLISH, RESET, RESUME, SKIP, Verb
+from drainmark.orchestration.verbs.orders import Done, Order, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from drainmark.orchestration.verbs.orders import Done, Order
     from drainmark.orchestration.workplace.workplace import Workplace
 
 
-def reset(
-    asked: Asked,
-    *,
-    region: RegionName,
-    to: Annotated[int | None, typer.Option("--to", min=0, help="Go back to this sequence id.")] = None,
-    to_file: Annotated[str | None, typer.Option("--to-file", help="… to the state right after this file.")] = None,
-    to_time: Annotated[
-        str | None, typer.Option("--to-time", help="… to the last state committed by this time.")
-    ] = None,
-    by: Annotated[int | None, typer.Option("--by", min=0, help="… by so many states.")] = None,
-    to_code: Annotated[
-        str | None, typer.Option("--to-code", help="… to the last state that this code made; `history` names it.")
-    ] = None,
-    to_initial: Annotated[bool, typer.Option("--to-initial", help="… to the state before any file.")] = False,
-    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Even if files are gone or changed.")] = False,
-    cascade: Annotated[
-        bool, typer.Option("--cascade", help="Also take back the regions that read rows which leave.")
-    ] = False,
-) -> None:
-    """Return to the last committed state, or rewind to an earlier one. Without --yes only the plan is shown."""
-    from drainmark.orchestration.verbs import orders
-    from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget
+def command(verb: Verb) -> Callable[..., None]:
+    """Return the function of a verb for the command line: of a region, with the options of the verb."""
 
-    target = RewindTarget(
-        to=to,
-        to_file=to_file,
-        to_time=moment(to_time, "--to-time", to_its_end=True),
-        by=by,
-        to_code=to_code,
-        to_initial=to_initial,
-    )
-    order = orders.reset(asked.workplace, asked.region(region), target, accept_loss=accept_loss, cascade=cascade)
-    if not asked.yes:
-        show(order, as_json=asked.as_json)
-        plans = (order.facts, *order.facts["chain"])
-        flags = "--yes --accept-loss" if any(plan["gone"] or plan["changed"] for plan in plans) else "--yes"
-        flags += " --cascade" if order.facts["chain"] else ""
-        raise UsageError("nothing was changed: this is the plan", remedy=f"repeat it with {flags} to carry it out")
-    carry_out(asked, order)
+    def carried_out(asked: Asked, *, region: str, dry_run: bool = False, **options: Any) -> None:
+        order = verb.order(asked.workplace, asked.region(region), **options)
+        if dry_run:
+            show(asked, order)
+            return
+        if asks:
+            require_yes(asked, order)
+        carry_out(asked, order)
+
+    asks = verb.only_plans == "without --yes"
+    carried_out.__doc__ = f"{verb.about} Without --yes only the plan is shown." if asks else verb.about
+    own = [("asked", Asked), ("region", RegionName)]
+    given = [*(Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in own), *verb.options]
+    if verb.only_plans == "with --dry-run":
+        given.append(Parameter("dry_run", Parameter.KEYWORD_ONLY, default=False, annotation=_DryRun))
+    carried_out.__signature__ = Signature(given)  # type: ignore[attr-defined]
+    return carried_out
 
 
-def halt(asked: Asked, *, region: RegionName, reason: Reason) -> None:
-    """Halt a region until it is resumed. A run that works on it ends after its group."""
-    from drainmark.orchestration.verbs import orders
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Count and list only.")]
 
-    carry_out(asked, orders.halt(asked.workplace, asked.region(region), reason))
-
-
-def resume(
-    asked: Asked,
-    *,
-    region: RegionName,
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "resumed by hand",
-    accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Go on although the source has lost input; the history keeps that.")
-    ] = False,
-) -> None:
-    """Let a halted region go on; its attempts are counted from zero again."""
-    from drainmark.orchestration.verbs import orders
-
-    order = orders.resume(asked.workplace, asked.region(region), reason, accept_loss=accept_loss)
-    carry_out(asked, order)
-
-
-def publish(asked: Asked, *, region: RegionName) -> None:
-    """Bring large tables that lag up to the committed state now."""
-    from drainmark.orchestration.verbs import orders
-
-    carry_out(asked, orders.publish(asked.workplace, asked.region(region)))
-
-
-def skip(
-    asked: Asked,
-    *,
-    region: RegionName,
-    file: Annotated[str, typer.Option("--file", help="A pending file: its path or the end of it.")],
-    reason: Reason,
-) -> None:
-    """Skip a pending file that cannot be fixed: an empty state records it."""
-    from drainmark.orchestration.verbs import orders
-
-    carry_out(asked, orders.skip(asked.workplace, asked.region(region), file, reason))
+reset, halt, resume, skip, publish, backfill = map(command, (RESET, HALT, RESUME, SKIP, PUBLISH, BACKFILL))
 
 
 def retract(
@@ -108,61 +51,42 @@ def retract(
     *,
     region: RegionName,
     files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Committed files: paths or the ends of them.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "",
+    reason: Reason = "",
 ) -> None:
     """Take committed files back out of the tables, without reading later files again. Without --yes only the plan is
     shown."""
-    from drainmark.orchestration.verbs import orders
-
     order = orders.retract(asked.workplace, asked.region(region), files, reason)
-    if not asked.yes:
-        show(order, as_json=asked.as_json)
-        raise UsageError("nothing was changed: this is the plan", remedy="repeat it with --yes to carry it out")
+    require_yes(asked, order)
     carry_out(asked, order)
 
 
-def backfill(
-    asked: Asked,
-    *,
-    region: RegionName,
-    pattern: Annotated[str, typer.Option("--input", metavar="GLOB", help="Files to queue; a folder means all below.")],
-    since: Annotated[str | None, typer.Option("--since", help="Only files modified at or after this time.")] = None,
-    until: Annotated[str | None, typer.Option("--until", help="Only files modified before this time.")] = None,
-    output_name: Annotated[
-        str | None, typer.Option("--output", help="Output of the source, if it has several.")
-    ] = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Also committed files: their new rows replace the present ones.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count and list only.")] = False,
-) -> None:
-    """Queue files that the scan would not take. Committed files stay as they are; --again replaces them."""
-    from drainmark.orchestration.verbs import orders
-    from drainmark.orchestration.verbs.inputs.backfill import Wanted
-
-    wanted = Wanted(
-        pattern=pattern,
-        since=moment(since, "--since"),
-        until=moment(until, "--until"),
-        output=output_name,
-        again=again,
-    )
-    order = orders.backfill(asked.workplace, asked.region(region), wanted)
-    if dry_run:
-        show(order, as_json=asked.as_json)
-    else:
-        carry_out(asked, order)
+def require_yes(asked: Asked, order: Order) -> None:
+    """Show the plan of an order and raise UsageError, unless `--yes` confirms it."""
+    if asked.yes:
+        return
+    show(asked, order)
+    chain = order.facts.get("chain") or ()
+    is_lossy = any(plan.get("gone") or plan.get("changed") for plan in (order.facts, *chain))
+    flags = f"{' --accept-loss' if is_lossy else ''}{' --cascade' if chain else ''}"
+    raise nothing_changed(flags)
 
 
-def show(order: Order, *, as_json: bool) -> None:
-    """Print the plan of an order."""
-    _say(order.facts, order.plan, order.remarks, as_json=as_json)
+def show(asked: Asked, order: Order | Done) -> None:
+    """Print the plan of an order, or its outcome."""
+    asked.answer(order.facts, lambda _: _say(order))
+
+
+def _say(order: Order | Done) -> None:
+    for line in order.plan if isinstance(order, Order) else order.lines:
+        output.say(line)
+    for remark in order.remarks:
+        output.note(remark)
 
 
 def carry_out(asked: Asked, order: Order) -> None:
     """Carry an order out, print the outcome, and report it to the Dagster instance of this home, if there is one."""
     done = order.act()
-    _say(done.facts, done.lines, done.remarks, as_json=asked.as_json)
+    show(asked, done)
     try:
         if has_instance(asked.workplace.settings):
             _leave(asked.workplace, order, done)
@@ -179,13 +103,3 @@ def _leave(workplace: Workplace, order: Order, done: Done) -> None:
         for region, told in told_of(order.region, order.verb, done.facts, done.lines):
             code = load_region(workplace, region)
             show_verb(workplace, region, code[1] if code is not None else None, told, instance=instance, log=log)
-
-
-def _say(facts: Mapping[str, Any], lines: Sequence[str], remarks: Sequence[str], *, as_json: bool) -> None:
-    if as_json:
-        output.emit(facts)
-        return
-    for line in lines:
-        output.say(line)
-    for remark in remarks:
-        output.note(remark)

@@ -8,30 +8,23 @@ import typer
 
 from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.terminal import completion, output
-from drainmark.orchestration.cli.terminal.options import Asked, RegionName
+from drainmark.orchestration.cli.terminal.options import AppOrRegion, Asked, RegionName
 
 
 def metrics(
     asked: Asked,
     *,
-    region: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[REGION]",
-            help="Only this region or application.",
-            autocompletion=completion.applications_and_regions,
-        ),
-    ] = None,
+    app: AppOrRegion = None,
 ) -> None:
     """Print the metrics of every region in the text format of Prometheus."""
-    from drainmark.orchestration.views.metrics import as_json as to_json
-    from drainmark.orchestration.views.metrics import as_text, region_metrics
+    from drainmark.orchestration.inspection.metrics import as_json as to_json
+    from drainmark.orchestration.inspection.metrics import as_text, region_metrics
 
     workplace = asked.workplace
     names = workplace.known_regions()
-    if region is not None:
-        below = tuple(name for name in names if name.partition("/")[0] == region)
-        names = below or (asked.region(region),)
+    if app is not None:
+        below = tuple(name for name in names if name.partition("/")[0] == app)
+        names = below or (asked.region(app),)
     found = {name: region_metrics(workplace, name) for name in names}
     if asked.as_json:
         output.emit([to_json(name, entries) for name, entries in found.items()])
@@ -77,12 +70,8 @@ def trace(
         found = tracer.row(table, _conditions(where), everything=everything)
     else:
         found = tracer.file(file) if file is not None else tracer.sequence(sequence or 0)
-    if asked.as_json:
-        output.emit(found)
-    elif table is not None:
-        _show_rows(found, noted_folder(workplace, name))
-    else:
-        _show_file(found, noted_folder(workplace, name))
+    show = _show_file if table is None else _show_rows
+    asked.answer(found, lambda found: show(found, noted_folder(workplace, name)))
 
 
 def _conditions(given: list[str] | None) -> dict[str, str]:

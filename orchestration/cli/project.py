@@ -1,4 +1,4 @@
-"""Verbs around a project: init, dev, doctor."""
+"""Verbs around a project: init, dev, doctor, sparks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from drainmark.jobs.errors import UsageError
 from drainmark.jobs.printable import shell_word
 from drainmark.orchestration.cli.templates import TEMPLATES, Kind
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.options import Asked, Inputs
+from drainmark.orchestration.cli.terminal.options import Asked, Inputs, nothing_changed
 
 if TYPE_CHECKING:
     from drainmark.orchestration.verbs.table_repair import RegionRepair
@@ -49,31 +49,29 @@ def init(
     ] = Kind.WORDS,
 ) -> None:
     """Write a new project: a small application, input to try it on, tests that run it, and drainmark.toml."""
-    project = TEMPLATES[template]
+    files = TEMPLATES[template].files
     in_the_way = next((part for part in (path, *path.parents) if part.exists() and not part.is_dir()), None)
     if in_the_way is not None:
         raise UsageError(f"{in_the_way} is a file, no folder", remedy="give another folder")
-    there = [name for name in project.files if (path / name).exists()]
+    there = [name for name in files if (path / name).exists()]
     if there:
         raise UsageError(f"{path / there[0]} exists already", remedy="give another folder")
     try:
-        for name, text in project.files.items():
+        for name, text in files.items():
             target = path / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
-        for name in project.folders:
-            (path / name).mkdir(exist_ok=True)
     except OSError as error:
         msg = f"{error.filename or path} cannot be written: {error.strerror}"
         raise UsageError(msg, remedy="give another folder") from error
     if asked.as_json:
-        output.emit({"path": str(path.absolute()), "files": list(project.files)})
+        output.emit({"path": str(path.absolute()), "files": list(files)})
         return
-    output.say(f"wrote {', '.join(project.files)} below {path.absolute() if path == Path() else path}. Try:")
-    has_tests = any(name.startswith("tests/") for name in project.files)
+    output.say(f"wrote {', '.join(files)} below {path.absolute() if path == Path() else path}. Try:")
+    has_tests = any(name.startswith("tests/") for name in files)
     for step in (
         *([f"cd {shell_word(str(path))}"] if path != Path() else []),
-        *project.first_steps,
+        *TEMPLATES[template].first_steps,
         *(_TO_TEST if has_tests else ()),
     ):
         output.say(f"  {step}")
@@ -129,10 +127,10 @@ def _address(host: str, port: int) -> str:
 
 def _serve_pages(port: int, environment: Mapping[str, str]) -> str:
     """Start the server of the pages, which ends with this process, the later Dagster; return its address."""
-    from drainmark.orchestration.pages.page_server import HOST, listening
+    from drainmark.orchestration.html_report.page_server import HOST, listening
 
     with listening(port) as listener:
-        command = [sys.executable, "-m", "drainmark.orchestration.pages.page_server", str(listener.fileno())]
+        command = [sys.executable, "-m", "drainmark.orchestration.html_report.page_server", str(listener.fileno())]
         subprocess.Popen(command, env=environment, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL)
         return f"http://{HOST}:{listener.getsockname()[1]}"
 
@@ -164,7 +162,7 @@ def doctor(
     wanted = table_repair.plan(workplace) if repair else []
     if wanted and not asked.yes:
         _show_repairs(wanted, as_json=asked.as_json)
-        raise UsageError("nothing was changed: this is the plan", remedy="repeat it with --yes to carry it out")
+        raise nothing_changed()
     repaired: dict[str, Any] = {}
 
     def rebuild(regions: Sequence[str] | None = None) -> None:
@@ -179,10 +177,7 @@ def doctor(
     with output.result_only(asked.as_json):
         examined = surgery.examine(workplace, with_engine=not quick, tell=output.waiting)
     found = {**examined, "repaired": [*repaired.values()], "repairs": [each.to_json() for each in mended]}
-    if asked.as_json:
-        output.emit(found)
-    else:
-        _show(found)
+    asked.answer(found, _show)
     if found["problems"]:
         raise typer.Exit(1)
 
@@ -218,3 +213,40 @@ def _show(found: dict[str, Any]) -> None:
     output.table(columns, checks)
     if not found["problems"]:
         output.say("all is well")
+
+
+_SPARK_COLUMNS = ("pid", "state", "since (UTC)", "memory", "master", "used by", "kept for", "")
+
+
+def sparks(
+    asked: Asked,
+    *,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop those that no run uses; with --yes all.")] = False,
+) -> None:
+    """List the resident Sparks of this home on this machine, or stop them; the next run that needs one starts it."""
+    from drainmark.orchestration.verbs import residents
+
+    found = residents.resident_sparks(asked.workplace.home)
+    used = [entry for entry in found if entry["users"] and not asked.yes] if stop else []
+    ended = [entry for entry in found if entry not in used] if stop else []
+    residents.stop(ended)
+    if asked.as_json:
+        output.emit([{**entry, "stopped": entry in ended} for entry in found])
+    elif not found:
+        output.say("no resident Spark is here; a run that needs one starts it")
+    else:
+        output.table(_SPARK_COLUMNS, [_spark_row(entry, is_stopped=entry in ended) for entry in found])
+    if used:
+        pids = ", ".join(str(pid) for entry in used for pid in entry["users"])
+        raise UsageError(f"still there: runs use it, pid {pids}", remedy="wait for them, or repeat it with --yes")
+
+
+def _spark_row(entry: dict[str, Any], *, is_stopped: bool) -> tuple[Any, ...]:
+    from drainmark.jobs.regions.formatting import counted
+
+    memory = f"{entry['memory_bytes'] / 2**20:,.0f} MB" if entry["memory_bytes"] else ""
+    remarks = [f"restarted {counted(entry['starts'] - 1, 'time')}"] if entry["starts"] > 1 else []
+    remarks += [entry["failure"].splitlines()[-1]] if entry["failure"] else []
+    users, owners = (" ".join(f"pid {pid}" for pid in entry[key]) for key in ("users", "owners"))
+    since, state = output.short_time(entry["since"]), "stopped" if is_stopped else entry["state"]
+    return (entry["pid"], state, since, memory, entry["master"], users, owners, "; ".join(remarks))

@@ -6,13 +6,12 @@ from typing import Annotated
 
 import typer
 
-from drainmark.orchestration.cli.interventions import carry_out
+from drainmark.orchestration.cli.interventions import command
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.options import Asked, RegionName, epilog, verb
+from drainmark.orchestration.cli.terminal.options import Asked, Limit, RegionName, epilog, verb
+from drainmark.orchestration.verbs.operator_verbs import REDRIVE
 
 app = typer.Typer(help="List and show what could not be read; read a fixed file again.", no_args_is_help=True)
-
-_File = typer.Option("--file", help="Its path or the end of it.")
 
 
 @app.command("list", epilog=epilog("quarantine list"))
@@ -53,32 +52,15 @@ def show(
     asked: Asked,
     *,
     region: RegionName,
-    file: Annotated[str | None, _File] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows; 50 on a terminal.")] = None,
+    file: Annotated[str | None, typer.Option("--file", help="Its path or the end of it.")] = None,
+    limit: Limit = None,
 ) -> None:
     """Print the quarantined rows, of one file or of all."""
     from drainmark.orchestration.verbs.inputs.quarantine import quarantined_rows
 
     found = quarantined_rows(asked.workplace, asked.region(region), file)
-    shown = found[: limit or (len(found) if asked.as_json else 50)]
-    if asked.as_json:
-        output.emit(shown)
-        return
     columns = ("_sequence_id", "source_file", "position", "raw", "reason")
-    output.table(columns, [[row[column] for column in columns] for row in shown])
-    if len(shown) < len(found):
-        output.say(f"{len(shown)} of {len(found)} rows: --limit {len(found)} shows all")
+    asked.answer_rows(columns, len(found), limit, lambda count: found[:count])
 
 
-@app.command(epilog=epilog("quarantine redrive"))
-@verb
-def redrive(
-    asked: Asked,
-    *,
-    region: RegionName,
-    file: Annotated[str, _File],
-) -> None:
-    """Queue a fixed file that was quarantined whole. The good rows of other files are in the tables already."""
-    from drainmark.orchestration.verbs import orders
-
-    carry_out(asked, orders.redrive(asked.workplace, asked.region(region), file))
+app.command("redrive", epilog=epilog("quarantine redrive"))(verb(command(REDRIVE)))

@@ -12,7 +12,7 @@ from drainmark.jobs.errors import UsageError
 from drainmark.jobs.printable import shell_word
 from drainmark.orchestration.cli.terminal import output
 from drainmark.orchestration.cli.terminal.options import Asked, RegionName
-from drainmark.orchestration.views import SHOWN_STATES
+from drainmark.orchestration.inspection import SHOWN_STATES
 
 if TYPE_CHECKING:
     from drainmark.orchestration.workplace.workplace import Workplace
@@ -30,8 +30,8 @@ def report(
     is_opened: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
 ) -> None:
     """Write the page of a region: newest states, seconds by step, failures, rewinds, tables, graph."""
-    from drainmark.orchestration.pages.page import page
-    from drainmark.orchestration.pages.page_file import page_path, report_of
+    from drainmark.orchestration.html_report.page import page
+    from drainmark.orchestration.html_report.page_file import page_path, report_of
     from drainmark.resources.storage.folder import write_whole
 
     workplace = asked.workplace
@@ -49,16 +49,13 @@ def report(
         raise UsageError(f"{target} cannot be written: {error.strerror}", remedy="--output FILE") from error
     if is_opened:
         webbrowser.open(target.as_uri())
-    if asked.as_json:
-        output.emit(found)
-    else:
-        output.say(str(target))
+    asked.answer(found, lambda _: output.say(str(target)))
 
 
 def _graph(workplace: Workplace, region: str) -> dict[str, Any] | None:
     """Return the graph of the code that ran last, else of the present code; None if neither is found."""
     from drainmark.jobs.regions.explain import region_json
-    from drainmark.orchestration.pages.page_file import known_graph
+    from drainmark.orchestration.html_report.page_file import known_graph
     from drainmark.orchestration.workplace.declaration import load_region
 
     if (graph := known_graph(workplace.home, region)) is not None:

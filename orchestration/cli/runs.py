@@ -1,7 +1,8 @@
-"""Verbs that process: run, scan."""
+"""Verbs that bring input and process it: run, scan, push."""
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -9,14 +10,25 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from drainmark.jobs.errors import UsageError
 from drainmark.jobs.printable import printable, shell_word
 from drainmark.orchestration.cli.plan import DropStates
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.options import AppName, Asked, Inputs, OneRegion, Settings, parameters
+from drainmark.orchestration.cli.terminal.options import (
+    AppName,
+    Asked,
+    Inputs,
+    OneRegion,
+    RegionName,
+    Settings,
+    parameters,
+)
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
@@ -92,19 +104,13 @@ def run(
                 )
             _report_assets(workplace, opened, [report for loop in loops for report in loop.reports], run_id)
             result = {**_summary(opened, regions, loops), "autonomous": [part.summary() for part in parts]}
-    if asked.as_json:
-        output.emit(result)
-    elif dry_run:
-        _say_rehearsal(result)
-    else:
-        _say_summary(result, nouns)
+    asked.answer(result, _say_rehearsal if dry_run else partial(_say_summary, nouns=nouns))
 
 
 def _opened(
     workplace: Workplace, app: str, params: Mapping[str, Any], inputs: Sequence[str], *, is_counted: bool
 ) -> Opened:
     """Open an application for a run; if it cannot be loaded, count an attempt for each of its known regions."""
-    from drainmark.jobs.errors import UsageError
     from drainmark.orchestration.runs.failures_before_claim import count_unopened
     from drainmark.orchestration.workplace.schema_files import keep_schemas
     from drainmark.orchestration.workplace.workplace import open_in_time
@@ -125,7 +131,6 @@ def _opened(
 
 def _regions(opened: Opened, name: str | None, start: str | None) -> Sequence[RegionPlan]:
     """Return the regions that `--region`, or the START of APP/START, selects; all by default."""
-    from drainmark.jobs.errors import UsageError
 
     if name is not None:
         return [opened.region(name)]
@@ -425,3 +430,49 @@ def _scan(workplace: Workplace, opened: Opened, region: RegionPlan) -> dict[str,
         "refused": [{"file": uri, "reason": reason} for uri, reason in found.refused],
         "pending_triggers": workplace.registry.pending_count(region.name),
     }
+
+
+# --- push ---------------------------------------------------------------------------------------------------------
+
+
+def push(
+    asked: Asked,
+    *,
+    region: RegionName,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="JSON lines; standard input by default.", show_default=False)
+    ] = None,
+    start: Annotated[str | None, typer.Option("--start", help="Which start, where several take rows.")] = None,
+) -> None:
+    """Push rows into the buffer of a ReplayableStart, one JSON object on each line. They are durable when this ends."""
+    from drainmark.jobs.regions.formatting import counted
+    from drainmark.orchestration.verbs.inputs.push import push_to, region_of, taker_of
+
+    workplace = asked.workplace
+    plan = region_of(workplace, region)
+    taker, _ = taker_of(plan, start)
+    if file is None:
+        rows = list(_pushed(sys.stdin, "standard input"))
+    else:
+        try:
+            with file.open(encoding="utf-8") as lines:
+                rows = list(_pushed(lines, str(file)))
+        except OSError as error:
+            raise UsageError(f"{file} cannot be read: {error.strerror}") from error
+    segment = push_to(workplace, plan, rows, start=taker) if rows else None
+    where = f", in segment {segment}" if segment is not None else ""
+    pushed = f"{counted(len(rows), 'row')} pushed{where}"
+    asked.answer({"region": plan.name, "rows": len(rows), "segment": segment}, lambda _: output.say(pushed))
+
+
+def _pushed(lines: IO[str], name: str) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"line {number} of {name} is no JSON: {error}", remedy="nothing was pushed") from error
+        if not isinstance(row, dict):
+            raise UsageError(f"line {number} of {name} is no JSON object", remedy="nothing was pushed")
+        yield row

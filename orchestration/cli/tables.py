@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from drainmark.jobs.errors import UsageError
-from drainmark.orchestration.cli.interventions import carry_out
-from drainmark.orchestration.cli.interventions import show as show_plan
+from drainmark.orchestration.cli.interventions import carry_out, require_yes
 from drainmark.orchestration.cli.terminal import completion, output
 from drainmark.orchestration.cli.terminal.options import Asked, OneRegion, epilog, verb
+from drainmark.orchestration.verbs.orders import Reason
 
 app = typer.Typer(help="List the tables of this home; drop one that left the code.", epilog=epilog("tables"))
 
@@ -28,7 +28,7 @@ def list_tables(
     """List all tables: those of the code, those that left it, and those that autonomous operators write."""
     if ctx.invoked_subcommand is not None:
         return
-    from drainmark.orchestration.views.tables import tables_of_home
+    from drainmark.orchestration.inspection.tables import tables_of_home
 
     found = tables_of_home(asked.workplace)
     found = [entry for entry in found if not left or not entry["is_of_code"]]
@@ -62,7 +62,7 @@ def drop(
         typer.Argument(metavar="[TABLE]", help="A table that left the code.", autocompletion=completion.former_tables),
     ] = None,
     region: OneRegion = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "dropped by hand",
+    reason: Reason = "dropped by hand",
 ) -> None:
     """Drop a table that left the code, with its history; or, with --region alone, a whole region that left it.
 
@@ -77,7 +77,5 @@ def drop(
         order = drop_region(workplace, region, reason)
     else:
         raise UsageError("nothing is named", remedy="drainmark tables --left lists what can be dropped")
-    if not asked.yes:
-        show_plan(order, as_json=asked.as_json)
-        raise UsageError("nothing was changed: this is the plan", remedy="repeat it with --yes to carry it out")
+    require_yes(asked, order)
     carry_out(asked, order)

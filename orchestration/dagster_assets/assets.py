@@ -34,7 +34,7 @@ from drainmark.orchestration.dagster_assets.metadata import (
     role_metadata,
     role_tags,
 )
-from drainmark.orchestration.views.desk import dagster_name
+from drainmark.orchestration.inspection.desk_links import dagster_name
 from drainmark.resources.storage.folder import Folder
 
 

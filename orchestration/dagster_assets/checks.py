@@ -32,9 +32,9 @@ from drainmark.orchestration.dagster_assets.assets import (
 )
 from drainmark.orchestration.dagster_assets.metadata import MAX_RETRIES_TAG, desk_metadata, plain_metadata
 from drainmark.orchestration.dagster_assets.translator import Keys, remembered_keys
-from drainmark.orchestration.views.desk import dagster_name
-from drainmark.orchestration.views.metrics import present_of
-from drainmark.orchestration.views.status import REPAIR
+from drainmark.orchestration.inspection.desk_links import dagster_name
+from drainmark.orchestration.inspection.metrics import present_of
+from drainmark.orchestration.inspection.status import REPAIR
 from drainmark.orchestration.workplace.workplace import Workplace
 
 HORIZON_HOURS = 24.0
@@ -218,23 +218,16 @@ def _newest_id(workplace: Workplace, region: RegionPlan, table: RegionTable | No
 
 def not_halted(region: str, history: RegionHistory, state: State) -> Judgement:
     """Check that a region is not halted; if it is, the description has file, operator, cause and remedy."""
-    if history.halt is None:
-        return Judgement(
-            name=NOT_HALTED,
-            assets=[checkpoint_key_of(region)],
-            passed=True,
-            description=f"not halted: {state}",
-            metadata={"drainmark/attempts": history.attempts, "drainmark/state": state.value},
-        )
-    detail = history.halt.detail
+    detail = history.halt.detail if history.halt is not None else {}
+    facts: dict[str, Any] = {"state": state.value, "attempts": history.attempts}
+    facts |= {name: str(detail[name]) for name in ("trigger", "operator") if detail.get(name)}
     return Judgement(
         name=NOT_HALTED,
         assets=[checkpoint_key_of(region)],
-        passed=False,
-        description=f"halted: {halt_text(region, history)}",
-        metadata={"drainmark/state": state.value}
-        | {f"drainmark/{name}": str(detail[name]) for name in ("trigger", "operator") if detail.get(name)},
-        remedies=halt_remedies(region, history),
+        passed=history.halt is None,
+        description=f"not halted: {state}" if history.halt is None else f"halted: {halt_text(region, history)}",
+        metadata={f"drainmark/{name}": value for name, value in facts.items()},
+        remedies=halt_remedies(region, history) if history.halt is not None else (),
     )
 
 
@@ -302,26 +295,22 @@ def _met(expectation: Expect, region: RegionPlan, history: RegionHistory) -> Jud
 
 
 def _rewind_horizon(region: RegionPlan, history: RegionHistory) -> Judgement:
-    horizon, assets = region.parameters.rewind_horizon, [checkpoint_key(region)]
+    horizon = region.parameters.rewind_horizon
     access = history.oldest_target(horizon)
     oldest = history.state_at_least(access)
-    if access == INITIAL_ID or oldest is None:
-        return Judgement(
-            name=REWIND_HORIZON,
-            assets=assets,
-            passed=True,
-            severity=dg.AssetCheckSeverity.WARN,
-            description="a rewind can go back to the beginning",
-            metadata={"drainmark/oldest_sequence_id": INITIAL_ID},
-        )
-    hours = (dt.datetime.now(dt.UTC) - history.states[oldest].recorded_at).total_seconds() / 3600
-    is_short = hours < HORIZON_HOURS
-    remedy = f"; to keep more than {horizon} ids, raise rewind_horizon in @dm.consistent" if is_short else ""
+    is_short, said = False, "to the beginning"
+    facts: dict[str, Any] = {"drainmark/oldest_sequence_id": INITIAL_ID}
+    if access != INITIAL_ID and oldest is not None:
+        hours = (dt.datetime.now(dt.UTC) - history.states[oldest].recorded_at).total_seconds() / 3600
+        is_short = hours < HORIZON_HOURS
+        remedy = f"; to keep more than {horizon} ids, raise rewind_horizon in @dm.consistent" if is_short else ""
+        said = f"{hours:.1f} hours, to id {oldest}{remedy}"
+        facts = {"drainmark/oldest_sequence_id": oldest, "drainmark/horizon_hours": round(hours, 2)}
     return Judgement(
         name=REWIND_HORIZON,
-        assets=assets,
+        assets=[checkpoint_key(region)],
         passed=not is_short,
         severity=dg.AssetCheckSeverity.WARN,
-        description=f"a rewind can go back {hours:.1f} hours, to id {oldest}{remedy}",
-        metadata={"drainmark/oldest_sequence_id": oldest, "drainmark/horizon_hours": round(hours, 2)},
+        description=f"a rewind can go back {said}",
+        metadata=facts,
     )

@@ -7,6 +7,7 @@ step. A hundred thousand files would leave millions of rows in the event log, an
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -69,25 +70,21 @@ class LinePace:
         return True
 
 
+_SUMMED = (
+    *("rows_in", "rows_quarantined", "bytes_in", "restarts", "dropped_intervals"),
+    *(f"{step}_seconds" for step in ("process", "drain", "checkpoint", "publish", "pending")),
+)
+
+
 def joined(first: GroupReport, second: GroupReport) -> GroupReport:
     """Return two consecutive reports of a run as one."""
+    rows_out = Counter(first.rows_out)
+    rows_out.update(second.rows_out)
     return replace(
         second,
         first_id=first.first_id,
         first_uri=first.first_uri,
-        rows_in=first.rows_in + second.rows_in,
-        rows_quarantined=first.rows_quarantined + second.rows_quarantined,
-        bytes_in=first.bytes_in + second.bytes_in,
-        rows_out={
-            name: first.rows_out.get(name, 0) + second.rows_out.get(name, 0)
-            for name in {**first.rows_out, **second.rows_out}
-        },
+        rows_out=rows_out,
         versions={**first.versions, **second.versions},
-        process_seconds=first.process_seconds + second.process_seconds,
-        drain_seconds=first.drain_seconds + second.drain_seconds,
-        checkpoint_seconds=first.checkpoint_seconds + second.checkpoint_seconds,
-        publish_seconds=first.publish_seconds + second.publish_seconds,
-        pending_seconds=first.pending_seconds + second.pending_seconds,
-        restarts=first.restarts + second.restarts,
-        dropped_intervals=first.dropped_intervals + second.dropped_intervals,
+        **{name: getattr(first, name) + getattr(second, name) for name in _SUMMED},
     )

@@ -17,9 +17,9 @@ from drainmark.jobs.regions.explain import VECTORISES
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.region_run import GroupReport
-from drainmark.orchestration.pages.page_file import page_link, page_path
-from drainmark.orchestration.views.desk import links
-from drainmark.orchestration.views.metrics import Present, lag_seconds
+from drainmark.orchestration.html_report.page_file import page_link, page_path
+from drainmark.orchestration.inspection.desk_links import links
+from drainmark.orchestration.inspection.metrics import Present, lag_seconds
 from drainmark.resources.settings import Settings
 
 REGION_TAG = "drainmark/region"

@@ -25,7 +25,7 @@ from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.orchestration.dagster_assets.assets import table_assets
 from drainmark.orchestration.dagster_assets.metadata import data_version
 from drainmark.orchestration.dagster_assets.translator import Keys, renamed
-from drainmark.orchestration.views.desk import dagster_name
+from drainmark.orchestration.inspection.desk_links import dagster_name
 from drainmark.orchestration.workplace.region_sources import has_folder, source_folder, source_of
 from drainmark.orchestration.workplace.workplace import Workplace, looks
 

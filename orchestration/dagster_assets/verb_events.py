@@ -34,7 +34,7 @@ from drainmark.orchestration.dagster_assets.metadata import (
     standing_metadata,
 )
 from drainmark.orchestration.dagster_assets.translator import remembered_keys, renamed
-from drainmark.orchestration.views.metrics import present_of
+from drainmark.orchestration.inspection.metrics import present_of
 from drainmark.orchestration.workplace.workplace import Workplace
 
 Event = dg.AssetMaterialization | dg.AssetObservation

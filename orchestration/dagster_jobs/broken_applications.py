@@ -26,9 +26,9 @@ from drainmark.orchestration.dagster_jobs.desk import desk_jobs
 from drainmark.orchestration.dagster_jobs.run_endings import failure_of, note
 from drainmark.orchestration.dagster_jobs.run_monitor import counted_tag, tag_process, tags_of
 from drainmark.orchestration.dagster_jobs.sensors import one_run_sensor
+from drainmark.orchestration.inspection.desk_links import dagster_name
 from drainmark.orchestration.runs.failures_before_claim import count_failure, origin_of
 from drainmark.orchestration.runs.halt_hook import make_up
-from drainmark.orchestration.views.desk import dagster_name
 from drainmark.orchestration.workplace.application_identity import code_digest
 from drainmark.orchestration.workplace.declaration import Declared, name_of, noted
 from drainmark.orchestration.workplace.workplace import Workplace, open_in_time

@@ -16,12 +16,13 @@ import hmac
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cache, wraps
+from typing import Annotated, Any, get_args
 
 import dagster as dg
-from pydantic import Field, ValidationError
+import typer
+from pydantic import Field, ValidationError, create_model
 
 from drainmark.jobs.errors import DrainmarkError, UsageError
 from drainmark.jobs.printable import markdown_block, printable
@@ -33,12 +34,20 @@ from drainmark.orchestration.dagster_assets.verb_events import show_verb, told_o
 from drainmark.orchestration.dagster_jobs.run_config import require_short
 from drainmark.orchestration.dagster_jobs.run_endings import failure_of, note, tag_begun
 from drainmark.orchestration.doctor.registry_repair import repair_order
+from drainmark.orchestration.inspection.desk_links import DESK_JOB, ORDER, PLAN_JOB, desk_job, launchpad
 from drainmark.orchestration.verbs import orders
-from drainmark.orchestration.verbs.inputs.backfill import Wanted
-from drainmark.orchestration.verbs.orders import Done, Order, moment
+from drainmark.orchestration.verbs.operator_verbs import (
+    BACKFILL,
+    HALT,
+    PUBLISH,
+    REDRIVE,
+    RESET,
+    RESUME,
+    SKIP,
+    Verb,
+)
+from drainmark.orchestration.verbs.orders import Done, Order, Reason
 from drainmark.orchestration.verbs.removals.table_drops import drop_table
-from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget
-from drainmark.orchestration.views.desk import DESK_JOB, ORDER, PLAN_JOB, desk_job, launchpad
 from drainmark.orchestration.workplace.declaration import load_region
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.home_secret import home_key
@@ -54,177 +63,57 @@ _DIGITS = 12
 million years."""
 
 
-class Bare(dg.Config):
-    """A verb without options."""
+def _retract(
+    workplace: Workplace,
+    region: str,
+    *,
+    file: Annotated[str, typer.Option(help="A committed file: its path or the end of it.")],
+    reason: Reason = "",
+) -> Order:
+    return orders.retract(workplace, region, [file], reason)
 
 
-class Reset(dg.Config):
-    """The target of a reset; without a target it drops the work in flight and stays at the last committed id."""
-
-    to: int | None = Field(default=None, ge=0, description="Rewind to this sequence id.")
-    by: int | None = Field(default=None, ge=0, description="Rewind by so many states.")
-    to_file: str | None = Field(default=None, description="Rewind to right after this file: its path or the end of it.")
-    to_time: str | None = Field(
-        default=None, description="Rewind to the last state committed by this time: ISO-8601, UTC if it says no offset."
-    )
-    to_code: str | None = Field(
-        default=None, description="Rewind to the last state that this code made, as the history of the region names it."
-    )
-    to_initial: bool = Field(default=False, description="Rewind to the state before any file.")
-    accept_loss: bool = Field(default=False, description="Also where files above the target are gone or changed.")
-    cascade: bool = Field(default=False, description="Also take back the regions that read rows which leave.")
+@wraps(BACKFILL.order)
+def _backfill(workplace: Workplace, region: str, *, input: str, **options: Any) -> Order:  # noqa: A002
+    """Return the order of `backfill`; paths count from the project, since Dagster may run anywhere."""
+    is_path = input.strip() and not is_object(input)
+    pattern = str(workplace.settings.project_root / input) if is_path else input
+    return BACKFILL.order(workplace, region, input=pattern, **options)
 
 
-class Reason(dg.Config):
-    """The reason, which the history keeps."""
-
-    reason: str = Field(description="Why; the history keeps it.")
-
-
-class Resume(dg.Config):
-    """The options of `resume`."""
-
-    reason: str = Field(default="resumed by hand", description="Why; the history keeps it.")
-    accept_loss: bool = Field(
-        default=False, description="Continue after input that its source has lost; the history records it."
-    )
-
-
-class Skip(Reason):
-    """The file to skip."""
-
-    file: str = Field(description="A pending file: its path or the end of it.")
-
-
-class Retract(dg.Config):
-    """The file that leaves."""
-
-    file: str = Field(description="A committed file: its path or the end of it.")
-    reason: str = Field(default="", description="Why; the history keeps it.")
-
-
-class Backfill(dg.Config):
-    """The files to queue that the scan would not take."""
-
-    input: str = Field(
-        description="Files to queue: a glob, a folder (all below it) or s3://BUCKET/…; paths count from the project."
-    )
-    since: str | None = Field(default=None, description="Only files modified at or after this time: ISO-8601.")
-    until: str | None = Field(default=None, description="Only files modified before this time: ISO-8601.")
-    output: str | None = Field(default=None, description="Output of the source, if it has several.")
-    again: bool = Field(default=False, description="Also committed files: their new rows replace the present ones.")
-
-
-class Redrive(dg.Config):
-    """The file to queue again."""
-
-    file: str = Field(description="A file that was quarantined whole and is fixed: its path or the end of it.")
-
-
-class Drop(dg.Config):
-    """The table to drop."""
-
-    table: str = Field(description="A table of this region that left the code; its history goes with it.")
-    reason: str = Field(default="dropped by hand", description="Why; the history keeps it.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verb:
-    """A verb of the desk.
-
-    Attributes:
-        config: its fields in the launchpad.
-        order: returns its order for a region.
-    """
-
-    name: str
-    about: str
-    config: type[dg.Config]
-    order: Callable[[Workplace, str, Any], Order]
-
-
-def _reset(workplace: Workplace, region: str, config: Reset) -> Order:
-    target = RewindTarget(
-        to=config.to,
-        by=config.by,
-        to_file=config.to_file or None,
-        to_time=moment(config.to_time or None, "to_time", to_its_end=True),
-        to_code=config.to_code or None,
-        to_initial=config.to_initial,
-    )
-    return orders.reset(workplace, region, target, accept_loss=config.accept_loss, cascade=config.cascade)
-
-
-def _resume(workplace: Workplace, region: str, config: Resume) -> Order:
-    return orders.resume(workplace, region, config.reason, accept_loss=config.accept_loss)
-
-
-def _backfill(workplace: Workplace, region: str, config: Backfill) -> Order:
-    pattern = config.input
-    if pattern.strip() and not is_object(pattern):
-        pattern = str(workplace.settings.project_root / pattern)
-    wanted = Wanted(
-        pattern=pattern,
-        since=moment(config.since or None, "since"),
-        until=moment(config.until or None, "until"),
-        output=config.output or None,
-        again=config.again,
-    )
-    return orders.backfill(workplace, region, wanted)
+def _drop(
+    workplace: Workplace,
+    region: str,
+    *,
+    table: Annotated[str, typer.Option(help="A table of this region that left the code; its history goes with it.")],
+    reason: Reason = "dropped by hand",
+) -> Order:
+    return drop_table(workplace, table, reason, region=region)
 
 
 VERBS = (
-    Verb(name="reset", about="Return to the last committed state, or rewind.", config=Reset, order=_reset),
-    Verb(
-        name="resume",
-        about="Let a halted region go on; its attempts are counted from zero again.",
-        config=Resume,
-        order=_resume,
-    ),
-    Verb(
-        name="skip",
-        about="Skip a pending file that cannot be fixed.",
-        config=Skip,
-        order=lambda workplace, region, config: orders.skip(workplace, region, config.file, config.reason),
-    ),
-    Verb(
-        name="retract",
-        about="Take a committed file back out of the tables, without reading later files again.",
-        config=Retract,
-        order=lambda workplace, region, config: orders.retract(workplace, region, [config.file], config.reason),
-    ),
-    Verb(
-        name="halt",
-        about="Halt the region until it is resumed; a run ends after its group.",
-        config=Reason,
-        order=lambda workplace, region, config: orders.halt(workplace, region, config.reason),
-    ),
-    Verb(name="backfill", about="Queue files that the scan would not take.", config=Backfill, order=_backfill),
-    Verb(
-        name="redrive",
-        about="Queue a fixed file again that was quarantined whole.",
-        config=Redrive,
-        order=lambda workplace, region, config: orders.redrive(workplace, region, config.file),
-    ),
-    Verb(
-        name="publish",
-        about="Bring lagging tables up to the committed state.",
-        config=Bare,
-        order=lambda workplace, region, config: orders.publish(workplace, region),
-    ),
-    Verb(
-        name="repair",
-        about="Rebuild lost rows of the registry, and undo changes that others made to tables.",
-        config=Bare,
-        order=lambda workplace, region, config: repair_order(workplace, region),
-    ),
-    Verb(
-        name="drop",
-        about="Drop a table that left the code, with its history.",
-        config=Drop,
-        order=lambda workplace, region, config: drop_table(workplace, config.table, config.reason, region=region),
-    ),
+    RESET,
+    RESUME,
+    SKIP,
+    Verb("retract", "Take a committed file back out of the tables, without reading later files again.", _retract),
+    HALT,
+    replace(BACKFILL, order=_backfill),
+    REDRIVE,
+    PUBLISH,
+    Verb("repair", "Rebuild lost rows of the registry, and undo changes that others made to tables.", repair_order),
+    Verb("drop", "Drop a table that left the code, with its history.", _drop),
 )
+
+
+@cache
+def config_of(verb: Verb) -> type[dg.Config]:
+    """Return the options of a verb as the config of a launchpad."""
+    fields: dict[str, Any] = {}
+    for each in verb.options:
+        kind, option = get_args(each.annotation)
+        default = ... if each.default is each.empty else each.default
+        fields[each.name] = (kind, Field(default, description=option.help, ge=option.min))
+    return create_model(verb.name, __base__=dg.Config, **fields)
 
 
 def desk_jobs(workplace: Workplace, region: str, plan: RegionPlan | None) -> list[dg.JobDefinition]:
@@ -283,13 +172,13 @@ def _job(
 
 @cache
 def _field(verb: Verb) -> dg.Field:
-    shape = dg.Shape(verb.config.to_fields_dict())  # type: ignore[no-untyped-call]
+    shape = dg.Shape(config_of(verb).to_fields_dict())  # type: ignore[no-untyped-call]
     return dg.Field(shape, is_required=False, description=verb.about)
 
 
 def blank(verb: Verb) -> dict[str, Any]:
     """Return all fields of a verb with their defaults: a launchpad that begins without them would not show them."""
-    return {name: "" if field.is_required() else field.default for name, field in verb.config.model_fields.items()}
+    return {name: "" if field.is_required() else field.default for name, field in config_of(verb).model_fields.items()}
 
 
 def _table(region: str) -> str:
@@ -321,7 +210,7 @@ def _planned(
     """
     verb, options = _asked(context, region)
     remember_instance(workplace.settings, context.instance)
-    order = verb.order(workplace, region, options)
+    order = verb.order(workplace, region, **_chosen(options))
     digest = digest_of(workplace, order, options)
     found = _Planned(verb=verb, order=order, digest=digest, given=context.op_config.get("digest", ""))
     context.instance.add_run_tags(context.run_id, {VERB_TAG: verb.name})
@@ -343,10 +232,17 @@ def _asked(context: dg.OpExecutionContext, region: str) -> tuple[Verb, Any]:
     ((name, given),) = context.op_config["verb"].items()
     verb = next(each for each in VERBS if each.name == name)
     try:
-        return verb, verb.config(**given)
+        return verb, config_of(verb)(**given)
     except ValidationError as error:
         found = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         raise UsageError(f"{name} was given {found}", remedy="fix the config; nothing was done") from None
+
+
+def _chosen(options: dg.Config) -> dict[str, Any]:
+    """Return the values of options; an empty text, with which a launchpad begins, is no value where none is needed."""
+    fields = type(options).model_fields
+    given = options.model_dump().items()
+    return {name: None if value == "" and fields[name].default is None else value for name, value in given}
 
 
 def _require_digest(context: dg.OpExecutionContext, planned: _Planned) -> None:

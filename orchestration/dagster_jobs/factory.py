@@ -35,7 +35,7 @@ from drainmark.orchestration.dagster_jobs.ops import RegionSteps
 from drainmark.orchestration.dagster_jobs.part_jobs import part_definitions, part_specs
 from drainmark.orchestration.dagster_jobs.run_monitor import run_tags
 from drainmark.orchestration.dagster_jobs.sensors import RegionTicks, build_schedule, build_sensor
-from drainmark.orchestration.views.desk import dagster_name
+from drainmark.orchestration.inspection.desk_links import dagster_name
 from drainmark.orchestration.workplace.application_identity import code_digest, require_distinct
 from drainmark.orchestration.workplace.declaration import known_from, name_of, served_applications
 from drainmark.orchestration.workplace.region_sources import source_folder
@@ -97,7 +97,8 @@ def build_definitions(
     found: dict[str, RegionPlan] = {}
     for reference, opened, _ in applications:
         try:
-            parts += [_application_definitions(workplace, reference, opened, translation, steps[reference])]
+            regions = [region_definitions(each, opened, translation) for each in steps[reference]]
+            parts += [part_definitions(workplace, reference, opened, translation), *regions]
         except Exception as error:
             logger.warning("%s", error)
             broken.append((reference, error))
@@ -144,13 +145,6 @@ def _tables_made(applications: Iterable[Opened | Exception]) -> dict[str, dg.Ass
             if not isinstance(opened, Exception):
                 found |= {each.table: each.key for region in opened.plan.regions for each in table_assets(region)}
     return found
-
-
-def _application_definitions(
-    workplace: Workplace, reference: str, opened: Opened, translation: Translation, steps: Iterable[RegionSteps]
-) -> dg.Definitions:
-    regions = (region_definitions(each, opened, translation) for each in steps)
-    return dg.Definitions.merge(part_definitions(workplace, reference, opened, translation), *regions)
 
 
 def _steps(

@@ -58,7 +58,9 @@ from drainmark.orchestration.dagster_jobs.run_monitor import (
 )
 from drainmark.orchestration.dagster_jobs.run_slot import RunSlot, run_slot
 from drainmark.orchestration.discovery.region_scan import scan_region
-from drainmark.orchestration.discovery.source_watch import watch_of
+from drainmark.orchestration.discovery.source_watch import SourceWatch
+from drainmark.orchestration.inspection.desk_links import dagster_name
+from drainmark.orchestration.inspection.metrics import present_of
 from drainmark.orchestration.runs.failures_before_claim import claim_and_halt, count_failure, origin_of
 from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering, linger_seconds
 from drainmark.orchestration.runs.interruption import ending_gracefully, watch_parent
@@ -67,13 +69,11 @@ from drainmark.orchestration.runs.region_runs import end_predecessor
 from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.verbs.inputs.backfill import Wanted
 from drainmark.orchestration.verbs.orders import Order
-from drainmark.orchestration.views.desk import dagster_name
-from drainmark.orchestration.views.metrics import present_of
 from drainmark.orchestration.workplace.application_identity import code_digest
 from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.hand_off import Requests, claim_asking
 from drainmark.orchestration.workplace.schema_files import keep_schemas
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_in_time
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, living_owner, open_in_time
 from drainmark.resources.spark.session_settings import have_utc
 
 GROUPS = "groups"
@@ -267,7 +267,7 @@ class RegionSteps:
         return Lingering(
             region=region.name,
             registry=self.workplace.registry,
-            watch=watch_of(self.workplace, region),
+            watch=SourceWatch(workplace=self.workplace, region=region),
             seconds=seconds,
             until=time.monotonic() + settings.linger_limit_seconds,
             interrupted=slot.interrupted,
@@ -355,7 +355,7 @@ def _back_off(
     """Wait before another attempt, because Dagster's retries have no delay."""
     settings = workplace.settings
     attempt = attempts_after(history, history.last_outcome, code)
-    if attempt and not _is_owned(workplace, region):
+    if attempt and living_owner(workplace, region) is None:
         seconds = min(settings.retry_backoff_max_seconds, settings.retry_backoff_seconds * 2 ** (attempt - 1))
         if seconds > 0:
             context.log.info(f"back-off: {seconds:g} s before attempt {attempt}")
@@ -492,13 +492,6 @@ def _scan(context: dg.OpExecutionContext, workplace: Workplace, region: RegionPl
     except (InputChanged, InputMissing) as error:
         raise claim_and_halt(workplace, region, error, context.run_id) from error
     context.log.info(f"scan: {scanned.new_count} new files of {scanned.seen}")
-
-
-def _is_owned(workplace: Workplace, region: str) -> bool:
-    from drainmark.resources.registry.lease import describe
-
-    owner = describe(workplace.registry, region, lease_seconds=workplace.settings.lease_seconds)
-    return owner is not None and owner.is_alive
 
 
 def _has_source(region: RegionPlan) -> bool:

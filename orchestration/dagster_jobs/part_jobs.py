@@ -19,8 +19,8 @@ from drainmark.orchestration.dagster_assets.translator import Keys, Translation,
 from drainmark.orchestration.dagster_jobs.run_config import require_short
 from drainmark.orchestration.dagster_jobs.run_monitor import tag_process
 from drainmark.orchestration.dagster_jobs.sensors import one_run_sensor
+from drainmark.orchestration.inspection.desk_links import dagster_name
 from drainmark.orchestration.runs.part_loop import run_parts, waiting_parts
-from drainmark.orchestration.views.desk import dagster_name
 from drainmark.orchestration.workplace.schema_files import keep_schemas
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_in_time
 

@@ -23,7 +23,7 @@ from drainmark.orchestration.dagster_assets.assets import checkpoint_key_of
 from drainmark.orchestration.dagster_assets.checks import evaluations
 from drainmark.orchestration.dagster_assets.metadata import standing_metadata, work_metadata
 from drainmark.orchestration.dagster_assets.translator import Keys, renamed
-from drainmark.orchestration.views.metrics import present_of
+from drainmark.orchestration.inspection.metrics import present_of
 from drainmark.orchestration.workplace.workplace import Workplace
 
 SECONDS = 10.0

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import threading
 from dataclasses import dataclass, field
 from multiprocessing.util import Finalize
@@ -22,7 +21,6 @@ from dagster import DefaultRunLauncher
 from drainmark.orchestration.dagster_assets.metadata import PROCESS_TAG
 from drainmark.orchestration.dagster_jobs.run_monitor import process_of, tag_process
 from drainmark.orchestration.dagster_jobs.spare_run import Spare
-from drainmark.resources.registry.lease import process_started
 
 if TYPE_CHECKING:
     from drainmark.orchestration.dagster_jobs.dagster_internals import LaunchRunContext
@@ -127,11 +125,10 @@ class WarmRunLauncher(DefaultRunLauncher):
         process = process_of(run.tags, run_id) if run is not None and not run.is_finished else None
         if run is None or process is None or _GRPC_INFO_TAG in run.tags:
             return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]
-        host, pid, started = process
-        if host != socket.gethostname() or process_started(pid) != started:
+        if not process.is_alive:
             return False
         self._instance.report_run_canceling(run)
-        os.kill(pid, signal.SIGINT)
+        os.kill(process.pid, signal.SIGINT)
         return True
 
 

@@ -8,8 +8,6 @@ The reaper uses the heartbeat and the process of the run instead.
 from __future__ import annotations
 
 import multiprocessing
-import os
-import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,10 +20,11 @@ from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.orchestration.dagster_assets.assets import table_assets
 from drainmark.orchestration.dagster_assets.metadata import MAX_RETRIES_TAG, NOTE_TAG, PROCESS_TAG, REGION_TAG
 from drainmark.orchestration.dagster_assets.translator import remembered_keys
+from drainmark.orchestration.inspection.desk_links import dagster_name
 from drainmark.orchestration.runs.failures_before_claim import count_failure
-from drainmark.orchestration.views.desk import dagster_name
+from drainmark.orchestration.workplace.run_processes import RunProcess
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.registry.lease import Owner, describe, process_started, silent_seconds
+from drainmark.resources.registry.lease import Owner, describe, silent_seconds
 
 RETRY_STRATEGY_TAG = "dagster/retry_strategy"
 WILL_RETRY_TAG = "dagster/will_retry"
@@ -90,8 +89,7 @@ def tag_process(run_id: str, pid: int | None = None) -> dict[str, str]:
     Args:
         pid: of a process of this host, by default this one.
     """
-    pid = pid or os.getpid()
-    return {PROCESS_TAG: f"{run_id} {socket.gethostname()} {pid} {process_started(pid)}"}
+    return {PROCESS_TAG: str(RunProcess.here(run_id, pid))}
 
 
 def tag_after_op(instance: dg.DagsterInstance, run_id: str) -> dict[str, str]:
@@ -248,12 +246,11 @@ class RegionRuns:
             if not is_ours or age <= SILENT_SECONDS or _waits_for_pool(self.instance, run.run_id):
                 return None
             return f"no sign of life for {age:.0f} s after its start"
-        host, pid, _ = process
-        if host == socket.gethostname():
+        if process.is_alive is not None:
             return _death_here(run)
         silent = silent_seconds(self.workplace.registry, self.region.name, run.run_id)
         age = age if silent is None else silent  # it may have worked for hours and be ending now
-        return f"pid {pid} on {host} holds no lease for {age:.0f} s" if age > LOST_SECONDS else None
+        return f"pid {process.pid} on {process.host} holds no lease for {age:.0f} s" if age > LOST_SECONDS else None
 
     def _waiting(self) -> list[dg.RunRecord]:
         return [record for record in waiting_runs(self.instance) if self._belongs(record.dagster_run)]
@@ -287,9 +284,7 @@ def _waits_for_pool(instance: dg.DagsterInstance, run_id: str) -> bool:
 def _death_here(run: dg.DagsterRun) -> str | None:
     """Return a reason if a run's process is dead; None if it lives, is on another host, or is unknown."""
     process = process_of(run.tags, run.run_id)
-    if process is None or process[0] != socket.gethostname() or process_started(process[1]) == process[2]:
-        return None
-    return f"pid {process[1]} is dead"
+    return f"pid {process.pid} is dead" if process is not None and process.is_alive is False else None
 
 
 def _reported(instance: dg.DagsterInstance, run: dg.DagsterRun, reason: str) -> str:
@@ -302,12 +297,10 @@ def _reported(instance: dg.DagsterInstance, run: dg.DagsterRun, reason: str) -> 
     return f"run {run.run_id}: {reason}"
 
 
-def process_of(tags: Mapping[str, str], run_id: str) -> tuple[str, int, str] | None:
-    """Return the host, pid and start of the process that executes a run; None if the run has no tag of its own."""
-    parts = tags.get(PROCESS_TAG, "").split(" ")
-    if len(parts) != 4 or parts[0] != run_id:
-        return None
-    return parts[1], int(parts[2]), parts[3]
+def process_of(tags: Mapping[str, str], run_id: str) -> RunProcess | None:
+    """Return the process that executes a run; None if the run has no tag of its own."""
+    found = RunProcess.of(tags.get(PROCESS_TAG))
+    return found if found is not None and found.run_id == run_id else None
 
 
 def _last_seen(owner: Owner) -> str:

@@ -39,11 +39,11 @@ from drainmark.orchestration.dagster_jobs.run_monitor import (
     waiting_runs,
 )
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
-from drainmark.orchestration.discovery.source_watch import LOOK_SECONDS, FolderWatch
+from drainmark.orchestration.discovery.source_watch import LOOK_SECONDS, SourceWatch
+from drainmark.orchestration.inspection.region_view import RegionView, moment_of
 from drainmark.orchestration.runs.failures_before_claim import claim_and_halt
 from drainmark.orchestration.runs.halt_hook import make_up
 from drainmark.orchestration.runs.idle_wait import linger_seconds
-from drainmark.orchestration.views.region_view import RegionView, moment_of
 from drainmark.orchestration.workplace.application_identity import code_digest
 from drainmark.orchestration.workplace.region_sources import has_folder, has_threads, source_folder, source_of
 from drainmark.orchestration.workplace.workplace import Workplace, looks
@@ -293,7 +293,7 @@ class RegionTicks:
         if not (self.workplace.is_service and is_often and has_threads and _WATCHERS.acquire(blocking=False)):
             return False
         try:
-            watch = FolderWatch(workplace=self.workplace, region=self.region)
+            watch = SourceWatch(workplace=self.workplace, region=self.region)
             until, active_at, seen = time.monotonic() + WATCH_SECONDS, float("-inf"), 0
             while (now := time.monotonic()) < until:
                 # Do not use the count of `look`: it includes changed files that `on_change` ignores.

@@ -12,19 +12,20 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
-from drainmark.jobs.errors import InputChanged, RegistryLost, UsageError
+from drainmark.jobs.errors import InputChanged, UsageError
 from drainmark.jobs.failpoints import FailPoint
-from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource, queue_of
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.protocol.history import target_before
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.triggers import PERIOD, NewTrigger, kind_of, slices_of
 from drainmark.jobs.runtime.input.slices import LIMIT, NUMBER, cut_all, cut_period, dropped_ticks, next_limit, positions
 from drainmark.jobs.scan.findings import ScanResult
+from drainmark.orchestration.discovery.scan_recording import record_scan
 from drainmark.orchestration.workplace.application_identity import require_own_file
 from drainmark.orchestration.workplace.moved_inputs import require_inputs_in_place
 from drainmark.orchestration.workplace.region_sources import has_folder, is_periodic, source_folder, source_of
-from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.orchestration.workplace.workplace import Workplace, require_known
 
 if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory
@@ -57,9 +58,7 @@ def scan_region(
         InputChanged: a committed input changed and the policy is to halt.
         RegistryLost: the registry has no rows of a region with committed states, so all input would seem new.
     """
-    if workplace.registry.is_empty(region.name) and workplace.history(region.name).states:
-        msg = f"the registry knows nothing of {region.name!r}, its checkpoint table does"
-        raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
+    require_known(workplace, region.name)
     newest = require_same_inputs(workplace, region)
     if has_folder(region):
         return _scan_folder(workplace, region, source_of(region), region.name, now=now)
@@ -99,8 +98,6 @@ def _require_same_kind(region: RegionPlan, newest: KnownTrigger) -> None:
 def _scan_folder(
     workplace: Workplace, region: RegionPlan, source: DirectorySource, queue: str, *, now: Callable[[], float]
 ) -> ScanResult:
-    from drainmark.orchestration.discovery.scan_recording import record_scan
-
     def was_refused(sequence_id: int | None) -> bool:
         if queue != region.name:
             return False
@@ -173,7 +170,7 @@ def _tick(
     for start in starts:
         if isinstance(start, DirectorySource):
             _note_taken(workplace, region, start, taken)
-            seen = _scan_folder(workplace, region, start, _queue(region, start), now=now)
+            seen = _scan_folder(workplace, region, start, queue_of(region.name, start.name), now=now)
             found = found.with_batch(replace(seen, new=(), beyond=0))
     world.pass_point(FailPoint.SLICE_BEFORE)
     limit, dropped = pace(workplace, region, history, taken)
@@ -197,17 +194,12 @@ def _tick(
     return replace(found, new=(trigger,))
 
 
-def _queue(region: RegionPlan, start: Source) -> str:
-    from drainmark.jobs.operators.sources.files.directory_source import queue_of
-
-    return queue_of(region.name, start.name)
-
-
 def _note_taken(workplace: Workplace, region: RegionPlan, start: Source, identity: Any) -> None:
     """Record the files of a start that belong to slices: a change of such a file is a change of a committed file."""
     after = positions(identity).get(start.name)
     if after is not None:
-        workplace.registry.triggers.take_queued(_queue(region, start), int(after["order"]), int(identity[NUMBER]))
+        queue = queue_of(region.name, start.name)
+        workplace.registry.triggers.take_queued(queue, int(after["order"]), int(identity[NUMBER]))
 
 
 def pace(workplace: Workplace, region: RegionPlan, history: RegionHistory, newest: Any) -> tuple[int | None, int]:

@@ -1,15 +1,15 @@
-"""Watches, which look at a source several times a second at low cost: they scan only when there may be new input.
+"""A watch, which looks at sources several times a second at low cost: it scans only when there may be new input.
 
 The modification time of a folder shows that files were added; the regular rescans find files that changed in place.
-For folders with subfolders, and for buckets, the time shows nothing. There every look is a scan, and the pause between
-scans depends on their duration.
+For folders with subfolders, for buckets, and for other sources, there is no such time. There every look is a scan, and
+the pause between scans depends on their duration.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from drainmark.jobs import world
 from drainmark.jobs.protocol.records.addresses import is_object
@@ -33,20 +33,12 @@ _SHARE = 5.0
 """Scans take at most 1/_SHARE of the time."""
 
 
-class SourceWatch(Protocol):
-    """A watch of the sources of a region, which finds new input at low cost."""
-
-    def look(self) -> int:
-        """Scan if there may be new input; return the number of inputs that were found new or changed.
-
-        Raises:
-            DrainmarkError: as `scan_region`.
-        """
-
-
 @dataclass(slots=True, kw_only=True)
-class FolderWatch:
-    """The watch of a region with a folder, for one run or tick."""
+class SourceWatch:
+    """The watch of a region's sources, for one run or tick.
+
+    In a periodic region, `scan_region` cuts a slice only if a period has passed since the last state or reset ended.
+    """
 
     workplace: Workplace
     region: RegionPlan
@@ -58,12 +50,13 @@ class FolderWatch:
     _unsettled: int = 0
 
     def __post_init__(self) -> None:
-        source = source_of(self.region)
-        self._folder = source_folder(self.workplace, source)
-        self._is_telling = not (is_object(self._folder) or source.scan.recursive or source.scan.outputs is not None)
+        if has_folder(self.region):
+            scan = source_of(self.region).scan
+            self._folder = source_folder(self.workplace, source_of(self.region))
+            self._is_telling = not (is_object(self._folder) or scan.recursive or scan.outputs is not None)
 
     def look(self) -> int:
-        """Scan if there may be new files; return the number of files found new or changed, pending or not.
+        """Scan if there may be new input; return the number of inputs found new or changed, pending or not.
 
         Raises:
             DrainmarkError: as `scan_region`.
@@ -72,13 +65,13 @@ class FolderWatch:
         if now < self._next_at or self._is_as_it_was(now):
             return 0
         stamp, taken_at = self._stamp(), world.now()
-        found = scan_region(self.workplace, self.region)
+        found = scan_region(self.workplace, self.region, tick=Tick.DUE)
         took = world.monotonic() - now
         is_final = stamp is not None and taken_at - stamp / 1e9 > _COARSE_SECONDS
         self._seen = stamp if is_final else None
         self._unsettled = found.unsettled
         self._scanned_at = now
-        self._next_at = now + (RESCAN_SECONDS if is_object(self._folder) else took * _SHARE)
+        self._next_at = now + (RESCAN_SECONDS if is_object(self._folder) else max(LOOK_SECONDS, took * _SHARE))
         return len(found.new) + len(found.changed)
 
     def _is_as_it_was(self, now: float) -> bool:
@@ -93,31 +86,3 @@ class FolderWatch:
             return os.stat(self._folder).st_mtime_ns
         except OSError:
             return None
-
-
-@dataclass(slots=True, kw_only=True)
-class SliceWatch:
-    """The watch of starts that are cut into slices; the pause between scans depends on their duration.
-
-    In a periodic region, `scan_region` cuts a slice only if a period has passed since the last state or reset ended.
-    """
-
-    workplace: Workplace
-    region: RegionPlan
-    _next_at: float = field(default=float("-inf"))
-
-    def look(self) -> int:
-        now = world.monotonic()
-        if now < self._next_at:
-            return 0
-        found = scan_region(self.workplace, self.region, tick=Tick.DUE)
-        took = world.monotonic() - now
-        self._next_at = now + max(LOOK_SECONDS, took * _SHARE)
-        return len(found.new) + len(found.changed)
-
-
-def watch_of(workplace: Workplace, region: RegionPlan) -> SourceWatch:
-    """Return the watch of a region's sources."""
-    if has_folder(region):
-        return FolderWatch(workplace=workplace, region=region)
-    return SliceWatch(workplace=workplace, region=region)

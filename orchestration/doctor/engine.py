@@ -113,8 +113,6 @@ def _reached(workplace: Workplace, executors: Executors, workers: list[Worker]) 
 
 
 def _group(workplace: Workplace, executors: Executors) -> Finding:
-    from drainmark.orchestration.doctor.engine import try_group
-
     try:
         try_group(executors.session, workplace.tables)
     except Exception as error:

@@ -30,7 +30,7 @@ _NETWORK = frozenset(
 _OF_TABLES = ("checkpoints", "state", "lake")
 _IN_MEMORY = frozenset({"ramfs", "tmpfs"})
 _MOUNTS = Path("/proc/mounts")
-_S3A_CREATE = ("fs.s3a.performance.flags", "fs.s3a.create.performance")
+_S3A_OVERWRITES = {"fs.s3a.performance.flags": {"create", "*"}, "fs.s3a.create.performance": {"true"}}
 
 
 def java() -> tuple[str | None, Finding]:
@@ -178,9 +178,7 @@ def spark_settings(conf: Mapping[str, str]) -> Finding:
     for key, value in conf.items():
         name = key.removeprefix("spark.hadoop.")
         flags = {flag.strip().lower() for flag in value.split(",")}
-        if name == _S3A_CREATE[0] and flags & {"create", "*"}:
-            return fail("spark_conf", f"{key} = {value}: a Delta commit could overwrite another", f"remove {key}")
-        if name == _S3A_CREATE[1] and "true" in flags:
+        if flags & _S3A_OVERWRITES.get(name, set()):
             return fail("spark_conf", f"{key} = {value}: a Delta commit could overwrite another", f"remove {key}")
     return ok("spark_conf", "no setting lets a commit overwrite another")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs import world
 from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.operators.sources.pushed.replayable_start import ReplayableStart
 from drainmark.jobs.operators.sources.slices import SliceLimit
@@ -17,7 +16,7 @@ from drainmark.orchestration.doctor.findings import Finding, broken, fail, ok, w
 from drainmark.orchestration.doctor.registry_repair import why_rebuild
 from drainmark.orchestration.verbs.table_repair import is_put_right
 from drainmark.orchestration.workplace.declaration import load_region
-from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.orchestration.workplace.workplace import Workplace, living_owner
 
 if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory
@@ -89,10 +88,8 @@ def _owner(workplace: Workplace, region: str, history: RegionHistory, registry: 
 
     An owner that has not claimed yet is not passed: a process may have died between its claim and the registry.
     """
-    from drainmark.resources.registry.lease import describe
-
-    owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds) if registry else None
-    if registry is None or owner is None or not owner.is_alive:
+    owner = living_owner(workplace, region) if registry is not None else None
+    if registry is None or owner is None:
         return ok("one_writer", f"{region}: no process owns it")
     who = f"pid {owner.pid} on {owner.host} (run {owner.run_id})"
     epoch = registry.region_info(region).epoch  # of the last claim that this registry was told of
@@ -106,11 +103,9 @@ def _owner(workplace: Workplace, region: str, history: RegionHistory, registry: 
 
 
 def _clock(region: str, history: RegionHistory, registry: Registry | None) -> Finding:
-    from drainmark.jobs.runtime.maintenance.garbage_collection import clock_fault
+    from drainmark.orchestration.verbs.removals.garbage import fault_of_clock
 
-    now = world.now()
-    fault = clock_fault(history, here=now, registry=registry.clock() if registry is not None else now)
-    if fault is None:
+    if (fault := fault_of_clock(history, registry)) is None:
         return ok("clock", f"{region}: no row is in the future")
     return fail("clock", f"{region}: {fault}; nothing is collected", "set the clock (NTP)")
 

@@ -30,7 +30,7 @@ from drainmark.orchestration.verbs.orders import Done, Order
 from drainmark.orchestration.workplace.declaration import load_region, remember
 from drainmark.orchestration.workplace.moved_inputs import FOLDERS, note_folders, roots_of_before
 from drainmark.orchestration.workplace.region_sources import has_folder, source_folder, source_of
-from drainmark.orchestration.workplace.workplace import Workplace, existing_registry, open_in_time
+from drainmark.orchestration.workplace.workplace import Workplace, existing_registry, living_owner, open_in_time
 from drainmark.resources.settings import SQLITE
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ def repair(
         _set_aside_damaged(workplace)
         regions = workplace.own_regions()
     for region in regions:
-        _refuse_owned(workplace, region)
+        if (owner := living_owner(workplace, region)) is not None:
+            msg = f"region {region!r} is owned by pid {owner.pid} on {owner.host}"
+            raise Owned(msg, remedy="wait for it, or end it")
     found, moved = [], []
     for region in regions:
         code = _code(workplace, region, applications, inputs)
@@ -119,15 +121,6 @@ def _set_aside_damaged(workplace: Workplace) -> None:
 @crosses(Seam.STORE_WRITE)
 def _rename(path: Path, target: Path) -> None:
     path.rename(target)
-
-
-def _refuse_owned(workplace: Workplace, region: str) -> None:
-    from drainmark.resources.registry.lease import describe
-
-    owner = describe(workplace.registry, region, lease_seconds=workplace.settings.lease_seconds)
-    if owner is not None and owner.is_alive:
-        msg = f"region {region!r} is owned by pid {owner.pid} on {owner.host}"
-        raise Owned(msg, remedy="wait for it, or end it")
 
 
 def _code(

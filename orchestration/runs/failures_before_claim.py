@@ -21,9 +21,9 @@ from drainmark.jobs.runtime.messages import classified, described, halted_error
 from drainmark.orchestration.runs.halt_hook import halt_for_input, make_up
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.application_identity import code_digest
-from drainmark.orchestration.workplace.begun_runs import begun_run, forget
 from drainmark.orchestration.workplace.declaration import Declared, known_from, noted
 from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.run_processes import begun_run, forget
 from drainmark.orchestration.workplace.workplace import IMPORT_SECONDS, Workplace, opened_in_time
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def origin_of(reference: str) -> str:
     return spec.origin or "" if spec is not None else ""
 
 
-def count_unopened(workplace: Workplace, reference: str, failure: Exception, *, run_id: str | None = None) -> Exception:
+def count_unopened(workplace: Workplace, reference: str, failure: Exception) -> Exception:
     """Count a failed attempt for every known region of an application that cannot be opened.
 
     Returns:
@@ -144,6 +144,6 @@ def count_unopened(workplace: Workplace, reference: str, failure: Exception, *, 
     found = failure
     for region in known_from(workplace, reference):
         allowed = (noted(workplace, region) or Declared()).max_consecutive_reset_attempts
-        error = count_failure(workplace, region, failure, allowed=allowed, code=code, run_id=run_id)
+        error = count_failure(workplace, region, failure, allowed=allowed, code=code)
         found = error if isinstance(error, Halted) else found
     return found

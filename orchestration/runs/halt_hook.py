@@ -53,7 +53,7 @@ def halt_event(workplace: Workplace, region: str, history: RegionHistory) -> dic
 
     `remedies` are the commands that end the halt; `run_id` is the id of the run, for a run of Dagster that of Dagster.
     """
-    from drainmark.orchestration.views.status import iso
+    from drainmark.orchestration.inspection.status import iso
 
     row = history.halt
     detail = row.detail if row else {}

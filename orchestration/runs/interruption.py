@@ -40,8 +40,8 @@ def ending_gracefully(interrupt: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def watch_parent(interrupt: Callable[[], None], *, seconds: float = ORPHAN_SECONDS) -> world.Thread | None:
-    """End this process when its parent has died: `interrupt`, then SIGKILL after `seconds`.
+def watch_parent(interrupt: Callable[[], None]) -> world.Thread | None:
+    """End this process when its parent has died: `interrupt`, then SIGKILL after `ORPHAN_SECONDS`.
 
     The run worker of Dagster's default launcher lives on after its code server has ended, and then nothing watches it.
     The end of the parent is seen on multiprocessing's own pipe. `PR_SET_PDEATHSIG` would also fire when only the thread
@@ -57,7 +57,7 @@ def watch_parent(interrupt: Callable[[], None], *, seconds: float = ORPHAN_SECON
     def watch() -> None:
         parent.join()
         interrupt()
-        world.sleep(seconds)
+        world.sleep(ORPHAN_SECONDS)
         os.kill(os.getpid(), signal.SIGKILL)
 
     return world.start(watch, "parent watch")

@@ -16,6 +16,7 @@ from drainmark.jobs.operators.sources.files.directory_source import DirectorySou
 from drainmark.jobs.regions.plan import AutonomousPlan, as_plan, running_parts
 from drainmark.orchestration.discovery.feeds import Feeds
 from drainmark.orchestration.runs.region_runs import region_outside
+from drainmark.orchestration.runs.run_loop import totals
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 if TYPE_CHECKING:
@@ -84,11 +85,8 @@ class PartLoop:
             "part": self.part.name,
             "outcome": "processed" if self.reports else "nothing to do",
             "batches": len(self.reports),
-            "files": sum(report.files for report in self.reports),
             "lost_files": sum(report.lost for report in self.reports),
-            "rows_in": sum(report.rows_in for report in self.reports),
-            "rows_quarantined": sum(report.rows_quarantined for report in self.reports),
-            "bytes_in": sum(report.bytes_in for report in self.reports),
+            **totals(self.reports, ("files", "rows_in", "rows_quarantined", "bytes_in")),
             "rows_out": rows_out,
             "guarantee": self.part.guarantee.value,
             "seconds": round(world.monotonic() - self._started, 3),

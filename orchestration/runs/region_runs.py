@@ -150,8 +150,8 @@ def _shown(workplace: Workplace, outside: Outside, report: Report | None, bluepr
     Raises:
         UsageError: settings name a receiver, and what it needs is not installed.
     """
-    from drainmark.orchestration.pages.page_file import PageFile
-    from drainmark.orchestration.views.metrics import MetricsFile
+    from drainmark.orchestration.html_report.page_file import PageFile
+    from drainmark.orchestration.inspection.metrics import MetricsFile
 
     region, checkpoint = outside.store.region, outside.store.checkpoint
     plan = blueprint.region if blueprint is not None else None
@@ -160,11 +160,11 @@ def _shown(workplace: Workplace, outside: Outside, report: Report | None, bluepr
     page = PageFile(workplace=workplace, region=region, checkpoint=checkpoint, plan=plan)
     shown = observed(shown, page.follow, "page")
     if workplace.settings.openlineage_url:  # a verb without a receiver does not pay for these imports
-        from drainmark.orchestration.observers.lineage import lineage_of
+        from drainmark.orchestration.exporters.lineage import lineage_of
 
         shown = observed(shown, lineage_of(workplace, outside, blueprint).follow, "OpenLineage")
     if workplace.settings.otlp_url:
-        from drainmark.orchestration.observers.telemetry import telemetry_of
+        from drainmark.orchestration.exporters.telemetry import telemetry_of
 
         shown = observed(shown, telemetry_of(workplace, outside).follow, "OpenTelemetry")
     return shown

@@ -18,9 +18,9 @@ from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
 from drainmark.orchestration.runs.region_runs import end_predecessor
 from drainmark.orchestration.workplace.application_identity import code_digest
-from drainmark.orchestration.workplace.begun_runs import on_its_way
 from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.region_sources import has_threads, settle_of
+from drainmark.orchestration.workplace.run_processes import on_its_way
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
     from drainmark.jobs.scan.findings import ScanResult
-    from drainmark.resources.settings import Settings
 
 _SCAN_SECONDS = 1.0
 _SETTLE_PATIENCE_SECONDS = 60.0
@@ -127,10 +126,7 @@ class RegionLoop:
             "region": self.region.name,
             "outcome": "processed" if self.reports else "recovered" if self.has_claimed else "nothing to do",
             "groups": len(self.reports),
-            "triggers": sum(report.triggers for report in self.reports),
-            "rows_in": sum(report.rows_in for report in self.reports),
-            "rows_quarantined": sum(report.rows_quarantined for report in self.reports),
-            "bytes_in": sum(report.bytes_in for report in self.reports),
+            **totals(self.reports, ("triggers", "rows_in", "rows_quarantined", "bytes_in")),
             "first_sequence_id": self.reports[0].first_id if self.reports else None,
             "last_sequence_id": self.reports[-1].last_id if self.reports else None,
             "committed_sequence_id": history.committed_id,
@@ -314,14 +310,16 @@ class RegionLoop:
         budget = allowed + 2
         if self.failures >= min(self.options.attempts or budget, budget):
             raise error
-        seconds, said = _pause_seconds(self.workplace.settings, self.failures), _said(error)
+        settings, said = self.workplace.settings, _said(error)
+        seconds = min(settings.retry_backoff_seconds * 2.0 ** (self.failures - 1), settings.retry_backoff_max_seconds)
         news, self._said = "the same" if said == self._said else said, said
         self.watch.on_note(f"{self.region.name}: failure {self.failures}: {news}; again in {seconds:g} s")
         self.interruption.pause(seconds)
 
 
-def _pause_seconds(settings: Settings, failures: int) -> float:
-    return min(settings.retry_backoff_seconds * 2.0 ** (failures - 1), settings.retry_backoff_max_seconds)
+def totals(reports: Sequence[Any], names: Sequence[str]) -> dict[str, int]:
+    """Return the sums of some numbers of reports, by name."""
+    return {name: sum(getattr(report, name) for report in reports) for name in names}
 
 
 def _said(error: DrainmarkError) -> str:

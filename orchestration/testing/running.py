@@ -178,14 +178,14 @@ class Result:
     @property
     def history(self) -> list[dict[str, Any]]:
         """Return the committed states in force, oldest first, as `drainmark history --json` gives them."""
-        from drainmark.orchestration.views.status import history_entries
+        from drainmark.orchestration.inspection.status import history_entries
 
         return history_entries(self.workplace, self.region.name)
 
     @property
     def status(self) -> dict[str, Any]:
         """Return the status of the region, as `drainmark status --json` gives it."""
-        from drainmark.orchestration.views.status import statuses
+        from drainmark.orchestration.inspection.status import statuses
 
         return statuses(self.workplace, self.region.name)[0]
 

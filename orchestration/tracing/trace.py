@@ -6,6 +6,7 @@ or were passed before they got an id, are in the registry alone.
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,34 +14,39 @@ from typing import Any
 
 from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.formats.values.far_times import python_rows
-from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.chains import reads_in
-from drainmark.jobs.protocol.history import RegionHistory, commit_times
+from drainmark.jobs.protocol.history import RegionHistory, commit_times, retracted_by
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.jobs.protocol.records.triggers import PERIOD, Trigger, TriggerStatus
+from drainmark.jobs.protocol.records.triggers import PERIOD, RETRACTION, Trigger, TriggerStatus
 from drainmark.jobs.runtime.messages import scanned_identity
 from drainmark.orchestration.discovery.state_inputs import files_behind
-from drainmark.orchestration.tracing.trace_entries import NUMBERED, TraceEntries, waiting_entry
+from drainmark.orchestration.inspection.region_view import facts_of
+from drainmark.orchestration.inspection.status import iso
 from drainmark.orchestration.tracing.traced_tables import TracedTables
+from drainmark.orchestration.verbs.file_names import names_file, require_one_file
 from drainmark.orchestration.verbs.rewinds.readers import readers_of
-from drainmark.orchestration.verbs.rewinds.reset_plan import names_file
 from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
 
 _SEQUENCE_ID = "_sequence_id"
+NUMBERED = frozenset({RowKind.STATE, RowKind.SKIP})
 _COMPARED = 5000
 """Number of names that are compared with a misspelt one, the last in order: a million of them would take minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tracer:
-    """The answers to questions about one region, as of one read of its checkpoint table."""
+    """The answers to questions about one region, as of one read of its checkpoint table.
+
+    Attributes:
+        times: commit time of each attempt.
+    """
 
     workplace: Workplace
     region: str
     rows: Sequence[CheckpointRow]
     history: RegionHistory
+    times: Mapping[str, dt.datetime]
     tables: TracedTables
-    entries: TraceEntries
 
     @classmethod
     def of(cls, workplace: Workplace, region: str, *, limit: int = 10) -> Tracer:
@@ -59,8 +65,8 @@ class Tracer:
             raise UsageError(f"region {region!r} has never run: there is nothing to trace", remedy=remedy)
         history = RegionHistory.from_rows(rows)
         tables = TracedTables(store=store, rows=rows, history=history, limit=limit)
-        entries = TraceEntries(region=region, rows=rows, history=history, times=commit_times(rows), tables=tables)
-        return cls(workplace=workplace, region=region, rows=rows, history=history, tables=tables, entries=entries)
+        times = commit_times(rows)
+        return cls(workplace=workplace, region=region, rows=rows, history=history, times=times, tables=tables)
 
     # --- forward ---------------------------------------------------------------------------------------------------
 
@@ -84,17 +90,14 @@ class Tracer:
         if not found:
             msg = f"region {self.region!r} never saw a file {name!r}"
             raise UnknownName(msg, remedy=_nearest_file(name, uris, self.region))
-        if len(found) > 1:
-            raise UsageError(
-                f"{name!r} names {len(found)} files", remedy=f"give the whole path, e.g. {shell_word(found[0])}"
-            )
+        require_one_file(name, found)
         kinds = NUMBERED | {RowKind.REFUSED}
         rows = [row for row in self.rows if row.kind in kinds and row.trigger_uri == found[0]]
         seen = registry.triggers.by_uri(self.region, found[0]) if registry is not None else []
         settled = {row.trigger_order for row in self.history.states.values()}
         waiting = [trigger for trigger in seen if _is_waiting(trigger, settled)]
         entries = [
-            waiting_entry(each) if isinstance(each, Trigger) else self.entries.of(each)
+            _waiting_entry(each) if isinstance(each, Trigger) else self._entry(each)
             for each in _in_order(rows, waiting, seen)
         ]
         if not entries:  # committed between our two reads
@@ -116,7 +119,7 @@ class Tracer:
         Raises:
             UnknownName: no attempt at that id was ever committed; the remedy names the nearest.
         """
-        entries = self.entries.of_ids([number])
+        entries = self._entries_of([number])
         if not entries:
             known = [row.sequence_id for row in self.rows if row.kind in NUMBERED]
             closest = min(known, key=lambda each: abs(each - number), default=None)
@@ -145,7 +148,7 @@ class Tracer:
         numbers = set(found.column(_SEQUENCE_ID).to_pylist())
         if everything and wanted.keys and found.num_rows:
             numbers |= self.tables.changes(wanted, found)
-        ids = self.entries.of_ids(sorted(numbers), with_tables=False)
+        ids = self._entries_of(sorted(numbers), with_tables=False)
         return {
             "region": self.region,
             "table": wanted.name,
@@ -184,6 +187,61 @@ class Tracer:
                 waiting += [(each.region, each.first, each.last) for each in reads if not each.home]
         return list(found.values())
 
+    # --- entries -----------------------------------------------------------------------------------------------------
+
+    def _entries_of(self, numbers: Iterable[int], *, with_tables: bool = True) -> list[dict[str, Any]]:
+        """Return an entry for every row of some ids, oldest first."""
+        wanted = set(numbers)
+        found = [row for row in self.rows if row.kind in NUMBERED and row.sequence_id in wanted]
+        return [self._entry(row, with_tables=with_tables) for row in found]
+
+    def _entry(self, row: CheckpointRow, *, with_tables: bool = True) -> dict[str, Any]:
+        """Return the entry of one committed row of a trigger; every key is always present."""
+        row = self.history.states.rows.told(row)
+        is_state = row.kind is RowKind.STATE
+        identity = scanned_identity(row.trigger_identity or {})
+        return {
+            "region": self.region,
+            "trigger": row.trigger_uri,
+            "trigger_kind": row.trigger_kind,
+            "identity": identity,
+            "output": (row.trigger_identity or {}).get("output") or None,
+            **facts_of(row, self.history),
+            "sequence_id": row.sequence_id if row.kind in NUMBERED else None,
+            "epoch": row.epoch,
+            "status": self._status(row),
+            "withdrawn_by": self._withdrawn_by(row),
+            "unmet": dict(row.detail.get("unmet") or {}) if is_state else None,
+            "committed_at": iso(self.times.get(row.attempt, row.recorded_at)),
+            "attempt": row.attempt,
+            "run_id": row.run_id,
+            "graph_fingerprint": row.graph_fingerprint,
+            "params_hash": row.params_hash,
+            "drainmark_version": row.drainmark_version,
+            "reads": [each.to_json() for each in reads_in(row.trigger_identity or {})],
+            "sinks": self.tables.sinks(row) if is_state and with_tables else [],
+        }
+
+    def _status(self, row: CheckpointRow) -> str:
+        if row.kind is RowKind.REFUSED:
+            return TriggerStatus.REFUSED.value
+        if row.sequence_id not in self.history.states:
+            return "withdrawn"
+        if row.kind is RowKind.SKIP:
+            return TriggerStatus.SKIPPED.value
+        if row.trigger_kind == RETRACTION:
+            return RETRACTION
+        if retracted_by(self.history, row.sequence_id) is not None:
+            return "retracted"
+        return "replaced" if self.history.replaced_by(row.sequence_id) is not None else TriggerStatus.COMMITTED.value
+
+    def _withdrawn_by(self, row: CheckpointRow) -> int | None:
+        """Return the id of the rewind that withdrew a state, None if no rewind did."""
+        if row.kind not in NUMBERED or row.sequence_id in self.history.states:
+            return None
+        later = (r for r in self.rows if r.kind is RowKind.REWIND and r.sequence_id > row.sequence_id)
+        return next((r.sequence_id for r in later if r.detail["to"] < row.sequence_id), None)
+
 
 def _is_waiting(trigger: Trigger, settled: set[int | None]) -> bool:
     """Say whether only the registry knows a trigger: it is pending, missing, or superseded by another identity."""
@@ -219,3 +277,27 @@ def _nearest_file(name: str, uris: Iterable[str], region: str) -> str:
     known = sorted({uri.rpartition("/")[2] for uri in uris})[-_COMPARED:]
     close = difflib.get_close_matches(name.rpartition("/")[2], known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"drainmark scan {region.partition('/')[0]} looks for new files"
+
+
+def _waiting_entry(trigger: Trigger) -> dict[str, Any]:
+    """Return the entry of a trigger that has no id."""
+    return {
+        "region": trigger.region,
+        "trigger": trigger.uri,
+        "trigger_kind": "file",
+        "identity": dict(trigger.identity),
+        "output": trigger.output or None,
+        **dict.fromkeys(_OF_STATES),
+        "status": trigger.status.value,
+        "bytes_in": trigger.size_bytes,
+        "reason": trigger.reason,
+        "reads": [each.to_json() for each in reads_in(trigger.identity)],
+        "sinks": [],
+    }
+
+
+_OF_STATES = (
+    *("sequence_id", "epoch", "withdrawn_by", "replaced_by", "retracted_by", "group", "rows_in", "rows_quarantined"),
+    *("unmet", "committed_at", "attempt", "run_id", "graph_fingerprint", "params_hash", "drainmark_version"),
+)
+"""Keys of an entry that are null for a trigger without an id."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import Owned, RewindRefused, UnknownName, UsageError
-from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.history import RegionHistory, target_before
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
@@ -21,12 +20,13 @@ from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
 from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.regions.formatting import counted
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs.file_names import require_one_file, triggers_named
 from drainmark.orchestration.verbs.rewinds.readers import followers_of
-from drainmark.orchestration.verbs.rewinds.reset_plan import ResetPlan, lost_inputs, names_file
+from drainmark.orchestration.verbs.rewinds.reset_plan import ResetPlan, lost_inputs
 from drainmark.orchestration.verbs.table_repair import claim_to_rewind
 from drainmark.orchestration.workplace.declaration import declared
 from drainmark.orchestration.workplace.hand_off import owning
-from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
+from drainmark.orchestration.workplace.workplace import Workplace, living_owner
 
 if TYPE_CHECKING:
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
@@ -140,15 +140,13 @@ def halt(
     Raises:
         Owned: the owner is still busy with a group; the request stays, and the owner obeys it after the group.
     """
-    from drainmark.resources.registry.lease import describe
-
     deadline = world.monotonic() + patience_seconds
     is_asked = False
     while True:
         if workplace.history(region).halt is not None:
             return {"region": region, "state": "HALTED", "reason": reason, "by": "owner" if is_asked else "before"}
-        owner = describe(workplace.registry, region, lease_seconds=workplace.settings.lease_seconds)
-        if owner is None or not owner.is_alive:
+        owner = living_owner(workplace, region)
+        if owner is None:
             try:
                 return _halt_here(workplace, region, reason)
             except Owned:
@@ -235,13 +233,9 @@ def pending_trigger(workplace: Workplace, region: str, file: str) -> Trigger:
     Raises:
         UnknownName, UsageError: see `skip`.
     """
-    registry = existing_registry(workplace)
-    uris = [uri for uri in registry.triggers.known(region) if names_file(uri, file)] if registry is not None else []
-    seen = [trigger for uri in uris for trigger in workplace.registry.triggers.by_uri(region, uri)]
+    seen = triggers_named(workplace, region, file)
     waiting = [trigger for trigger in seen if trigger.status is TriggerStatus.PENDING]
-    if len({trigger.uri for trigger in waiting}) > 1:
-        msg = f"{file!r} names {len(waiting)} pending files"
-        raise UsageError(msg, remedy=f"give the whole path, e.g. {shell_word(waiting[0].uri)}")
+    require_one_file(file, {trigger.uri for trigger in waiting}, "pending files")
     if waiting:
         return waiting[-1]
     if seen:

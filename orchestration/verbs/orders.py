@@ -9,7 +9,9 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from drainmark.jobs.errors import RewindRefused, UsageError
 from drainmark.jobs.protocol.history import RegionHistory
@@ -22,9 +24,11 @@ from drainmark.orchestration.verbs.inputs.backfill import Wanted, plan_queue
 from drainmark.orchestration.verbs.rewinds import retract as retractions
 from drainmark.orchestration.verbs.rewinds.reset_plan import ResetPlan, RewindTarget, plan_reset
 from drainmark.orchestration.workplace.declaration import declared
-from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
+from drainmark.orchestration.workplace.workplace import Workplace, existing_registry, living_owner
 
 _SHOWN = 10
+
+Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +216,7 @@ def _retracted_before(plan: retractions.RetractPlan) -> list[str]:
 # --- halt, resume, skip, publish ----------------------------------------------------------------------------------
 
 
-def halt(workplace: Workplace, region: str, reason: str) -> Order:
+def halt(workplace: Workplace, region: str, reason: Reason) -> Order:
     """Return the order to halt a region.
 
     Raises:
@@ -220,13 +224,13 @@ def halt(workplace: Workplace, region: str, reason: str) -> Order:
     """
     _require("reason", reason)
     history = workplace.history(region)
-    owner = _owner_at_work(workplace, region)
+    owner = living_owner(workplace, region)
     lines = [f"{region}: halt until it is resumed: {reason}"]
     if history.halt is not None:
         ends = "" if history.is_halt_asked else "; a rewind ends it"
         lines.append(f"  it is halted already, which stays as it is{ends}: {halt_text(region, history)}")
     elif owner is not None:
-        lines.append(f"  {owner} works on it, and ends after its group")
+        lines.append(f"  pid {owner.pid} on {owner.host} (run {owner.run_id}) works on it, and ends after its group")
 
     def act() -> Done:
         done = interventions.halt(workplace, region, reason)
@@ -242,11 +246,16 @@ def halt(workplace: Workplace, region: str, reason: str) -> Order:
     )
 
 
-def resume(workplace: Workplace, region: str, reason: str, *, accept_loss: bool = False) -> Order:
+def resume(
+    workplace: Workplace,
+    region: str,
+    reason: Reason = "resumed by hand",
+    *,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on although the source has lost input; the history keeps that.")
+    ] = False,
+) -> Order:
     """Return the order to let a halted region go on; its attempts then count from 0 again.
-
-    Args:
-        accept_loss: go on behind the input that the region's sources have lost.
 
     Raises:
         UsageError: no reason is given; with `accept_loss`, see `accept_loss.plan_loss`.
@@ -282,11 +291,13 @@ def resume(workplace: Workplace, region: str, reason: str, *, accept_loss: bool 
     return Order(verb="resume", region=region, facts=facts, plan=tuple(lines), bound=bound, act=act)
 
 
-def skip(workplace: Workplace, region: str, file: str, reason: str) -> Order:
+def skip(
+    workplace: Workplace,
+    region: str,
+    file: Annotated[str, typer.Option("--file", help="A pending file: its path or the end of it.")],
+    reason: Reason,
+) -> Order:
     """Return the order to skip a pending file.
-
-    Args:
-        file: its path, or the end of it.
 
     Raises:
         UsageError: no file or no reason is given; else see `interventions.pending_trigger`.
@@ -362,18 +373,6 @@ def _interventions(history: RegionHistory) -> dict[str, Any]:
     }
 
 
-def _owner_at_work(workplace: Workplace, region: str) -> str | None:
-    from drainmark.resources.registry.lease import describe
-
-    registry = existing_registry(workplace)
-    if registry is None:
-        return None
-    owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds)
-    if owner is None or not owner.is_alive:
-        return None
-    return f"pid {owner.pid} on {owner.host} (run {owner.run_id})"
-
-
 # --- backfill, redrive --------------------------------------------------------------------------------------------
 
 
@@ -423,7 +422,13 @@ def _queued(done: Mapping[str, Any]) -> Done:
     )
 
 
-def redrive(workplace: Workplace, region: str, file: str) -> Order:
+def redrive(
+    workplace: Workplace,
+    region: str,
+    file: Annotated[
+        str, typer.Option("--file", help="A file that was quarantined whole and is fixed: its path or the end of it.")
+    ],
+) -> Order:
     """Return the order to queue again a fixed file that was quarantined whole.
 
     Raises:

@@ -97,7 +97,7 @@ def plan_upgrade(
         tables = run.blueprint.tables
         unfit, full = states_with_holes(history, tables), other_forms(run.outside.store, history, tables)
         changed = difference(region, tables, history, dropped=mine, unfit=unfit, full=full)
-        told = tuple(with_readers(workplace, each, history, region.name) for each in changed.tables)
+        told = tuple(naming_readers(workplace, each, history, region.name) for each in changed.tables)
         changed = replace(changed, tables=told)
         if changed.is_compatible:
             changed = replace(changed, refused=_refused(run, history) or _scan_refused(workplace, region, history))
@@ -113,7 +113,9 @@ def plan_upgrade(
     )
 
 
-def with_readers(workplace: Workplace, found: TableDifference, history: RegionHistory, region: str) -> TableDifference:
+def naming_readers(
+    workplace: Workplace, found: TableDifference, history: RegionHistory, region: str
+) -> TableDifference:
     """Name the regions that go on reading a table which the code writes no more: nothing comes to them from then on."""
     tables = [table for table in (*history.former, *history.tables) if table.name == found.table]
     readers = readers_of_tables(workplace, region, tables) if found.change is TableChange.DROPPED else []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from drainmark.jobs.errors import SparkLost, UsageError
-from drainmark.orchestration.views.status import iso
+from drainmark.orchestration.inspection.status import iso
 from drainmark.resources.spark.resident.files import ServerFiles, all_servers
 
 if TYPE_CHECKING:

@@ -30,23 +30,18 @@ PATIENCE_SECONDS = 20.0
 _POLL_SECONDS = 0.05
 
 
-def claim_asking(
-    owner: RegionOwner, claim: Callable[[], Any] | None = None, *, patience_seconds: float = PATIENCE_SECONDS
-) -> None:
-    """Claim a region; if a run that lingers owns it, ask that run to go, and wait for it.
-
-    Args:
-        claim: claims the region; `owner.claim` by default.
+def claim_asking(owner: RegionOwner, claim: Callable[[], Any]) -> None:
+    """Claim a region by a function; if a run that lingers owns it, ask that run to go, and wait for it.
 
     Raises:
         Owned: the owner is no run that lingers, or did not go in time.
     """
     registry = owner.outside.registry
-    deadline = world.monotonic() + patience_seconds
+    deadline = world.monotonic() + PATIENCE_SECONDS
     is_asked = False
     while True:
         try:
-            (claim or owner.claim)()
+            claim()
             return
         except Owned as error:
             if error.facts.get("run_id") != registry.load_cursor(owner.region, LINGERS) or world.monotonic() > deadline:
@@ -70,7 +65,7 @@ def owning(owner: RegionOwner, claim: Callable[[], Any] | None = None) -> Iterat
             other process deleted its staged files.
     """
     try:
-        claim_asking(owner, claim)
+        claim_asking(owner, claim or owner.claim)
         owner.reset_done()
         yield owner
     except Fenced:

@@ -121,8 +121,12 @@ def _queue(region: RegionPlan, start: DirectorySource) -> str:
 
 def _is_as_noted(workplace: Workplace, region: RegionPlan) -> bool:
     """Say whether the folders are those of the last scan."""
+    return _noted_folder(workplace, region) == shown_folder(workplace, region)
+
+
+def _noted_folder(workplace: Workplace, region: RegionPlan) -> str | None:
     note = workplace.registry.load_cursor(region.name, NOTE)
-    return note is not None and json.loads(note).get("folder") == shown_folder(workplace, region)
+    return json.loads(note).get("folder") if note is not None else None
 
 
 def note_names(workplace: Workplace, region: RegionPlan) -> None:
@@ -175,8 +179,7 @@ def _names_of_before(workplace: Workplace, region: RegionPlan) -> dict[str, list
     """Return, by start, the names of all folders that were scanned for it; of earlier versions only the last one."""
     if (noted := workplace.registry.load_cursor(region.name, FOLDERS)) is not None:
         return {start: [Path(name) for name in names] for start, names in json.loads(noted).items()}
-    note = workplace.registry.load_cursor(region.name, NOTE)
-    folder = json.loads(note).get("folder") if note is not None else None
+    folder = _noted_folder(workplace, region)
     names = folder.split(", ") if folder is not None else []
     if len(names) != len(region.starts):  # nothing is noted, or it has other starts, or a name has a comma
         return {}

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from drainmark.resources.checkpoints.region_store import RegionTables
     from drainmark.resources.inputs.inputs import Inputs
     from drainmark.resources.inputs.source_access import RegionAccess
+    from drainmark.resources.registry.lease import Owner
     from drainmark.resources.registry.registry import Registry
     from drainmark.resources.settings import Settings
     from drainmark.resources.spark.session import SparkEngine
@@ -45,7 +46,7 @@ def drainmark_version() -> str:
     return "0+source"
 
 
-@dataclass(slots=True)
+@dataclass
 class Workplace:
     """The open resources of one process: settings, the registry, at most one Spark session.
 
@@ -61,29 +62,23 @@ class Workplace:
     tell: Callable[[str], None] | None = None
     _registry: Registry | None = None
     _engine: SparkEngine | None = None
-    _tables: Folder | None = None
-    _inputs: Inputs | None = None
 
     @property
     def home(self) -> Path:
         return self.settings.home
 
-    @property
+    @functools.cached_property
     def tables(self) -> Folder:
         """Return the folder of `checkpoints/`, `state/` and `lake/`."""
-        if self._tables is None:
-            from drainmark.resources.storage.bucket_folder import tables_folder
+        from drainmark.resources.storage.bucket_folder import tables_folder
 
-            self._tables = tables_folder(self.settings)
-        return self._tables
+        return tables_folder(self.settings)
 
-    @property
+    @functools.cached_property
     def inputs(self) -> Inputs:
-        if self._inputs is None:
-            from drainmark.resources.inputs.inputs import inputs_of
+        from drainmark.resources.inputs.inputs import inputs_of
 
-            self._inputs = inputs_of(self.settings)
-        return self._inputs
+        return inputs_of(self.settings)
 
     @property
     def registry(self) -> Registry:
@@ -307,6 +302,24 @@ def existing_registry(workplace: Workplace) -> Registry | None:
         return None
 
 
+def require_known(workplace: Workplace, region: str, history: RegionHistory | None = None) -> None:
+    """Raise RegistryLost if the registry has no rows of a region with states: all its input would seem new."""
+    if workplace.registry.is_empty(region) and (history or workplace.history(region)).states:
+        msg = f"the registry knows nothing of {region!r}, its checkpoint table does"
+        raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
+
+
+def living_owner(workplace: Workplace, region: str) -> Owner | None:
+    """Return the owner of a region if it is alive; None without one, and without a registry that can be read."""
+    from drainmark.resources.registry.lease import describe
+
+    registry = existing_registry(workplace)
+    if registry is None:
+        return None
+    owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds)
+    return owner if owner is not None and owner.is_alive else None
+
+
 def looks(workplace: Workplace) -> Looks | None:
     """Return the fastest object that answers queries about the registry; None if there is none that can be read.
 
@@ -329,12 +342,8 @@ def registry_as_it_is(settings: Settings) -> Looks | None:
 
 def overrides_of(items: Sequence[str]) -> dict[str, str]:
     """Return the path by name of the source; the name is "" for the only source."""
-    return dict(_override(item) for item in items)
-
-
-def _override(item: str) -> tuple[str, str]:
-    name, separator, path = item.partition("=")
-    return (name, path) if separator and name.isidentifier() else ("", item)
+    split = ((item, *item.partition("=")) for item in items)
+    return dict((name, path) if sign and name.isidentifier() else ("", item) for item, name, sign, path in split)
 
 
 def _absolute(path: str) -> str:

@@ -69,6 +69,9 @@ CASES: dict[str, dict[str, str]] = {
         "resume": "test_a_halted_region_is_resumed",
         "reset --to --yes": "test_a_halt_for_a_file_that_is_committed_says_how_it_is_skipped_all_the_same",
     },
+    "orchestration/workplace/workplace.py": {
+        "doctor --repair": "test_a_registry_that_the_scan_misses_is_rebuilt",
+    },
     "orchestration/workplace/moved_inputs.py": {
         "reset --to-initial --accept-loss": "test_what_came_along_is_refused_and_is_read_from_its_new_place",
     },
@@ -101,7 +104,6 @@ CASES: dict[str, dict[str, str]] = {
         "publish": "test_who_reads_meanwhile_finds_what_is_committed",
     },
     "orchestration/discovery/region_scan.py": {
-        "doctor --repair": "test_a_registry_that_the_scan_misses_is_rebuilt",
         "reset --to --accept-loss": "test_the_new_content_of_a_changed_file_is_taken_by_the_command_of_the_halt",
         "tables drop --region": "test_plan_says_what_run_says_and_the_remedy_works",
     },
@@ -122,9 +124,6 @@ CASES: dict[str, dict[str, str]] = {
     },
     "orchestration/verbs/inputs/accept_loss.py": {
         "resume": "test_a_halt_without_a_loss_is_ended_without_accepting_one",
-    },
-    "orchestration/verbs/inputs/backfill.py": {
-        "doctor --repair": "test_a_lost_registry_is_rebuilt",
     },
     "orchestration/verbs/interventions.py": {
         "reset --to": "test_a_committed_file_is_skipped_behind_a_rewind",
@@ -151,10 +150,10 @@ CASES: dict[str, dict[str, str]] = {
         "scan": "test_a_file_that_is_to_be_traced_is_found_by_a_scan",
         "run": "test_a_region_that_never_ran_is_run",
     },
-    "orchestration/views/reads.py": {
+    "orchestration/inspection/reads.py": {
         "reset --to --cascade --yes": "test_what_status_says_of_a_reader_that_is_wrong_leads_to_right_tables",
     },
-    "orchestration/views/status.py": {
+    "orchestration/inspection/status.py": {
         "doctor --repair": "test_a_lost_registry_is_rebuilt",
         "tables drop --region --yes": "test_a_region_that_left_the_code_is_told_and_dropped",
     },
@@ -170,12 +169,12 @@ UNFOLLOWED: dict[str, dict[str, str]] = {
     "orchestration/doctor/machine.py": {
         "dev": "a server that stays: integration/test_dev.py starts it",
     },
-    "orchestration/views/status.py": {
+    "orchestration/inspection/status.py": {
         "run": "what each run after a crash does: tests/recovery",
     },
 }
 """Module -> command that no test follows as printed -> the reason."""
-_EXAMPLES = ("jobs/apps", *(f"orchestration/cli/{name}" for name in ("demo", "templates", "terminal/options")))
+_EXAMPLES = ("jobs/apps", *(f"orchestration/cli/{name}" for name in ("demo", "templates.py", "terminal/options")))
 
 
 def told(path: Path) -> Iterator[str]:

@@ -27,8 +27,8 @@ from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.runtime.maintenance.compaction import maintain_tables
 from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.inspection.metrics import EVERY_SECONDS, MetricsFile
 from drainmark.orchestration.runs.region_runs import region_owner, region_run
-from drainmark.orchestration.views.metrics import EVERY_SECONDS, MetricsFile
 from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application

@@ -11,8 +11,8 @@ from browser.chrome import Chrome, opened_chrome
 from by_hand import HandFed
 from report_rows import eventful
 
-from drainmark.orchestration.pages.page import page
-from drainmark.orchestration.pages.page_server import Pages, PageServer, listening
+from drainmark.orchestration.html_report.page import page
+from drainmark.orchestration.html_report.page_server import Pages, PageServer, listening
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

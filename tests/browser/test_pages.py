@@ -19,9 +19,9 @@ from browser.site import JOB, REGION, Site, running_site
 
 from drainmark.jobs.testing.syslog import HOSTS
 from drainmark.orchestration.dagster_jobs.desk import PLAN_ONLY
+from drainmark.orchestration.inspection.desk_links import launchpad
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
-from drainmark.orchestration.views.desk import launchpad
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -16,14 +16,17 @@ from chained_by_hand import Reader, one, place, source_of, take
 from followed import follow
 
 from drainmark.jobs import failpoints
-from drainmark.jobs.errors import Owned, RetractRefused, RewindRefused, SourceRewound
+from drainmark.jobs.errors import DrainmarkError, Owned, ReplaceRefused, RetractRefused, RewindRefused, SourceRewound
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure
+from drainmark.jobs.protocol.records.manifest import TableRole
+from drainmark.jobs.runtime.commit.replacement import require_replaceable
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.orchestration.dagster_assets.verb_events import told_of
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import orders
-from drainmark.orchestration.verbs.rewinds import readers
+from drainmark.orchestration.verbs.rewinds.readers import cascade_flag, followers_of
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget
+from drainmark.orchestration.verbs.rewinds.retract import naming_rewind
 from drainmark.orchestration.workplace.declaration import Declared
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
@@ -74,20 +77,32 @@ def test_a_rewind_takes_a_chain_along_readers_first(place: Workplace, one: HandF
         assert each.rows() == list("abc"), "nobody halts, and each row is there once"
 
 
-@pytest.mark.parametrize(
-    "remedy", ["drainmark reset one/files --to 1 --yes", "drainmark reset one/files --to 1, which …"]
-)
-def test_the_rewind_that_a_refusal_names_can_be_typed_in_a_chain(place: Workplace, one: HandFed, remedy: str) -> None:
-    with pytest.raises(RetractRefused) as refused, readers.with_readers(place, "one/files"):
-        raise RetractRefused("it keeps state", remedy=remedy)
-    assert refused.value.remedy == remedy, "nobody reads it yet"
+@pytest.mark.parametrize("error", [RetractRefused, ReplaceRefused])
+def test_the_rewind_that_a_refusal_names_can_be_typed_in_a_chain(
+    place: Workplace, one: HandFed, error: type[DrainmarkError]
+) -> None:
+    def refuse(number: int) -> None:
+        if error is RetractRefused:
+            with naming_rewind(place, "one/files"):
+                raise RetractRefused("it keeps state", ids=(number,))
+        kept = replace(one.history().tables[0], role=TableRole.CHANGES)
+        history = replace(one.history(), tables=(kept,))
+        require_replaceable("one/files", history, [number], flags=cascade_flag(place, "one/files"))
+
+    def remedy(number: int) -> str:
+        with pytest.raises(error) as refused:
+            refuse(number)
+        return refused.value.remedy or ""
+
+    take(one, "a")
+    assert "reset one/files --to 0" in remedy(1)
+    assert "--cascade" not in remedy(1), "nobody reads it yet"
     two = reader(place, "second", "first")
-    for name in "ab":
-        take(one, name)
-        two.run()
-    with pytest.raises(RetractRefused) as refused, readers.with_readers(place, "one/files"):
-        raise RetractRefused("it keeps state", remedy=remedy)
-    follow(refused.value.remedy, "reset", place.home)
+    two.run()
+    take(one, "b")
+    two.run()
+    assert "reset one/files --to 1 --cascade" in remedy(2)
+    follow(remedy(2), "reset", place.home)
     assert two.rows() == ["a"]
 
 
@@ -239,7 +254,7 @@ def test_a_last_right_state_beyond_the_horizon_is_said_and_the_region_begins_ane
         take(one, name)
         two.run()
     assert not orders.reset(place, "one/files", RewindTarget(to=1)).facts["chain"][0]["is_anew"]
-    monkeypatch.setattr(readers, "declared", lambda *_: Declared(rewind_horizon=2))
+    monkeypatch.setattr(f"{followers_of.__module__}.declared", lambda *_: Declared(rewind_horizon=2))
     order = orders.reset(place, "one/files", RewindTarget(to=1), cascade=True)
     assert [(plan["to"], plan["is_anew"]) for plan in order.facts["chain"]] == [(0, True)]
     assert "beyond its rewind horizon: it begins anew" in " ".join(order.plan)

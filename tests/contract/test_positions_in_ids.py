@@ -23,13 +23,13 @@ from drainmark.jobs.protocol.records.schema_compatibility import TableChange
 from drainmark.jobs.protocol.records.triggers import slices_of
 from drainmark.jobs.regions.plan_diff import TableDifference
 from drainmark.orchestration import doctor
-from drainmark.orchestration.pages.page_file import page_path
+from drainmark.orchestration.html_report.page_file import page_path
+from drainmark.orchestration.inspection.reads import told_of, told_of_reader
+from drainmark.orchestration.inspection.status import status_of, statuses
 from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.verbs import orders
-from drainmark.orchestration.verbs.plan import with_readers
+from drainmark.orchestration.verbs.plan import naming_readers
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget
-from drainmark.orchestration.views.reads import told_of, told_of_reader
-from drainmark.orchestration.views.status import status_of, statuses
 from drainmark.orchestration.workplace.workplace import Workplace
 
 __all__ = ["one", "place"]
@@ -281,7 +281,7 @@ def test_a_table_that_its_code_writes_no_more_is_said_to_its_readers(one: HandFe
     assert reads["is_former"]
     assert "one/files writes that table no more" in told_of(reads)
     gone = TableDifference(table="lake/first", operator="first", change=TableChange.DROPPED)
-    told = with_readers(two.workplace, gone, one.history(), one.region)
+    told = naming_readers(two.workplace, gone, one.history(), one.region)
     assert two.region in told.why
 
 

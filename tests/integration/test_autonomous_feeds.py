@@ -19,8 +19,8 @@ from drainmark.jobs.regions.explain import as_text
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.jobs.testing.bank import bank_files
 from drainmark.orchestration.doctor.registry_repair import repair
+from drainmark.orchestration.inspection.status import statuses
 from drainmark.orchestration.testing.running import Result
-from drainmark.orchestration.views.status import statuses
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark

@@ -18,8 +18,8 @@ from drainmark.jobs.protocol.records.manifest import Sent
 from drainmark.jobs.regions.explain import as_text
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.assets import table_assets
+from drainmark.orchestration.inspection.tables import tables_of_home
 from drainmark.orchestration.testing.running import Result
-from drainmark.orchestration.views.tables import tables_of_home
 from drainmark.resources.delta import delta_tables, file_lists
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.storage.folder import LocalFolder

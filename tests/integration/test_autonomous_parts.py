@@ -25,9 +25,9 @@ from drainmark.jobs.testing.syslog import generate_syslog
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.metadata import PROCESS_TAG
 from drainmark.orchestration.dagster_jobs.run_monitor import tag_process
+from drainmark.orchestration.inspection.status import statuses
 from drainmark.orchestration.runs.part_loop import PartLoop, autonomous_run, run_parts, waiting_parts
 from drainmark.orchestration.testing.running import Result
-from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.spark.session import SparkEngine
 

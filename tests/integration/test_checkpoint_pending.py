@@ -33,9 +33,9 @@ from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.region_run import RegionRun
 from drainmark.jobs.state.keyed_state import KeyedState
 from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.inspection.status import statuses
 from drainmark.orchestration.runs.region_runs import region_owner, region_run
 from drainmark.orchestration.verbs.interventions import resume
-from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 __all__ = ["engine", "without_spark"]

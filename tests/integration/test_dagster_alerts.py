@@ -13,8 +13,8 @@ from integration.dagster_scene import JOB, REGION, definitions, instance, place,
 from drainmark.orchestration.dagster_assets.checks import NOT_HALTED
 from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
 from drainmark.orchestration.dagster_jobs.alerts import NAME, halted_sensor
+from drainmark.orchestration.inspection.status import statuses
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 
 __all__ = ["instance", "place"]

@@ -27,12 +27,22 @@ from drainmark.orchestration.dagster_assets.metadata import (
     VERB_TAG,
     WITHDRAWN_TAG,
 )
-from drainmark.orchestration.dagster_jobs.desk import CARRIED_OUT, DONE, PLAN, PLAN_ONLY, REFUSED, VERBS, blank, typed
+from drainmark.orchestration.dagster_jobs.desk import (
+    CARRIED_OUT,
+    DONE,
+    PLAN,
+    PLAN_ONLY,
+    REFUSED,
+    VERBS,
+    blank,
+    config_of,
+    typed,
+)
 from drainmark.orchestration.dagster_jobs.run_monitor import RegionRuns
 from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.inspection.desk_links import DESK_JOB, ORDER, PLAN_JOB, desk_job
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.views.desk import DESK_JOB, ORDER, PLAN_JOB, desk_job
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 
@@ -157,7 +167,7 @@ def test_every_verb_has_a_launchpad_with_all_of_its_fields(desk: Desk) -> None:
     for verb, (_, link) in zip(VERBS, linked, strict=True):
         job, config = launched(link)
         assert job == desk_job(REGION)
-        assert list(config["ops"][ORDER]["config"]["verb"][verb.name]) == list(verb.config.model_fields)
+        assert list(config["ops"][ORDER]["config"]["verb"][verb.name]) == list(config_of(verb).model_fields)
         assert dg.validate_run_config(planning, config)
 
 

@@ -20,6 +20,7 @@ from waiting import eventually
 
 from drainmark.dagster import DrainmarkTranslator
 from drainmark.jobs.errors import UsageError
+from drainmark.jobs.runtime.region_run import GroupReport
 from drainmark.orchestration.dagster_assets.metadata import MAX_RETRIES_TAG, NOTE_TAG, QUEUED_TAG
 from drainmark.orchestration.dagster_assets.partitions import Partitions
 from drainmark.orchestration.dagster_assets.runless_events import report
@@ -100,6 +101,36 @@ def run_of(
     )
 
 
+@pytest.fixture
+def place(tmp_path: Path, without_spark: None) -> Workplace:
+    return place_in(tmp_path)
+
+
+@pytest.fixture
+def repository(place: Workplace) -> dg.RepositoryDefinition:
+    """Return the code location of a region whose tables have a partition for each file."""
+    return located(place, "file")
+
+
+@pytest.fixture
+def begun(repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, tmp_path: Path) -> dg.RepositoryDefinition:
+    """Return it after a run that read `a.csv`."""
+    drop(tmp_path, "a.csv", "a,1\n")
+    assert run_of(repository, instance).success
+    return repository
+
+
+def by_hand(place: Workplace, folder: Path) -> list[GroupReport]:
+    """Process what is new without Dagster, which is told of nothing."""
+    application = opened(folder / "kept.py", folder / "inbox")
+    scan_region(place, application.region())
+    run = region_run(place, application, application.region())
+    run.claim()
+    groups = list(run.groups())
+    run.hand_over()
+    return groups
+
+
 def seen(place: Workplace) -> dict[str, list[dict[str, object]]]:
     return {table: sorted(rows(place, REGION, table), key=str) for table in TABLES}
 
@@ -170,45 +201,36 @@ def test_a_backfill_makes_the_run_that_lingers_go(
 
 
 def test_a_backfill_that_waited_in_vain_for_the_region_fails_and_is_no_attempt(
-    without_spark: None, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Workplace, begun: dg.RepositoryDefinition, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With success it would be done for whoever asked for it; a retry waits again."""
     monkeypatch.setattr(ops, "PATIENCE_SECONDS", 0.1)
-    place = place_in(tmp_path)
-    repository = located(place, "file")
-    drop(tmp_path, "a.csv", "a,1\n")
-    assert run_of(repository, instance).success
     with owning(region_owner(place, REGION)):
-        result = run_of(repository, instance, "inbox/a.csv")
-        assert run_of(repository, instance).success, "what is pending is read by the owner"
+        result = run_of(begun, instance, "inbox/a.csv")
+        assert run_of(begun, instance).success, "what is pending is read by the owner"
     assert not result.success
     assert instance.get_run_by_id(result.run_id).tags[MAX_RETRIES_TAG] != "0"
     history = place.history(REGION)
     assert (history.committed_id, history.attempts) == (1, 0)
-    assert run_of(repository, instance, "inbox/a.csv").success
+    assert run_of(begun, instance, "inbox/a.csv").success
 
 
 def test_a_backfill_whose_worker_was_killed_behind_the_commit_has_its_events(
-    without_spark: None, instance: dg.DagsterInstance, tmp_path: Path
+    place: Workplace, begun: dg.RepositoryDefinition, instance: dg.DagsterInstance
 ) -> None:
     """The worker that resumes the run finds all done; without an event the backfill would fail."""
-    place = place_in(tmp_path)
-    repository = located(place, "file")
-    drop(tmp_path, "a.csv", "a,1\n")
-    assert run_of(repository, instance).success
     run = str(uuid.uuid4())
-    result = run_of(repository, instance, "inbox/a.csv", run_id=run, tags={QUEUED_TAG: run})
+    result = run_of(begun, instance, "inbox/a.csv", run_id=run, tags={QUEUED_TAG: run})
     assert result.success
     assert place.history(REGION).committed_id == 1, "nothing was queued"
-    tables = [key for key in repository.asset_graph.materializable_asset_keys if key.path[0] == "kept"]
+    tables = [key for key in begun.asset_graph.materializable_asset_keys if key.path[0] == "kept"]
     made = {(event.asset_key, event.partition) for event in result.get_asset_materialization_events()}
     assert made == {(table, "inbox/a.csv") for table in tables}
 
 
 def test_a_backfill_of_a_day_reads_the_files_of_that_day(
-    without_spark: None, instance: dg.DagsterInstance, tmp_path: Path
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
-    place = place_in(tmp_path)
     today = dt.datetime.now(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     days = [today - dt.timedelta(days=number) for number in (9, 2, 1, 0)]
     for number, day in enumerate(days):
@@ -228,9 +250,8 @@ def test_a_backfill_of_a_day_reads_the_files_of_that_day(
 
 
 def test_a_partition_without_a_committed_file_fails_and_changes_nothing(
-    without_spark: None, instance: dg.DagsterInstance, tmp_path: Path
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
-    place = place_in(tmp_path)
     repository = located(place, "2026-01-01")
     drop(tmp_path, "a.csv", "a,1\n")
     result = run_of(repository, instance, "2026-01-02")
@@ -240,10 +261,9 @@ def test_a_partition_without_a_committed_file_fails_and_changes_nothing(
 
 
 def test_partitions_that_are_refused_are_no_attempt_of_the_region(
-    without_spark: None, instance: dg.DagsterInstance, tmp_path: Path
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     """The region's own job has its tags from the start, so a run that ends before its claim counts as dead."""
-    place = place_in(tmp_path)
     job = located(place, "2026-01-01").get_job(JOB)
     result = job.execute_in_process(instance=instance, partition_key="2026-01-02", raise_on_error=False)
     assert not result.success
@@ -254,54 +274,38 @@ def test_partitions_that_are_refused_are_no_attempt_of_the_region(
 
 
 def test_files_of_the_command_line_and_of_before_are_partitions(
-    without_spark: None, instance: dg.DagsterInstance, tmp_path: Path
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     """Those from before have no event: nothing says in which table they are."""
-    place = place_in(tmp_path)
     drop(tmp_path, "a.csv", "a,1\n")
     assert run_of(located(place, None), instance).success
     assert run_of(located(place, "file"), instance).success
     assert instance.get_dynamic_partitions(f"{JOB}__files") == ["inbox/a.csv"]
     assert not instance.get_materialized_partitions(COPIES)
     drop(tmp_path, "b.csv", "b,1\n")
-    application = opened(tmp_path / "kept.py", tmp_path / "inbox")
-    scan_region(place, application.region())
-    run = region_run(place, application, application.region())
-    run.claim()
-    report(list(run.groups()), application.region(), place, "by hand")
-    run.hand_over()
+    region = opened(tmp_path / "kept.py", tmp_path / "inbox").region()
+    report(by_hand(place, tmp_path), region, place, "by hand")
     assert instance.get_dynamic_partitions(f"{JOB}__files") == ["inbox/a.csv", "inbox/b.csv"]
     assert set(instance.get_materialized_partitions(COPIES)) == {"inbox/b.csv"}
 
 
 def test_files_of_a_killed_run_and_files_in_a_new_instance_are_partitions(
-    without_spark: None, instance: dg.DagsterInstance, tmp_path: Path
+    place: Workplace, begun: dg.RepositoryDefinition, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     """Else no run could read them again: a backfill needs a key that Dagster knows."""
-    place = place_in(tmp_path)
-    repository = located(place, "file")
-    drop(tmp_path, "a.csv", "a,1\n")
-    assert run_of(repository, instance).success
     drop(tmp_path, "b.csv", "b,1\n")
-    application = opened(tmp_path / "kept.py", tmp_path / "inbox")
-    scan_region(place, application.region())
-    killed = region_run(place, application, application.region())
-    killed.claim()
-    assert len(list(killed.groups())) == 1, "it tells nobody of what it committed"
-    killed.hand_over()
+    assert len(by_hand(place, tmp_path)) == 1, "it tells nobody of what it committed"
     assert instance.get_dynamic_partitions(f"{JOB}__files") == ["inbox/a.csv"]
-    assert run_of(repository, instance).success
+    assert run_of(begun, instance).success
     assert instance.get_dynamic_partitions(f"{JOB}__files") == ["inbox/a.csv", "inbox/b.csv"]
     with dg.DagsterInstance.ephemeral() as new:
-        assert run_of(repository, new).success
+        assert run_of(begun, new).success
         assert new.get_dynamic_partitions(f"{JOB}__files") == ["inbox/a.csv", "inbox/b.csv"]
 
 
 def test_a_file_of_a_partition_that_is_gone_is_named(
-    without_spark: None, instance: dg.DagsterInstance, tmp_path: Path
+    place: Workplace, repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
-    place = place_in(tmp_path)
-    repository = located(place, "file")
     paths = [drop(tmp_path, f"{name}.csv", f"{name},1\n") for name in "ab"]
     assert run_of(repository, instance).success
     paths[0].unlink()

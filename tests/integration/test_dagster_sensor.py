@@ -28,7 +28,7 @@ from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG, PROCESS_TA
 from drainmark.orchestration.dagster_jobs import run_monitor
 from drainmark.orchestration.dagster_jobs.run_monitor import RegionRuns, counted_tag, tag_process
 from drainmark.orchestration.dagster_jobs.sensors import Cursor, RegionTicks
-from drainmark.orchestration.discovery.source_watch import FolderWatch
+from drainmark.orchestration.discovery.source_watch import SourceWatch
 from drainmark.orchestration.runs.failures_before_claim import count_failure
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -140,15 +140,15 @@ def test_a_tick_that_watches_requests_a_run_for_what_is_pending_only(
     )
     path.write_text("another,2\n")
     looks = []
-    look = FolderWatch.look
+    look = SourceWatch.look
 
-    def noting(watch: FolderWatch) -> int:
+    def noting(watch: SourceWatch) -> int:
         if comes and looks:
             drop(tmp_path, "1.csv", "a,1\n")
         looks.append(look(watch))
         return looks[-1]
 
-    monkeypatch.setattr(FolderWatch, "look", noting)
+    monkeypatch.setattr(SourceWatch, "look", noting)
     as_daemon(place, monkeypatch)
     if comes:
         assert len(ticker().run_requests) == 1
@@ -169,7 +169,7 @@ def test_a_tick_watches_only_where_the_daemon_has_threads_for_others(
         ticker.instance, "get_settings", lambda name: own.get(name, {}) if name == "sensors" else settings(name)
     )
     looks: list[int] = []
-    monkeypatch.setattr(FolderWatch, "look", lambda watch: looks.append(1) or 0)
+    monkeypatch.setattr(SourceWatch, "look", lambda watch: looks.append(1) or 0)
     as_daemon(place, monkeypatch)
     assert "nothing is pending" in ticker.reason()
     assert bool(looks) is has_threads

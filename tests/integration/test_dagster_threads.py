@@ -12,7 +12,7 @@ from integration.dagster_scene import JOB, REGION, definitions, drop, events, ex
 from waiting import eventually
 
 from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG
-from drainmark.orchestration.views.status import statuses
+from drainmark.orchestration.inspection.status import statuses
 from drainmark.orchestration.workplace.workplace import Workplace
 
 pytestmark = pytest.mark.spark

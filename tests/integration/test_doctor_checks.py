@@ -20,9 +20,9 @@ from drainmark.orchestration import doctor
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.doctor.engine import engine
 from drainmark.orchestration.doctor.findings import Severity
+from drainmark.orchestration.inspection.status import statuses
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.verbs import interventions, table_repair
-from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.delta import commits
 from drainmark.resources.settings import Settings
@@ -230,7 +230,7 @@ class Elsewhere(LocalFolder):
 
 @pytest.mark.seed("DX1")
 def test_a_group_whose_rows_are_elsewhere_is_told(place: Workplace, tmp_path: Path) -> None:
-    place._tables = Elsewhere(tmp_path / "tables")
+    place.tables = Elsewhere(tmp_path / "tables")
     assert engine_checks(place) == {
         "engine": "ok", "engine_versions": "ok", "engine_reach": "ok", "engine_group": "fail",
     }  # fmt: skip

@@ -18,10 +18,10 @@ from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.digest import digest_of, history_from
 from drainmark.jobs.runtime.commit.removal.table_drops import table_id_of
 from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.inspection.status import history_entries, statuses
+from drainmark.orchestration.inspection.tables import tables_of_home
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.removals.table_drops import drop_region, drop_table
-from drainmark.orchestration.views.status import history_entries, statuses
-from drainmark.orchestration.views.tables import tables_of_home
 from drainmark.orchestration.workplace.declaration import LEFT
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import reader_of

@@ -28,12 +28,12 @@ from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
 from drainmark.orchestration.dagster_jobs.run_monitor import tags_of
 from drainmark.orchestration.doctor import repair
+from drainmark.orchestration.inspection.status import statuses
 from drainmark.orchestration.runs.failures_before_claim import count_failure, count_unopened, unopened
 from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.run_loop import RegionLoop, RunOptions, Watch
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.views.status import statuses
-from drainmark.orchestration.workplace.begun_runs import on_its_way
+from drainmark.orchestration.workplace.run_processes import on_its_way
 from drainmark.orchestration.workplace.workplace import Workplace, open_application, open_in_time
 from drainmark.resources.settings import Settings
 
@@ -228,7 +228,7 @@ def test_a_run_of_the_command_line_that_is_killed_before_its_claim_is_counted_by
     program = (
         "import os, signal, sys; from pathlib import Path;"
         "from drainmark.orchestration.workplace.workplace import Workplace;"
-        "from drainmark.orchestration.workplace.begun_runs import on_its_way;"
+        "from drainmark.orchestration.workplace.run_processes import on_its_way;"
         "from drainmark.resources.settings import Settings;"
         "home = Path(sys.argv[1]); place = Workplace(Settings(home=home, project_root=home.parent));\n"
         "with on_its_way(place, sys.argv[2], 'killed'): os.kill(os.getpid(), signal.SIGKILL)"

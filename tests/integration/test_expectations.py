@@ -22,10 +22,10 @@ from drainmark.jobs.errors import DeclarationError, ExpectationUnmet, Halted, Op
 from drainmark.jobs.failpoints import ENVIRONMENT, arm, unreached
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.dagster_assets.checks import EXPECTATION, build_checks, judgements
+from drainmark.orchestration.inspection.metrics import as_text, region_metrics
+from drainmark.orchestration.inspection.status import history_entries
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.tracing.trace import Tracer
-from drainmark.orchestration.views.metrics import as_text, region_metrics
-from drainmark.orchestration.views.status import history_entries
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

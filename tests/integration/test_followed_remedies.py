@@ -42,12 +42,12 @@ from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.doctor import machine
 from drainmark.orchestration.doctor import regions as doctor_regions
 from drainmark.orchestration.doctor.regions import examine_region
+from drainmark.orchestration.inspection.status import status_of
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.verbs import orders, table_repair
 from drainmark.orchestration.verbs.inputs.backfill import Wanted
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget
-from drainmark.orchestration.views.status import status_of
 from drainmark.orchestration.workplace.application_identity import NOTE
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.checkpoints.as_of import read_at

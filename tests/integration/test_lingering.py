@@ -24,12 +24,12 @@ from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.dagster_assets.checks import AT_COMMITTED_ID, NOT_HALTED, QUARANTINE_RATIO, REWIND_HORIZON
 from drainmark.orchestration.dagster_jobs import pulse
 from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG
-from drainmark.orchestration.discovery.source_watch import FolderWatch
+from drainmark.orchestration.discovery.source_watch import SourceWatch
+from drainmark.orchestration.inspection.status import history_entries, statuses
 from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
-from drainmark.orchestration.views.status import history_entries, statuses
 from drainmark.orchestration.workplace.hand_off import ASKED, Requests
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 
@@ -193,7 +193,7 @@ def lingering(place: Workplace, tmp_path: Path) -> Lingering:
     opened = open_application(str(write_application(tmp_path)))
     region = opened.region(REGION)
     return Lingering(
-        region=REGION, registry=place.registry, watch=FolderWatch(workplace=place, region=region), seconds=FOR_EVER,
+        region=REGION, registry=place.registry, watch=SourceWatch(workplace=place, region=region), seconds=FOR_EVER,
         until=time.monotonic() + FOR_EVER, interrupted=threading.Event(),
         requests=Requests(place.registry, REGION), code=CodeFiles(opened, tmp_path),
     )  # fmt: skip

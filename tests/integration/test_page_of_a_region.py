@@ -8,8 +8,8 @@ import pytest
 from bad_inputs import QUARANTINE, REGION, copying, write
 from harness import run_once
 
-from drainmark.orchestration.pages.page import page
-from drainmark.orchestration.pages.page_file import known_graph, page_path, report_of
+from drainmark.orchestration.html_report.page import page
+from drainmark.orchestration.html_report.page_file import known_graph, page_path, report_of
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace

@@ -22,13 +22,13 @@ from drainmark.jobs.runtime.input.inbox import GroupInbox
 from drainmark.orchestration.discovery import state_inputs
 from drainmark.orchestration.discovery.region_scan import Tick, pace, scan_region, seconds_to_tick
 from drainmark.orchestration.doctor.registry_repair import repair
+from drainmark.orchestration.inspection.metrics import as_json, region_metrics
 from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.run_loop import RunOptions, Watch, run_application
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.verbs.interventions import reset
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
-from drainmark.orchestration.views.metrics import as_json, region_metrics
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.registry.triggers import Triggers
 

@@ -20,10 +20,10 @@ from drainmark.jobs.errors import BadInput, Halted, UnknownName, UsageError
 from drainmark.jobs.tasks import read_files
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.checks import QUARANTINE_RATIO, judgements
+from drainmark.orchestration.inspection.status import history_entries
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.verbs.inputs.quarantine import carry_out, plan_redrive, quarantined_files, quarantined_rows
-from drainmark.orchestration.views.status import history_entries
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine

@@ -15,8 +15,8 @@ import drainmark as dm
 from drainmark.jobs.errors import DeclarationError
 from drainmark.jobs.errors.environment import CatalogueFailed
 from drainmark.jobs.runtime import table_names
+from drainmark.orchestration.inspection.status import statuses
 from drainmark.orchestration.testing.running import Result, run_app
-from drainmark.orchestration.views.status import statuses
 from drainmark.resources.delta import catalogue as catalogue_names
 from drainmark.resources.spark.session import SparkEngine
 

@@ -90,7 +90,7 @@ def place(tmp_path: Path, engine: SparkEngine, s3_server: str) -> Iterator[Calla
         workplace.use_engine(engine)
         if proxy is not None:
             impatient = ObjectStore(proxy.url, patience=Patience(0.5, 5, retries=0))
-            workplace._inputs = Inputs(impatient, spool_bytes=1 << 30)
+            workplace.inputs = Inputs(impatient, spool_bytes=1 << 30)
         made.append(workplace)
         return workplace
 

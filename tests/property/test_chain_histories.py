@@ -24,11 +24,11 @@ import drainmark as dm
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import Halted, RewindRefused
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure
+from drainmark.orchestration.inspection.status import status_of
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.testing.running import run_app as kit
 from drainmark.orchestration.verbs import interventions, orders
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
-from drainmark.orchestration.views.status import status_of
 
 __all__ = ["engine", "without_spark"]
 

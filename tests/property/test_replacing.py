@@ -23,10 +23,10 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.orchestration import doctor
 from drainmark.orchestration.discovery.scan_recording import record_scan
+from drainmark.orchestration.inspection.status import history_entries
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.verbs.inputs.backfill import Queueing, Wanted, plan_queue
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
-from drainmark.orchestration.views.status import history_entries
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader
 from drainmark.resources.settings import Settings

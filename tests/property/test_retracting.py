@@ -17,13 +17,13 @@ from drainmark.jobs.errors import InputChanged, RetractRefused, UnknownName, Usa
 from drainmark.jobs.protocol.history import retracted_by
 from drainmark.jobs.runtime.maintenance.compaction import drop_changes
 from drainmark.orchestration import doctor
+from drainmark.orchestration.inspection.status import history_entries
 from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.verbs import interventions, orders
 from drainmark.orchestration.verbs.inputs.backfill import Wanted, plan_queue
 from drainmark.orchestration.verbs.rewinds import retract
 from drainmark.orchestration.verbs.rewinds.readers import Home
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
-from drainmark.orchestration.views.status import history_entries
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

@@ -22,7 +22,7 @@ from integration.dagster_scene import ROOT
 from recovery.dev_server import dagster_dev
 
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.orchestration.views.desk import dagster_name
+from drainmark.orchestration.inspection.desk_links import dagster_name
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import load_settings
 

@@ -12,7 +12,7 @@ from left_sinks import fed, left, place, rows_up_to
 
 from drainmark.jobs.failpoints import DropPoint, FailPoint
 from drainmark.orchestration.cli.main import invoke
-from drainmark.orchestration.views.status import statuses
+from drainmark.orchestration.inspection.status import statuses
 from drainmark.orchestration.workplace.declaration import LEFT
 
 __all__ = ["fed", "left", "place"]

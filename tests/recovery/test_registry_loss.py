@@ -9,9 +9,9 @@ import pytest
 from scene import Scene
 
 from drainmark.orchestration import doctor
+from drainmark.orchestration.inspection.status import history_entries, statuses
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
-from drainmark.orchestration.views.status import history_entries, statuses
 
 Midway = Callable[..., Scene]
 

@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Any
 from followed import chains, parse
 
 from drainmark.orchestration import doctor
-from drainmark.orchestration.verbs import orders, table_repair
-from drainmark.orchestration.verbs.inputs.backfill import Wanted
-from drainmark.orchestration.verbs.orders import moment
+from drainmark.orchestration.verbs import table_repair
+from drainmark.orchestration.verbs.operator_verbs import BACKFILL, HALT, PUBLISH, RESET, RESUME, SKIP, Verb
 from drainmark.orchestration.verbs.removals import garbage
 from drainmark.orchestration.verbs.removals.table_drops import drop_table
-from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget
 from drainmark.orchestration.workplace.declaration import find_region
-from drainmark.orchestration.workplace.workplace import Workplace
 
 if TYPE_CHECKING:
     from simulation.verbs import Act
@@ -58,40 +55,22 @@ def _doctor(act: Act, given: Given) -> None:
             carry_out(act, command)  # the rows of some ids are lost
 
 
-def _ordered(order: Callable[[Workplace, str, Given], orders.Order]) -> Callable[[Act, Given], None]:
+def _ordered(verb: Verb) -> Callable[[Act, Given], None]:
     def deed(act: Act, given: Given) -> None:
         place = act.fed.workplace
-        order(place, find_region(place, given["region"]), given).act()
+        region, options = find_region(place, given["region"]), {each.name: given[each.name] for each in verb.options}
+        order = verb.order(place, region, **options)
+        if verb is RESET and (order.facts["gone"] or order.facts["changed"]):  # as the shown plan asks for it
+            order = verb.order(place, region, **{**options, "accept_loss": True})
+        order.act()
 
     return deed
-
-
-def _reset(place: Workplace, region: str, given: Given) -> orders.Order:
-    target = RewindTarget(
-        to=given["to"],
-        to_file=given["to_file"],
-        to_time=moment(given["to_time"], "--to-time", to_its_end=True),
-        by=given["by"],
-        to_initial=given["to_initial"],
-    )
-    plan = orders.reset(place, region, target)
-    loss = given["accept_loss"] or bool(plan.facts["gone"] or plan.facts["changed"])  # as the shown plan asks for it
-    return orders.reset(place, region, target, accept_loss=loss, cascade=given["cascade"])
 
 
 _DEEDS: Mapping[str, Callable[[Act, Given], None]] = {
     "run": _run,
     "scan": _run,
     "doctor": _doctor,
-    "reset": _ordered(_reset),
-    "resume": _ordered(lambda place, region, given: orders.resume(place, region, given["reason"])),
-    "skip": _ordered(lambda place, region, given: orders.skip(place, region, given["file"], given["reason"])),
-    "halt": _ordered(lambda place, region, given: orders.halt(place, region, given["reason"])),
-    "publish": _ordered(lambda place, region, given: orders.publish(place, region)),
-    "backfill": _ordered(
-        lambda place, region, given: orders.backfill(
-            place, region, Wanted(pattern=given["pattern"], again=given["again"])
-        )
-    ),
+    **{verb.name: _ordered(verb) for verb in (RESET, RESUME, SKIP, HALT, PUBLISH, BACKFILL)},
     "gc": lambda act, given: garbage.collect_region(act.fed.workplace, act.fed.region) and None,
 }

@@ -10,7 +10,7 @@ from followed import chains
 from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, OperatorFailed, Owned, Retry
 from drainmark.jobs.runtime.messages import classified
-from drainmark.orchestration.views.status import status_of
+from drainmark.orchestration.inspection.status import status_of
 from simulation import verbs
 from simulation.commands import carry_out
 

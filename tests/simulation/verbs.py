@@ -17,6 +17,7 @@ from drainmark.jobs.runtime.maintenance.garbage_collection import collect
 from drainmark.jobs.scan.folder import path_of
 from drainmark.orchestration.doctor.regions import examine_region
 from drainmark.orchestration.doctor.registry_repair import repair_order
+from drainmark.orchestration.inspection.status import status_of
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions, orders
 from drainmark.orchestration.verbs.inputs import quarantine
@@ -24,7 +25,6 @@ from drainmark.orchestration.verbs.inputs.backfill import Wanted
 from drainmark.orchestration.verbs.removals import garbage
 from drainmark.orchestration.verbs.removals.table_drops import drop_table
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
-from drainmark.orchestration.views.status import status_of
 from drainmark.orchestration.workplace.hand_off import owning
 from simulation.model import DELETE, UNREADABLE, readable
 from simulation.outsiders import OUTSIDERS

@@ -15,7 +15,7 @@ import yaml
 from by_hand import HandFed
 
 from drainmark.jobs.protocol.stage_flow import InFlight
-from drainmark.orchestration.views.metrics import as_text, region_metrics
+from drainmark.orchestration.inspection.metrics import as_text, region_metrics
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

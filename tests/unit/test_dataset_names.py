@@ -10,7 +10,7 @@ import pytest
 import drainmark as dm
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.orchestration.observers.datasets import Dataset, input_of, output_of
+from drainmark.orchestration.exporters.datasets import Dataset, input_of, output_of
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

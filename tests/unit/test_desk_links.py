@@ -9,8 +9,8 @@ import pytest
 from dagster_pages import acting, launched
 
 from drainmark.jobs.printable import shell_word
-from drainmark.orchestration.dagster_jobs.desk import VERBS
-from drainmark.orchestration.views.desk import DESK_JOB, desk_job, launchpad, links, orders_in
+from drainmark.orchestration.dagster_jobs.desk import VERBS, config_of
+from drainmark.orchestration.inspection.desk_links import DESK_JOB, desk_job, launchpad, links, orders_in
 
 REGION = "app/rows"
 NAMES = (
@@ -47,7 +47,7 @@ NAMES = (
 )
 def test_a_command_is_an_order_of_its_region(text: str, orders: list[tuple[str, dict[str, Any]]]) -> None:
     assert list(orders_in(REGION, text)) == orders
-    configs = {verb.name: verb.config for verb in VERBS}
+    configs = {verb.name: config_of(verb) for verb in VERBS}
     for verb, options in orders:
         assert configs[verb](**options).model_dump(include=set(options)) == options
 

@@ -22,11 +22,11 @@ from drainmark.jobs.failpoints import FailPoint, InjectedFailure
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.runtime.messages import halted_error
 from drainmark.jobs.world import entered
+from drainmark.orchestration.inspection.status import status_of
 from drainmark.orchestration.runs import halt_hook
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions, orders
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget
-from drainmark.orchestration.views.status import status_of
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings, load_settings

@@ -17,13 +17,13 @@ from drainmark.jobs.protocol.records.triggers import SLICES, NewTrigger
 from drainmark.jobs.protocol.stage_flow import InFlight
 from drainmark.jobs.protocol.transitions import State
 from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.inspection import metrics
+from drainmark.orchestration.inspection.metrics import as_json, as_text, metrics_path, region_metrics
+from drainmark.orchestration.inspection.status import remedies as remedies_of
+from drainmark.orchestration.inspection.status import statuses
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
-from drainmark.orchestration.views import metrics
-from drainmark.orchestration.views.metrics import as_json, as_text, metrics_path, region_metrics
-from drainmark.orchestration.views.status import remedies as remedies_of
-from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

@@ -10,9 +10,9 @@ import pytest
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.transitions import State
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.orchestration.inspection.metrics import present_of
+from drainmark.orchestration.inspection.region_view import moment_of
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.views.metrics import present_of
-from drainmark.orchestration.views.region_view import moment_of
 from drainmark.orchestration.workplace.workplace import Workplace, looks
 from drainmark.resources.settings import Settings
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from drainmark.jobs.scan.folder import uri_of
-from drainmark.orchestration.verbs.rewinds.reset_plan import names_file
+from drainmark.orchestration.verbs.file_names import names_file
 
 RAW = os.fsdecode(b"/in/day/a\xff.csv")
 

@@ -19,8 +19,8 @@ from drainmark.jobs.runtime.messages import halt_text
 from drainmark.jobs.scan.folder import uri_of
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.cli.plan import remedy_for
+from drainmark.orchestration.inspection.status import status_of
 from drainmark.orchestration.verbs.interventions import pending_trigger
-from drainmark.orchestration.views.status import status_of
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

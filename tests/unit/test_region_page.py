@@ -21,9 +21,9 @@ from waiting import eventually
 
 from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.main import invoke
-from drainmark.orchestration.pages import page_file, page_server, timeline
-from drainmark.orchestration.pages.page_file import PageFile, page_link, page_path
-from drainmark.orchestration.pages.page_server import Pages, PageServer, listening
+from drainmark.orchestration.html_report import page_file, page_server, timeline
+from drainmark.orchestration.html_report.page_file import PageFile, page_link, page_path
+from drainmark.orchestration.html_report.page_server import Pages, PageServer, listening
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
@@ -69,11 +69,11 @@ def test_between_groups_it_is_written_now_and_then(fed: HandFed, monkeypatch: py
     checkpoint = fed.workplace.store(fed.region).checkpoint
     monkeypatch.setattr(page_file, "EVERY_SECONDS", 0.0)
     file = PageFile(workplace=fed.workplace, region=fed.region, checkpoint=checkpoint, plan=None)
-    assert file.is_due("group")
-    assert not file.is_due("state")
+    assert page_file.is_due("group", file._due)
+    assert not page_file.is_due("state", file._due)
     file.write()
-    assert not file.is_due("group"), "fifty times as long as it took"
-    assert file.is_due("release")
+    assert not page_file.is_due("group", file._due), "fifty times as long as it took"
+    assert page_file.is_due("release", file._due)
 
 
 def test_a_page_that_cannot_be_written_is_told_and_fails_nothing(fed: HandFed) -> None:
@@ -255,9 +255,9 @@ def test_a_port_that_is_taken_is_not_insisted_on() -> None:
 def test_the_server_ends_with_who_started_it(fed: HandFed) -> None:
     program = (
         "import subprocess, sys\n"
-        "from drainmark.orchestration.pages.page_server import listening\n"
+        "from drainmark.orchestration.html_report.page_server import listening\n"
         "socket = listening(0)\n"
-        "command = [sys.executable, '-m', 'drainmark.orchestration.pages.page_server', str(socket.fileno())]\n"
+        "command = [sys.executable, '-m', 'drainmark.orchestration.html_report.page_server', str(socket.fileno())]\n"
         "quiet = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)\n"
         "child = subprocess.Popen(command, pass_fds=[socket.fileno()], **quiet)\n"
         "print(child.pid, socket.getsockname()[1], flush=True)\n"

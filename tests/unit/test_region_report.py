@@ -11,9 +11,9 @@ import yaml
 from report_rows import FOLDER, REGION, Script, eventful
 
 from drainmark.jobs.printable import shell_word
-from drainmark.orchestration.pages.page import page
-from drainmark.orchestration.pages.timeline import MARKS
-from drainmark.orchestration.views.desk import dagster_name
+from drainmark.orchestration.html_report.page import page
+from drainmark.orchestration.html_report.timeline import MARKS
+from drainmark.orchestration.inspection.desk_links import dagster_name
 
 _VOID = {"meta", "link", "br"}
 

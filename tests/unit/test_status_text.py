@@ -20,7 +20,7 @@ from drainmark.resources.settings import Settings
 
 BEGUN = """
 import sys, time; from pathlib import Path
-from drainmark.orchestration.workplace.begun_runs import on_its_way
+from drainmark.orchestration.workplace.run_processes import on_its_way
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 home = Path(sys.argv[1])

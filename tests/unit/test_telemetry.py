@@ -14,10 +14,10 @@ from otlp_requests import attributes, newest_metrics, numbers, spans
 
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.protocol.transitions import State
-from drainmark.orchestration.observers import telemetry
+from drainmark.orchestration.exporters import telemetry
+from drainmark.orchestration.inspection.metrics import as_json, region_metrics
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
-from drainmark.orchestration.views.metrics import as_json, region_metrics
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
@@ -170,7 +170,7 @@ def test_a_receiver_that_asks_for_a_moment_gets_the_trace_after_it(fed: HandFed,
 
 
 def test_without_the_extra_the_remedy_is_told(fed: HandFed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "drainmark.orchestration.observers.otlp", raising=False)
+    monkeypatch.delitem(sys.modules, "drainmark.orchestration.exporters.otlp", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.metric_exporter", None)
     with pytest.raises(UsageError) as caught, fed.owning():
         pass

@@ -38,7 +38,7 @@ def one_of_each(pending: Sequence[Trigger]) -> Sequence[Trigger]:
 
 
 def require_replaceable(
-    region: str, history: RegionHistory, replaced: Collection[int], horizon: int | None = None
+    region: str, history: RegionHistory, replaced: Collection[int], horizon: int | None = None, flags: str = ""
 ) -> None:
     """Check that a region has only append tables of its own: only from these can the rows of one id be withdrawn.
 
@@ -49,6 +49,7 @@ def require_replaceable(
     Args:
         replaced: ids that are to be withdrawn.
         horizon: see `target_before`.
+        flags: of the `reset` that the remedy names, each behind a space.
 
     Raises:
         ReplaceRefused: the message says why; the remedy names the rewind that has the same effect.
@@ -59,7 +60,7 @@ def require_replaceable(
     table, why = kept[0]
     msg = f"region {region!r} {why}: the rows of one file cannot be withdrawn from it"
     target = target_before(history, min(replaced), horizon)
-    remedy = f"drainmark reset {region} --to {target}, which processes that file and all later ones again"
+    remedy = f"drainmark reset {region} --to {target}{flags}, which processes that file and all later ones again"
     raise ReplaceRefused(msg, operator=table.operator, remedy=remedy, ids=tuple(sorted(replaced)))
 
 

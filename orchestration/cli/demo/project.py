@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,11 +157,8 @@ def headline(console: Console, title: str, subtitle: str) -> None:
     console.print(f"[dim]{subtitle}[/]")
 
 
-def tally(rows: Sequence[Mapping[str, Any]], column: str) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[row[column]] = counts.get(row[column], 0) + 1
-    return counts
+def tally(rows: Sequence[Mapping[str, Any]], column: str) -> Counter[str]:
+    return Counter(row[column] for row in rows)
 
 
 def _second(moment: str | None) -> str | None:

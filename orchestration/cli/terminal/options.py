@@ -59,11 +59,32 @@ RegionName = Annotated[
         metavar="REGION", help="APP/START, or APP where it has one region.", autocompletion=completion.regions
     ),
 ]
+AppOrRegion = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[APP]", help="Only this application or region.", autocompletion=completion.applications_and_regions
+    ),
+]
+RegionOrAll = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[REGION]",
+        help="APP/START, or APP where it has one; else the whole home.",
+        autocompletion=completion.regions,
+    ),
+]
+TableName = Annotated[
+    str, typer.Argument(metavar="TABLE", help="Name of a sink's table.", autocompletion=completion.tables)
+]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows; 50 on a terminal.")]
 OneRegion = Annotated[
     str | None,
     typer.Option("--region", help="Only this region.", autocompletion=completion.regions, show_default=False),
 ]
-Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
+
+
+Rows = Sequence[Mapping[str, Any]]
+_SHOWN_ROWS = 50
 
 
 @dataclass(frozen=True)
@@ -87,6 +108,28 @@ class Asked:
         from drainmark.resources.settings import load_settings
 
         return Workplace(load_settings(home=self.home), tell=output.waiting)
+
+    def answer_rows(self, columns: Sequence[str], count: int, limit: int | None, first: Callable[[int], Rows]) -> None:
+        """Print the first rows of a table, by default all as JSON and 50 for people.
+
+        Args:
+            count: of all rows.
+            first: returns so many rows, by column.
+        """
+        rows = first(min(count, limit or (count if self.as_json else _SHOWN_ROWS)))
+        if self.as_json:
+            output.emit(rows)
+            return
+        output.table(columns, [[row[column] for column in columns] for row in rows])
+        if len(rows) < count:
+            output.say(f"{len(rows)} of {count} rows: --limit {count} shows all")
+
+    def answer(self, found: Any, show: Callable[[Any], None]) -> None:
+        """Print a result: as JSON, or as `show` prints it for people."""
+        if self.as_json:
+            output.emit(found)
+        else:
+            show(found)
 
     def region(self, given: str) -> str:
         """Return the full name of a region that is given as the user names it."""
@@ -117,6 +160,11 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
 
     called.__signature__ = Signature([*own.values(), *_COMMON])  # type: ignore[attr-defined]
     return called
+
+
+def nothing_changed(flags: str = "") -> UsageError:
+    """Return the error behind a plan that is only shown; `flags` are needed besides `--yes`, each behind a space."""
+    return UsageError("nothing was changed: this is the plan", remedy=f"repeat it with --yes{flags} to carry it out")
 
 
 def parameters(given: Sequence[str] | None) -> dict[str, str]:

@@ -62,10 +62,10 @@ def _import_all() -> None:
     rooms = (
         "jobs",
         "resources",
-        "orchestration.pages",
+        "orchestration.html_report",
         "orchestration.runs",
         "orchestration.verbs",
-        "orchestration.views",
+        "orchestration.inspection",
         "orchestration.workplace",
     )
     for room in (importlib.import_module(f"drainmark.{name}") for name in rooms):

@@ -43,11 +43,11 @@ def plan_loss(workplace: Workplace, region: str) -> NewTrigger:
     return _cut(workplace, plan, _to_be_cut_anew(waiting))
 
 
-def accept_loss(workplace: Workplace, region: str, reason: str, planned: NewTrigger | None = None) -> dict[str, Any]:
+def accept_loss(workplace: Workplace, region: str, reason: str, planned: NewTrigger) -> dict[str, Any]:
     """Go on behind the input that a region's starts have lost, and end a halt; may be repeated after an interruption.
 
     Args:
-        planned: what `plan_loss` returned; None if nobody has seen it.
+        planned: what `plan_loss` returned.
 
     Returns:
         `region`, `was_halted`, `reason`, `epoch`, `trigger` and `lost`, the loss in the trigger's slices by start.
@@ -64,7 +64,7 @@ def accept_loss(workplace: Workplace, region: str, reason: str, planned: NewTrig
         waiting = registry.triggers.pending(region, _MOST)
         newest, anew = registry.triggers.newest(region), _to_be_cut_anew(waiting)
         trigger = _cut(workplace, plan, anew)
-        if planned is not None and trigger.identity_key != planned.identity_key:
+        if trigger.identity_key != planned.identity_key:
             msg = f"the plan passes {lost_in(planned)}, and by now {region} has lost {lost_in(trigger)}"
             raise UsageError(msg, remedy="nothing was changed: repeat the command, and look at its new plan")
         noted = next((each.order_index for each in waiting if each.identity_key == trigger.identity_key), None)

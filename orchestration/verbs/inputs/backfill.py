@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from drainmark.jobs import world
-from drainmark.jobs.errors import RegistryLost, UsageError
+from drainmark.jobs.errors import UsageError
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
-from drainmark.jobs.protocol.history import RegionHistory, retracted_uris
+from drainmark.jobs.protocol.history import retracted_uris
 from drainmark.jobs.protocol.records.addresses import address_of, is_object, object_uri, prefix_of
 from drainmark.jobs.protocol.records.triggers import AGAIN, GAVE_WAY, NewTrigger, TriggerStatus, file_key
 from drainmark.jobs.runtime.commit.replacement import require_replaceable
 from drainmark.orchestration.discovery.scan_recording import replacing
-from drainmark.orchestration.verbs.rewinds.readers import with_readers
+from drainmark.orchestration.verbs.rewinds.readers import cascade_flag
 from drainmark.orchestration.workplace.declaration import declared, load_region
 from drainmark.orchestration.workplace.region_sources import source_folder, source_of
-from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.orchestration.workplace.workplace import Workplace, require_known
 
 ORIGIN = "backfill"
 
@@ -74,7 +74,7 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
         RegistryLost: the registry does not know the committed files.
     """
     history = workplace.history(region)
-    _require_registry(workplace, region, history)
+    require_known(workplace, region, history)
     found = load_region(workplace, region)
     source = source_of(found[1]) if found is not None else None
     folder = source_folder(workplace, source) if source is not None else None
@@ -103,8 +103,8 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
     ]
     if replaces:
         horizon = declared(workplace, region).rewind_horizon
-        with with_readers(workplace, region):
-            require_replaceable(region, history, [newest[str(each["file"])] for each in replaces], horizon)
+        ids = [newest[str(each["file"])] for each in replaces]
+        require_replaceable(region, history, ids, horizon, cascade_flag(workplace, region))
     facts = {
         "region": region,
         "matched": len(matched),
@@ -120,12 +120,6 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
         "pending_triggers": workplace.registry.pending_count(region),
     }
     return Queueing(region=region, triggers=new, facts=facts)
-
-
-def _require_registry(workplace: Workplace, region: str, history: RegionHistory) -> None:
-    if history.states and workplace.registry.is_empty(region):
-        msg = f"the registry knows nothing of {region!r}, its checkpoint table does"
-        raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
 
 
 def _none_matched(wanted: Wanted) -> UsageError:

@@ -15,6 +15,7 @@ from drainmark.jobs.protocol.history import RegionHistory, retracted_by, target_
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import RETRACTION
 from drainmark.orchestration.discovery.state_inputs import is_quarantined_whole
+from drainmark.orchestration.verbs.file_names import names_file, require_one_file
 from drainmark.orchestration.verbs.inputs.backfill import Queueing, Wanted, plan_queue
 from drainmark.orchestration.workplace.declaration import declared
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -142,17 +143,13 @@ def _named(workplace: Workplace, region: str, history: RegionHistory, name: str)
     Raises:
         UnknownName, UsageError: the name means none, or several.
     """
-    from drainmark.orchestration.verbs.rewinds.reset_plan import names_file
-
     bad = [
         (number, row)
         for number, row in history.states.items()
         if row.kind is RowKind.STATE and row.detail.get("rows_quarantined")
     ]
     found = [(number, row) for number, row in bad if names_file(row.trigger_uri, name)]
-    uris = sorted({row.trigger_uri or "" for _, row in found})
-    if len(uris) > 1:
-        raise UsageError(f"{name!r} names {len(uris)} files", remedy=f"give the whole path, e.g. {shell_word(uris[0])}")
+    require_one_file(name, {row.trigger_uri or "" for _, row in found})
     if not found:
         known = [row.trigger_uri or "" for _, row in bad]
         remedy = nearest(name, known) if known else f"drainmark quarantine list {region}"

@@ -261,11 +261,9 @@ def _left(workplace: Workplace, person: Person) -> list[dict[str, Any]]:
     from drainmark.resources.erasure.last_search import places
     from drainmark.resources.storage.folder import LocalFolder
 
-    folders = [LocalFolder(workplace.home)]
-    tables = workplace.tables
-    if not (isinstance(tables, LocalFolder) and tables.path == workplace.home):
-        return [*places(folders[0], person), *places(tables, person)]
-    return [*places(folders[0], person)]
+    home, tables = LocalFolder(workplace.home), workplace.tables
+    is_home = isinstance(tables, LocalFolder) and tables.path == workplace.home
+    return [*places(home, person), *(() if is_home else places(tables, person))]
 
 
 def regions_of(workplace: Workplace, region: str | None) -> tuple[str, ...]:

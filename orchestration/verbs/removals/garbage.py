@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import UsageError
+from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.runtime.hosting.checkpoint_cleanup import forget, forgotten
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.declaration import declared, declared_operators
 from drainmark.orchestration.workplace.hand_off import owning
-from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
+from drainmark.orchestration.workplace.workplace import Workplace, existing_registry, living_owner
 
 if TYPE_CHECKING:
-    from drainmark.jobs.protocol.history import RegionHistory
     from drainmark.jobs.runtime.maintenance.garbage_collection import Collected
+    from drainmark.resources.registry.registry import Registry
 
 
 OUTSIDE = "outside of regions"
@@ -42,8 +43,8 @@ def collect_region(
     if region not in workplace.known_regions():
         raise UsageError(f"region {region!r} has never run: there is nothing to delete")
     history = workplace.history(region)
-    fault = _clock_fault(workplace, region)
-    found = _find(workplace, region, history, history.epoch + (not _is_owned(workplace, region)))
+    fault = fault_of_clock(history, existing_registry(workplace))
+    found = _find(workplace, region, history, history.epoch + (living_owner(workplace, region) is None))
     store, left = workplace.state_store(), declared_operators(workplace, region) if left_out else None
     horizon = declared(workplace, region).rewind_horizon
     entries = forgotten(history, store, horizon=horizon, left=left) if store is not None else []
@@ -65,15 +66,11 @@ def collect_outside_regions(workplace: Workplace, *, dry_run: bool = False) -> d
     Returns:
         as `collect_region`; `region` is `OUTSIDE`.
     """
-    from drainmark.jobs.protocol.history import RegionHistory
-    from drainmark.jobs.runtime.maintenance.garbage_collection import Collected, clock_fault
+    from drainmark.jobs.runtime.maintenance.garbage_collection import Collected
     from drainmark.resources.delta.upkeep.garbage import outside_regions
-    from drainmark.resources.storage.bucket_folder import tables_folder
 
-    now, registry = world.now(), existing_registry(workplace)
-    fault = clock_fault(RegionHistory(), here=now, registry=registry.clock() if registry is not None else now)
-    tables = tables_folder(workplace.settings)
-    found = Collected(tables=tuple(garbage for garbage in outside_regions(tables, now=now) if garbage.files))
+    fault, tables = fault_of_clock(RegionHistory(), existing_registry(workplace)), workplace.tables
+    found = Collected(tables=tuple(garbage for garbage in outside_regions(tables, now=world.now()) if garbage.files))
     for garbage in found.tables if not dry_run and fault is None else ():
         (tables / garbage.table).remove(garbage.files)
     return _told(OUTSIDE, found, (), dry_run=dry_run, refused=fault)
@@ -88,20 +85,11 @@ def _find(workplace: Workplace, region: str, history: RegionHistory, below_epoch
     return find_garbage(workplace.store(region), tables, below_epoch=below_epoch, horizon=horizon, now=world.now())
 
 
-def _is_owned(workplace: Workplace, region: str) -> bool:
-    from drainmark.resources.registry.lease import describe
-
-    registry = existing_registry(workplace)
-    owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds) if registry else None
-    return owner is not None and owner.is_alive
-
-
-def _clock_fault(workplace: Workplace, region: str) -> str | None:
+def fault_of_clock(history: RegionHistory, registry: Registry | None) -> str | None:
+    """Return why the clock cannot be trusted with deletions, by a history and the registry; None if it can."""
     from drainmark.jobs.runtime.maintenance.garbage_collection import clock_fault
 
     now = world.now()
-    registry = existing_registry(workplace)
-    history = workplace.history(region)
     return clock_fault(history, here=now, registry=registry.clock() if registry is not None else now)
 
 

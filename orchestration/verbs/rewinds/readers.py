@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from drainmark.jobs.errors import ReplaceRefused, RetractRefused
 from drainmark.jobs.protocol.chains import IDS, Follower, Link, followers, pieces_read, readings_of
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.records.triggers import slices_of
+from drainmark.jobs.runtime.commit.removal.table_drops import table_id_of
 from drainmark.orchestration.workplace.declaration import declared
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -30,15 +28,9 @@ def followers_of(workplace: Workplace, region: str, to: int) -> tuple[Follower, 
     )
 
 
-@contextmanager
-def with_readers(workplace: Workplace, region: str) -> Iterator[None]:
-    """Let the `reset` that a refusal names take the readers of the region along: without them it would be refused."""
-    try:
-        yield
-    except (RetractRefused, ReplaceRefused) as error:
-        if Home(workplace).links(region):
-            error.remedy = re.sub(r"\breset \S+ --to \d+", r"\g<0> --cascade", error.remedy or "")
-        raise
+def cascade_flag(workplace: Workplace, region: str) -> str:
+    """Return what the `reset` of a region needs behind its target if other regions read it; else it is refused."""
+    return " --cascade" if Home(workplace).links(region) else ""
 
 
 class Home:
@@ -101,8 +93,6 @@ def readers_of(
 
 def tables_of(workplace: Workplace, region: str, history: RegionHistory) -> Mapping[str, RegionTable]:
     """Return the tables that a region made and still has, by their ids, as positions in them name them."""
-    from drainmark.resources.delta.delta_tables import open_table
-
     store = workplace.store(region)
-    named = (table for table in (*history.tables, *history.former) if table.is_managed)
-    return {str(open_table(store.table(each.name).folder).metadata().id): each for each in named if store.is_own(each)}
+    named = (table for table in (*history.tables, *history.former) if table.is_managed and store.is_own(table))
+    return {table_id_of(store.table(table.name).folder): table for table in named}

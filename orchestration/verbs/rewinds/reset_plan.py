@@ -6,13 +6,11 @@ It is made without a claim, so it changes nothing; `interventions.reset` carries
 from __future__ import annotations
 
 import datetime as dt
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from drainmark.jobs.errors import RewindRefused, UsageError
-from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.history import RegionHistory, state_by
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
@@ -25,13 +23,11 @@ from drainmark.orchestration.discovery.state_inputs import (
     lost_slices,
     skipping_starts,
 )
+from drainmark.orchestration.verbs.file_names import names_file, require_one_file
 from drainmark.orchestration.verbs.rewinds.readers import followers_of
 from drainmark.orchestration.verbs.table_repair import repairs_on_the_way
 from drainmark.orchestration.workplace.declaration import declared
 from drainmark.orchestration.workplace.workplace import Workplace
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,24 +245,12 @@ def _id_of_code(history: RegionHistory, name: str) -> int:
 def _id_of_file(history: RegionHistory, name: str) -> int:
     states = ((number, row) for number, row in history.states.items() if row.trigger_kind != RETRACTION)
     found = {row.trigger_uri or "": number for number, row in states if names_file(row.trigger_uri, name)}
-    if len(found) == 1:
-        return next(iter(found.values()))
+    require_one_file(name, found, error=RewindRefused)
     if found:
-        whole = f"give the whole path, e.g. {shell_word(min(found))}"
-        raise RewindRefused(f"{name!r} names {len(found)} files", remedy=whole)
+        return next(iter(found.values()))
     claim = history.last_claim
     remedy = f"drainmark history {claim.region}" if claim is not None else "it has no state yet"
     raise RewindRefused(f"no state in force was made from {name!r}", remedy=remedy)
-
-
-def names_file(uri: str | None, name: str) -> bool:
-    """Say whether a name means a uri: it is the uri, a path from here, or the end of its path, as bytes or encoded."""
-    from drainmark.jobs.scan.folder import path_of, uri_of
-
-    if uri is None:
-        return False
-    here, end = uri_of(os.path.abspath(name)), f"/{name.lstrip('/')}"
-    return uri in (name, here) or uri.endswith(end) or path_of(uri).endswith(end)
 
 
 class LostInputs(NamedTuple):

@@ -5,7 +5,8 @@ The plan is made without a claim and changes nothing; `carry_out` claims the reg
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -21,11 +22,11 @@ from drainmark.jobs.protocol.records.triggers import FILE, RETRACTION, TriggerSt
 from drainmark.jobs.runtime.commit.removal.keyed_retraction import KeyedTable
 from drainmark.jobs.runtime.commit.removal.retractable import keyed_tables, remedy_of
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs.rewinds.readers import Home, readers_of, tables_of, with_readers
-from drainmark.orchestration.verbs.rewinds.reset_plan import names_file
+from drainmark.orchestration.verbs.file_names import names_file, require_one_file, triggers_named
+from drainmark.orchestration.verbs.rewinds.readers import Home, cascade_flag, readers_of, tables_of
 from drainmark.orchestration.workplace.declaration import declared, load_region
 from drainmark.orchestration.workplace.hand_off import owning
-from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
+from drainmark.orchestration.workplace.workplace import Workplace
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
@@ -66,7 +67,7 @@ def plan_retract(workplace: Workplace, region: str, files: Sequence[str]) -> Ret
     history = workplace.history(region)
     states: dict[int, CheckpointRow] = {}
     done: dict[str, int] = {}
-    with with_readers(workplace, region):
+    with naming_rewind(workplace, region):
         for file in files:
             uri, found = _states_of(workplace, region, history, file)
             if found:
@@ -110,7 +111,7 @@ def carry_out(workplace: Workplace, plan: RetractPlan, why: str = "") -> dict[st
         return {**plan.facts, "retracted": [], "epoch": workplace.history(plan.region).epoch}
     owner = region_owner(workplace, plan.region)
     claim = partial(owner.claim, deleting=_names(plan.keyed))
-    with with_readers(workplace, plan.region), owning(owner, claim):
+    with naming_rewind(workplace, plan.region, list(plan.states)), owning(owner, claim):
         gone = [number for number in plan.states if not _counts(owner.history, number)]
         if gone:
             msg = f"{plan.region} is not as it was planned: {gone[0]} was rewound, replaced or retracted since"
@@ -128,13 +129,25 @@ def carry_out(workplace: Workplace, plan: RetractPlan, why: str = "") -> dict[st
 
 def _taken_back(workplace: Workplace, owner: RegionOwner, plan: RetractPlan, why: str) -> dict[int, int]:
     """Take back the states of a plan, as the tables of the owner's claim are."""
-    horizon = declared(workplace, plan.region).rewind_horizon
     ids = list(plan.states)
     _told(workplace, plan.region, owner.history, ids, _spared(workplace, plan.region, owner.history, ids))
+    return owner.retractions.retract(ids, plan.keyed, why)
+
+
+@contextmanager
+def naming_rewind(workplace: Workplace, region: str, ids: Sequence[int] = ()) -> Iterator[None]:
+    """Let a refusal without a remedy name the rewind that has the same effect, with the readers that go back with it.
+
+    Args:
+        ids: of the states that are to leave, for a refusal that does not say which ones are refused.
+    """
     try:
-        return owner.retractions.retract(ids, plan.keyed, why)
+        yield
     except RetractRefused as error:
-        error.remedy = error.remedy or remedy_of(plan.region, owner.history, ids, horizon)
+        if error.remedy is None:
+            horizon, flags = declared(workplace, region).rewind_horizon, cascade_flag(workplace, region)
+            refused = error.facts.get("ids") or ids
+            error.remedy = remedy_of(region, workplace.history(region), refused, horizon, flags)
         raise
 
 
@@ -147,15 +160,13 @@ def _told(
         spared: see `_spared`.
 
     Raises:
-        RetractRefused: others read only what a table gets, and would halt, without a way to go on right. The remedy
-            takes the whole chain back, so that the rows are never read.
+        RetractRefused: others read only what a table gets, and would halt, without a way to go on right.
     """
     links = [link for link in Home(workplace).links(region) if link.table not in spared]
     if readers := dict.fromkeys(link.reader for link in links if not link.has_changes):
         reads = "reads" if len(readers) == 1 else "read"
         msg = f"region {region!r}: {', '.join(readers)} {reads} its tables, and can give back no rows alone"
-        remedy = remedy_of(region, history, ids, declared(workplace, region).rewind_horizon)
-        raise RetractRefused(msg, remedy=remedy, operator=None, ids=tuple(ids), readers=tuple(readers))
+        raise RetractRefused(msg, operator=None, ids=tuple(ids), readers=tuple(readers))
     return frozenset(link.reader for link in links)
 
 
@@ -178,7 +189,7 @@ def _keyed(workplace: Workplace, region: str, history: RegionHistory, ids: Seque
         found = load_region(workplace, region)
         return found[1] if found is not None else None
 
-    return keyed_tables(region, history, ids, cache(code), declared(workplace, region).rewind_horizon)
+    return keyed_tables(region, history, ids, cache(code))
 
 
 def _names(keyed: Sequence[KeyedTable]) -> list[str]:
@@ -201,17 +212,16 @@ def _states_of(
         for number, row in history.states.items()
         if row.kind is RowKind.STATE and row.trigger_kind != RETRACTION and names_file(row.trigger_uri, file)
     ]
-    uris = sorted({row.trigger_uri or "" for _, row in inputs})
-    if len(uris) > 1:
-        raise UsageError(f"{file!r} names {len(uris)} files", remedy=f"give the whole path, e.g. {shell_word(uris[0])}")
+    uris = {row.trigger_uri or "" for _, row in inputs}
+    require_one_file(file, uris)
     if not inputs:
         raise _unknown(workplace, region, history, file)
     found = {number: row for number, row in inputs if _counts(history, number)}
     other = next((row for row in found.values() if row.trigger_kind != FILE), None)
     if other is not None:
         msg = f"{other.trigger_uri} is no file but a slice of the input of {region}: a later slice begins where it ends"
-        raise RetractRefused(msg, remedy=remedy_of(region, history, [other.sequence_id]), operator=None)
-    return uris[0], found
+        raise RetractRefused(msg, operator=None, ids=(other.sequence_id,))
+    return uris.pop(), found
 
 
 def _retracted_as(history: RegionHistory, uri: str) -> int:
@@ -220,10 +230,7 @@ def _retracted_as(history: RegionHistory, uri: str) -> int:
 
 
 def _unknown(workplace: Workplace, region: str, history: RegionHistory, file: str) -> UsageError:
-    registry = existing_registry(workplace)
-    known = [uri for uri in (registry.triggers.known(region) if registry is not None else ()) if names_file(uri, file)]
-    seen = [trigger for uri in known for trigger in workplace.registry.triggers.by_uri(region, uri)]
-    if seen:
+    if seen := triggers_named(workplace, region, file):
         last = seen[-1]
         waits = last.status is TriggerStatus.PENDING
         remedy = f"drainmark skip {region} --file {shell_word(last.uri)} --reason '…'" if waits else None

@@ -24,7 +24,6 @@ def keyed_tables(
     history: RegionHistory,
     ids: Sequence[int],
     code: Callable[[], RegionPlan | None],
-    horizon: int | None = None,
 ) -> tuple[KeyedTable, ...]:
     """Return the tables of one row a key from which states are to be taken out; () if all tables have rows of ids only.
 
@@ -34,16 +33,14 @@ def keyed_tables(
     Args:
         ids: of states in force that no other state replaced.
         code: finds the region's present code; called only if operators keep state.
-        horizon: see `target_before`.
 
     Raises:
-        RetractRefused: names the operator that keeps what cannot be taken out, and the rewind that has the same effect.
+        RetractRefused: names the operator that keeps what cannot be taken out; its remedy is `remedy_of` these ids.
     """
     refused = next(_reasons(history, ids, code), None)
     if refused is not None:
         blamed, why = refused
-        remedy = remedy_of(region, history, ids, horizon)
-        raise RetractRefused(f"region {region!r}: {why}", operator=blamed, remedy=remedy, ids=tuple(ids))
+        raise RetractRefused(f"region {region!r}: {why}", operator=blamed, ids=tuple(ids))
     plan = code() if any(is_state(table, history.tables) for table in history.tables) else None
     found = []
     for table in history.tables:
@@ -53,10 +50,13 @@ def keyed_tables(
     return tuple(found)
 
 
-def remedy_of(region: str, history: RegionHistory, ids: Sequence[int], horizon: int | None = None) -> str:
+def remedy_of(region: str, history: RegionHistory, ids: Sequence[int], horizon: int, flags: str = "") -> str:
     """Return the commands that have the effect of a retraction.
 
     The rewind also takes back later retractions: it goes to before these files, too, and they are skipped as well.
+
+    Args:
+        flags: of `reset`, each behind a space.
     """
     undone = {number: history.states[number].trigger_uri or "" for number in ids}
     target = target_before(history, min(ids), horizon)
@@ -70,7 +70,7 @@ def remedy_of(region: str, history: RegionHistory, ids: Sequence[int], horizon: 
         target = target_before(history, min(undone), horizon)
     uris = dict.fromkeys(undone.values())
     skips = " && ".join(f"drainmark skip {region} --file {shell_word(uri)} --reason '…'" for uri in uris)
-    return f"drainmark reset {region} --to {target} --yes && {skips}"
+    return f"drainmark reset {region} --to {target}{flags} --yes && {skips}"
 
 
 def _reasons(
