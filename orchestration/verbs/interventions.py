@@ -190,27 +190,31 @@ def publish(workplace: Workplace, region: str) -> dict[str, Any]:
 # --- skip ---------------------------------------------------------------------------------------------------------
 
 
-def skip(workplace: Workplace, region: str, file: str, reason: str) -> dict[str, Any]:
-    """Commit an empty state in place of a pending file; end a halt, or clear an error, of which it is the cause.
+def skip(workplace: Workplace, region: str, files: Sequence[str], reason: str) -> dict[str, Any]:
+    """Commit an empty state in place of each of some pending files; end a halt, or clear an error, of which one of them
+    is the cause.
 
     Raises:
         UnknownName: no trigger has that name.
-        UsageError: it is not pending, or the name means several pending files.
+        UsageError: it is not pending, or the name means several pending files. Nothing was skipped.
     """
-    trigger = pending_trigger(workplace, region, file)
+    for file in files:  # a wrong name should not cost a claim
+        pending_trigger(workplace, region, file)
     with owning(region_owner(workplace, region)) as owner:
-        trigger = pending_trigger(workplace, region, trigger.uri)
-        blamed = blamed_trigger(owner.history)
-        number = owner.groups.skip(trigger, reason)
-        workplace.registry.triggers.mark_skipped(region, owner.epoch, trigger.id, number, reason)
-        is_resumed = blamed == trigger.uri
+        triggers = {each.uri: each for each in (pending_trigger(workplace, region, file) for file in files)}
+        blamed, skipped = blamed_trigger(owner.history), []
+        for trigger in sorted(triggers.values(), key=lambda each: each.order_index):
+            number = owner.groups.skip(trigger, reason)
+            workplace.registry.triggers.mark_skipped(region, owner.epoch, trigger.id, number, reason)
+            skipped.append({"trigger": trigger.uri, "sequence_id": number})
+        is_resumed = blamed in triggers
         if is_resumed:
-            owner.halts.resume(f"skipped {trigger.uri}: {reason}")
+            owner.halts.resume(f"skipped {blamed}: {reason}")
             workplace.registry.progress.clear_error(region, owner.epoch)
     return {
         "region": region,
-        "sequence_id": number,
-        "trigger": trigger.uri,
+        **skipped[-1],
+        "skipped": skipped,
         "reason": reason,
         "is_resumed": is_resumed,
         "state": owner.state.value,

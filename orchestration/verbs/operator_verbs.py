@@ -103,7 +103,7 @@ def _backfill(
 RESET = Verb("reset", "Return to the last committed state, or rewind to an earlier one.", _reset, "without --yes")
 HALT = Verb("halt", "Halt a region until it is resumed. A run that works on it ends after its group.", orders.halt)
 RESUME = Verb("resume", "Let a halted region go on; its attempts are counted from zero again.", orders.resume)
-SKIP = Verb("skip", "Skip a pending file that cannot be fixed: an empty state records it.", orders.skip)
+SKIP = Verb("skip", "Skip pending files that cannot be fixed: an empty state records each.", orders.skip)
 PUBLISH = Verb("publish", "Bring large tables that lag up to the committed state now.", orders.publish)
 BACKFILL = Verb(
     "backfill",

@@ -294,35 +294,41 @@ def resume(
 def skip(
     workplace: Workplace,
     region: str,
-    file: Annotated[str, typer.Option("--file", help="A pending file: its path or the end of it.")],
+    files: Annotated[
+        list[str], typer.Option("--file", help="A pending file: its path or the end of it; once for each file.")
+    ],
     reason: Reason,
 ) -> Order:
-    """Return the order to skip a pending file.
+    """Return the order to skip pending files.
 
     Raises:
         UsageError: no file or no reason is given; else see `interventions.pending_trigger`.
         UnknownName: see there.
     """
-    _require("file", file)
+    for file in files or [""]:
+        _require("file", file)
     _require("reason", reason)
-    trigger = interventions.pending_trigger(workplace, region, file)
+    found = {each.uri: each for each in (interventions.pending_trigger(workplace, region, file) for file in files)}
     history = workplace.history(region)
-    goes_on = interventions.blamed_trigger(history) == trigger.uri
-    facts = {**_standing(workplace, region, history), "trigger": trigger.uri, "reason": reason, "is_resumed": goes_on}
-    lines = [f"{region}: skip {trigger.uri}, for which an empty state stands: {reason}"]
+    goes_on = interventions.blamed_trigger(history) in found
+    facts = {**_standing(workplace, region, history), "triggers": [*found], "reason": reason, "is_resumed": goes_on}
+    lines = [f"{region}: skip {uri}, for which an empty state stands: {reason}" for uri in found]
     if goes_on:
-        lines.append("  the region failed on it, and may go on then")
+        lines.append(f"  the region failed on {'it' if len(found) == 1 else 'one of them'}, and may go on then")
     elif history.halt is not None:
-        lines.append(f"  the region stays halted, not because of this file: {halt_text(region, history)}")
-    others = said_of(max(0, facts["pending_triggers"] - 1), "other file", "are", "is")
+        which = "this file" if len(found) == 1 else "these files"
+        lines.append(f"  the region stays halted, not because of {which}: {halt_text(region, history)}")
+    others = said_of(max(0, facts["pending_triggers"] - len(found)), "other file", "are", "is")
     lines.append(f"  {others} pending")
 
     def act() -> Done:
-        done = interventions.skip(workplace, region, trigger.uri, reason)
+        done = interventions.skip(workplace, region, [*found], reason)
         then = "; the region may go on" if done["is_resumed"] else ""
-        return Done(facts=done, lines=(f"{region}: {trigger.uri} is skipped as {done['sequence_id']}{then}",))
+        said = ", ".join(f"{each['trigger']} is skipped as {each['sequence_id']}" for each in done["skipped"])
+        return Done(facts=done, lines=(f"{region}: {said}{then}",))
 
-    bound = {**_interventions(history), "trigger": trigger.uri, "is_resumed": goes_on, "identity": trigger.identity_key}
+    identities = [each.identity_key for each in found.values()]
+    bound = {**_interventions(history), "triggers": [*found], "is_resumed": goes_on, "identities": identities}
     return Order(verb="skip", region=region, facts=facts, plan=tuple(lines), bound=bound, act=act)
 
 

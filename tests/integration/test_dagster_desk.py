@@ -49,7 +49,7 @@ from drainmark.orchestration.workplace.workplace import Workplace, open_applicat
 __all__ = ["engine", "instance", "place", "without_spark"]
 
 REQUIRED = {
-    "skip": {"file", "reason"}, "retract": {"file"}, "halt": {"reason"}, "backfill": {"input"}, "redrive": {"file"},
+    "skip": {"files", "reason"}, "retract": {"file"}, "halt": {"reason"}, "backfill": {"input"}, "redrive": {"file"},
     "drop": {"table"},
 }  # fmt: skip
 CHECKPOINTS = dg.AssetKey(["little", "checkpoints", "rows"])
@@ -207,7 +207,7 @@ def test_halt_skip_and_resume_show_a_plan_act_with_its_digest_and_leave_events(
     assert desk.observed()[-1]["drainmark/reason"] == "stock-taking"
     assert desk.is_halted()
 
-    passed = desk.carried_out("skip", file="0.csv", reason="no sale")
+    passed = desk.carried_out("skip", files=["0.csv"], reason="no sale")
     assert desk.first_line(passed).splitlines() == desk.told(passed)[PLAN]
     assert "0.csv is skipped as" in desk.told(passed)[DONE][0]
     (trigger,) = place.registry.triggers.by_uri(REGION, str((tmp_path / "inbox" / "0.csv").resolve()))
@@ -259,10 +259,10 @@ def test_a_plan_holds_while_files_arrive_and_runs_come_and_go_but_not_when_more_
     desk: Desk, place: Workplace, tmp_path: Path
 ) -> None:
     scanned(place, tmp_path, "0.csv", "1.csv", "2.csv")
-    interventions.skip(place, REGION, "0.csv", "empty")
+    interventions.skip(place, REGION, ["0.csv"], "empty")
     wanted: dict[str, dict[str, Any]] = {
         "halt": {"reason": "lunch"},
-        "skip": {"file": "2.csv", "reason": "empty"},
+        "skip": {"files": ["2.csv"], "reason": "empty"},
         "publish": {},
         "reset": {"to": 0},
     }
@@ -271,7 +271,7 @@ def test_a_plan_holds_while_files_arrive_and_runs_come_and_go_but_not_when_more_
     with owning(region_owner(place, REGION, run_id="a run that finds nothing")):
         pass
     assert {verb: desk.digest(desk(verb, **config)) for verb, config in wanted.items()} == before
-    interventions.skip(place, REGION, "1.csv", "empty")
+    interventions.skip(place, REGION, ["1.csv"], "empty")
     later = refused(desk, desk("reset", to=0, digest=before["reset"]))
     assert place.history(REGION).committed_id == 2
     assert desk("reset", to=0, digest=later).success
@@ -313,7 +313,7 @@ def test_what_cannot_be_done_fails_with_its_error_and_does_nothing(desk: Desk, p
         ("reset", {"to": -1}, "USAGE"),
         ("reset", {"to_time": "yesterday"}, "USAGE"),
         ("halt", {"reason": " "}, "USAGE"),
-        ("skip", {"file": "9.csv", "reason": "x"}, "UNKNOWN_NAME"),
+        ("skip", {"files": ["9.csv"], "reason": "x"}, "UNKNOWN_NAME"),
         ("backfill", {"input": "nowhere/*.csv"}, "USAGE"),
         ("repair", {}, "USAGE"),
     ]

@@ -278,6 +278,19 @@ def test_a_run_goes_on_and_reads_nothing_again_that_held_the_person(
 
 
 @pytest.mark.seed("ER3")
+def test_one_halt_names_all_inputs_of_the_person(after: Path) -> None:
+    done("reset", "app", "--to-initial")
+    done("run", "app.py", code=3)
+    named = [name for name in (f"{number:03}.csv" for number in range(len(FILES))) if name in remedy_of(after)]
+    assert named == [f"{number:03}.csv" for number, text in enumerate(FILES) if PERSON in text]
+    follow(remedy_of(after), "skip", after / "home")
+    done("run", "app.py")
+    whole = [row for row in values(read("all_rows")) if PERSON in row]
+    assert whole == []
+    assert places_of(after) == {}
+
+
+@pytest.mark.seed("ER3")
 def test_an_input_without_the_person_is_read_again(after: Path, other: dict[tuple[str, int], Counter[str]]) -> None:
     root = after
     done("reset", "app", "--to", "4")

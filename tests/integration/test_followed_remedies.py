@@ -228,7 +228,7 @@ def test_lost_rows_beyond_the_horizon_come_back_by_a_rewind_to_the_beginning(fed
 def test_going_back_by_states_never_ends_at_a_skip(fed: Counting) -> None:
     fed.write("d", ["poison"])
     fed.add("d")
-    orders.skip(fed.workplace, fed.region, "d", "nonsense").act()
+    orders.skip(fed.workplace, fed.region, ["d"], "nonsense").act()
     fed.write("e", ["x"])
     fed.add("e")
     fed.drain()
@@ -262,16 +262,16 @@ def test_a_committed_file_is_skipped_behind_a_rewind(fed: Counting, horizon: int
     if horizon is not None:
         fed.workplace.registry.save_cursor(fed.region, NOTE, json.dumps({"rewind_horizon": horizon}))
     with pytest.raises(UsageError) as refused:
-        orders.skip(fed.workplace, fed.region, "b", "nonsense")
+        orders.skip(fed.workplace, fed.region, ["b"], "nonsense")
     follow(str(refused.value), "reset", fed.workplace.home)
-    orders.skip(fed.workplace, fed.region, "b", "nonsense").act()
+    orders.skip(fed.workplace, fed.region, ["b"], "nonsense").act()
     require_right(fed, "b")
 
 
 def test_a_rewind_to_a_time_behind_a_skip_goes_to_the_state_before_it(fed: Counting) -> None:
     fed.write("d", ["d"])
     fed.add("d")
-    orders.skip(fed.workplace, fed.region, "d", "nonsense").act()
+    orders.skip(fed.workplace, fed.region, ["d"], "nonsense").act()
     target = RewindTarget(to_time=dt.datetime.now(dt.UTC) + dt.timedelta(hours=1))
     assert orders.reset(fed.workplace, fed.region, target).facts["to"] == 3
 
@@ -364,9 +364,9 @@ def scan(fed: HandFed) -> None:
 def test_a_file_that_is_not_known_yet_is_found_by_a_scan(shop: HandFed) -> None:
     shop.write("d", ["bad"])
     with pytest.raises(UnknownName) as unknown:
-        orders.skip(shop.workplace, shop.region, "d", "nonsense")
+        orders.skip(shop.workplace, shop.region, ["d"], "nonsense")
     follow(str(unknown.value), "scan", shop.workplace.home)
-    orders.skip(shop.workplace, shop.region, "d", "nonsense").act()
+    orders.skip(shop.workplace, shop.region, ["d"], "nonsense").act()
     require_right(shop, "d")
 
 

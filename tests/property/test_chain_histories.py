@@ -225,6 +225,7 @@ def test_any_history_ends_in_the_tables_of_one_run(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("shape", [CHAIN, DIAMOND], ids=["chain", "diamond"])
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(data=st.data())

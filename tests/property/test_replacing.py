@@ -285,7 +285,7 @@ def test_a_rewind_behind_a_skip_takes_it_back_and_one_after_it_keeps_it(fed: Han
     fed.add("a", "b", "c", "d")
     with fed.owning():
         fed.process(1)
-    interventions.skip(fed.workplace, fed.region, "b", "nonsense")
+    interventions.skip(fed.workplace, fed.region, ["b"], "nonsense")
     fed.drain()
     assert fed.values() == fed.values("copied") == [(1, "a1"), (3, "c1"), (4, "d1")]
 
@@ -304,7 +304,7 @@ def test_a_rewind_behind_a_skip_takes_it_back_and_one_after_it_keeps_it(fed: Han
     fed.drain()
     assert fed.values() == [(1, "a1"), (8, "b1"), (9, "c1"), (10, "d1")]
     rewind(fed, 0)
-    interventions.skip(fed.workplace, fed.region, "a", "nonsense")
+    interventions.skip(fed.workplace, fed.region, ["a"], "nonsense")
     rewind(fed, 0)
     fed.drain(3)
     assert [value for _, value in fed.values()] == ["a1", "b1", "c1", "d1"]

@@ -109,7 +109,7 @@ def test_resume_grants_a_fresh_budget(halted: tuple[Scene, Path]) -> None:
 @pytest.mark.recovery
 def test_skip_passes_the_poison(halted: tuple[Scene, Path]) -> None:
     scene, poison = halted
-    done = interventions.skip(scene.place, scene.region, str(poison), "nobody needs it")
+    done = interventions.skip(scene.place, scene.region, [str(poison)], "nobody needs it")
     assert done["is_resumed"]
     scene.run_well(["scan"], ["run"])
     scene.assert_sinks([path for path in scene.files if path != poison])
@@ -167,7 +167,7 @@ def test_a_worker_that_hangs_is_cancelled(build: MakeScene) -> None:
     assert ended.error["facts"]["trigger"] == str(bad)
     scene.assert_sinks([good])
     eventually(lambda: has_died(int((scene.folder / "pid").read_text())), "a cancelled job leaves no worker")
-    interventions.skip(scene.place, scene.region, str(bad), "it never ends")
+    interventions.skip(scene.place, scene.region, [str(bad)], "it never ends")
     scene.run_well(["run"])
     scene.assert_sinks([good])
     scene.assert_nothing_left()

@@ -62,7 +62,7 @@ def test_a_refusal_and_a_skip_outlive_the_registry(midway: Midway) -> None:
     try:
         plan = plan_reset(scene.place, scene.region, RewindTarget(to=2))
         interventions.reset(scene.place, plan, accept_loss=True)
-        interventions.skip(scene.place, scene.region, str(skipped), "not wanted")
+        interventions.skip(scene.place, scene.region, [str(skipped)], "not wanted")
         assert_repairs(scene)
         scene.run_well()
     finally:

@@ -198,7 +198,7 @@ def skipped_while_a_stage_lags(midway: Midway, graph: str) -> Scene:
     if is_unaligned(graph):
         scene.run_well(["rewind", scene.id_after(BEGUN + 1)])
     committed, skipped, oracle = len(scene.history.states), scene.files[-1], scene.oracle
-    interventions.skip(scene.place, scene.region, str(skipped), "not wanted")
+    interventions.skip(scene.place, scene.region, [str(skipped)], "not wanted")
     scene.files = [*scene.files[:committed], skipped, *scene.files[committed:-1]]
     scene.oracle = lambda files: oracle([path for path in files if path != skipped])
     with scene.watched():

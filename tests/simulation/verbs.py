@@ -161,7 +161,7 @@ def reset(act: Act) -> None:
 def skip(act: Act) -> None:
     """Skip a pending file."""
     if waiting := sorted(each.uri for each in act.fed.workplace.registry.triggers.pending(act.fed.region, 99)):
-        orders.skip(act.fed.workplace, act.fed.region, act.draw.choice(waiting), "not wanted").act()
+        orders.skip(act.fed.workplace, act.fed.region, [act.draw.choice(waiting)], "not wanted").act()
 
 
 def halt(act: Act) -> None:

@@ -124,7 +124,7 @@ def test_a_group_that_is_committed_and_not_published_is_traced_from_its_staged_f
 def test_every_id_of_a_file_is_listed_with_what_became_of_it(fed: Counting) -> None:
     interventions.reset(fed.workplace, plan_reset(fed.workplace, fed.region, RewindTarget(to=1)))
     assert Tracer.of(fed.workplace, fed.region).file("two.csv")["status"] == "pending"
-    interventions.skip(fed.workplace, fed.region, "three.csv", "nonsense")
+    interventions.skip(fed.workplace, fed.region, ["three.csv"], "nonsense")
     fed.drain()
     tracer = Tracer.of(fed.workplace, fed.region)
 

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from drainmark.resources.registry.registry import Registry
 
 
+_MOST_ERASED = 200
+"""Pending triggers that are looked at behind an input of an erased person: a remedy must fit into a command line."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """The largest size of a group.
@@ -118,14 +122,22 @@ class IdAssignment:
     def _refuse_erased(self, pending: Sequence[Trigger]) -> None:
         if self._erased is None:  # an erasure needs the claim, so none comes during a run
             self._erased = blocked(self.owner.outside.store.checkpoint.folder)
-        known = self._erased
-        found = [each for each in pending if f"{key_of(each.identity)} {each.uri}" in known] if known else []
+        if (known := self._erased) and (found := self._blocked(known, pending)):
+            region, first = found[0].region, found[0].uri
+            ahead = self.owner.outside.registry.triggers.pending(region, _MOST_ERASED, after=pending[-1].order_index)
+            found += self._blocked(known, ahead)  # so that the operator can mend all of them at once
+            uris = list(dict.fromkeys(each.uri for each in found))
+            others = f" and {len(uris) - 1} other pending input{'s' * (len(uris) > 2)}" if len(uris) > 1 else ""
+            msg = f"{first}{others} held rows of a person who was erased since, and would bring them back"
+            files = " --file ".join(map(shell_word, uris))
+            skip = f"drainmark skip {region} --file {files} --reason erased"
+            what = "it" if len(uris) == 1 else "them"
+            remedy = f"take these rows out of {what}, and drainmark resume {region}; or pass over {what}: {skip}"
+            raise ErasedInput(msg, remedy=remedy, triggers=tuple(found), trigger=first)
+
+    def _blocked(self, known: Mapping[str, Input], pending: Sequence[Trigger]) -> list[Trigger]:
+        """Return the triggers whose input is as it was when a person was erased from what it gave."""
+        found = [each for each in pending if f"{key_of(each.identity)} {each.uri}" in known]
         files = [each for each in found if kind_of(each.identity) == FILE]
         gone, changed = self.owner.outside.inputs.lost([(each.uri, each.identity) for each in files])
-        same = [each for each in found if each.uri not in (*gone, *changed)]  # of the others the reader tells
-        if same:
-            first = same[0]
-            msg = f"{first.uri} held rows of a person who was erased since, and would bring them back"
-            skip = f"drainmark skip {first.region} --file {shell_word(first.uri)} --reason erased"
-            remedy = f"take these rows out of it, and drainmark resume {first.region}; or pass over it: {skip}"
-            raise ErasedInput(msg, remedy=remedy, triggers=tuple(same), trigger=first.uri)
+        return [each for each in found if each.uri not in (*gone, *changed)]  # of the others the reader tells

@@ -210,7 +210,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "reset": ("drainmark reset app --by 1", "drainmark reset app/lines --to 12 --yes"),
     "retract": ("drainmark retract app orders-17.csv", "drainmark retract app /srv/inbox/orders-1[78].csv --yes"),
     "halt": ("drainmark halt app --reason 'bad prices since noon'",),
-    "skip": ("drainmark skip app --file orders-17.csv --reason 'cut off'",),
+    "skip": ("drainmark skip app --file orders-17.csv --file orders-19.csv --reason 'cut off'",),
     "resume": ("drainmark resume app",),
     "publish": ("drainmark publish app",),
     "backfill": ("drainmark backfill app --input '/srv/archive/2025-*.csv' --dry-run",),
