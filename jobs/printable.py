@@ -8,8 +8,11 @@ what somebody pastes. `orchestration/dagster_assets/__init__.py` lists what Dags
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
 _KEPT = "\t\n"
 """Kept in lines but not in cells, where they would begin lines and columns of the table."""
@@ -126,3 +129,14 @@ def _written(found: re.Match[str]) -> str:
 def _units(character: str) -> list[int]:
     encoded = character.encode("utf-16-be", "surrogatepass")
     return [int.from_bytes(encoded[at : at + 2], "big") for at in range(0, len(encoded), 2)]
+
+
+def without_nan(value: Any) -> Any:
+    """Return a value with texts in place of the numbers that JSON does not have, as Spark writes them."""
+    if isinstance(value, Mapping):
+        return {name: without_nan(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value

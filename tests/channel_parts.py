@@ -17,9 +17,8 @@ from drainmark.jobs.regions.stages import ChannelPlan, StagePlan
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
-from drainmark.jobs.runtime.stages.channels.batches import Batch
 from drainmark.jobs.runtime.stages.channels.channel import Channel, DurableChannel
-from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, ChannelRows, Spool
+from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, Batch, ChannelRows, Spool
 
 KINDS: dict[str, type[Channel]] = {"memory": Channel, "durable": DurableChannel}
 

@@ -39,6 +39,7 @@ class Step(Blamed, Protocol):
     def inputs(self) -> tuple[Input, ...]: ...
     @property
     def keeps_tags(self) -> bool: ...
+    def stream(self, output: str = "") -> str: ...
 
 
 class Fit(StrEnum):
@@ -304,7 +305,7 @@ class OperatorContext:
     def tagged(self, operator: Step, frame: DataFrame, output: str = "") -> DataFrame:
         """Return an operator's result with its tags: `_sequence_id`, put back if a group of one id lost it, and the
         ordinals of rows that were made of one row."""
-        if (f"{operator.name}[{output}]" if output else operator.name) in self.multiplied:
+        if operator.stream(output) in self.multiplied:
             frame = in_given_order(frame)
         if operator.keeps_tags or SEQUENCE_ID in frame.columns:
             return frame

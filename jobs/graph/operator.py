@@ -260,6 +260,10 @@ class Operator(ABC):
         """Names of the output ports; one unnamed port unless overridden, none for a sink."""
         return () if self.is_sink else ("",)
 
+    def stream(self, output: str = "") -> str:
+        """Return the name of an output's stream."""
+        return f"{self.name}[{output}]" if output else self.name
+
     @property
     def takes_changes(self) -> bool:
         """Say whether it may read a change stream; its own result is then a change stream, too.

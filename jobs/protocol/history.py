@@ -151,6 +151,11 @@ class RegionHistory:
         return self.states.ids.at_most(min(open_groups) - 1) or INITIAL_ID
 
     @property
+    def tables_by_name(self) -> dict[str, RegionTable]:
+        """Return all tables that the region has or had, the former ones first."""
+        return {table.name: table for table in (*self.former, *self.tables)}
+
+    @property
     def shown_id(self) -> int:
         """Return the newest effective id that all visible tables show."""
         return min([self.published_id, *self.lags.values()])
@@ -393,7 +398,7 @@ class _Fold:
         code = detail.get("code") or before.code
         self._name_tables(row)
         if detail.get("operators"):
-            self._come_back({table.name for table in (*before.former, *before.tables)})
+            self._come_back(before.tables_by_name)
         generations = before.generations
         if detail.get("dropped_states"):
             generations = begun(generations, detail["dropped_states"], row.sequence_id)
@@ -418,8 +423,7 @@ class _Fold:
             before = self.now
             tables = tuple(RegionTable.from_json(table) for table in row.detail["tables"])
             named = {table.name for table in tables}
-            earlier = {table.name: table for table in (*before.former, *before.tables)}
-            former = tuple(table for name, table in earlier.items() if name not in named)
+            former = tuple(table for name, table in before.tables_by_name.items() if name not in named)
             known = {table.name for table in before.former}
             left = {table.name: self._committed() for table in former if table.name not in known}
             self.now = replace(before, tables=tables, former=former, left={**left, **before.left})

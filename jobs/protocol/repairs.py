@@ -172,15 +172,7 @@ def exact_repair(name: str, damage: TableDamage) -> TableRepair | None:
 
 def repair_from_history(name: str, damage: TableDamage, history: str, lost: Iterable[int]) -> TableRepair:
     """Return the repair that rebuilds a visible table from its history."""
-    return TableRepair(
-        table=name,
-        version=damage.version,
-        txn_version=damage.txn_version,
-        commits=damage.commits,
-        removed=damage.live,
-        history=history,
-        lost=tuple(sorted(lost)),
-    )
+    return _repair(name, damage, (), history=history, lost=tuple(sorted(lost)))
 
 
 def repair_of_rows(

@@ -134,7 +134,7 @@ def difference(
         unfit: by the name of a table that cannot go on, although its columns could, the reason.
         full: the same of tables that could go on if they had no rows.
     """
-    before = {table.name: table for table in (*history.former, *history.tables)}
+    before = history.tables_by_name
     after = {table.name: table for table in tables}
     states_of = {*_state_tables(before.values()), *_state_tables(tables)}
     begun_anew = {operator.name for operator in plan.run_order} & {*history.generations, *dropped}

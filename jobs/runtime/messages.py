@@ -15,7 +15,7 @@ from drainmark.jobs.errors import (
     SplitBrain,
     StoreUnavailable,
 )
-from drainmark.jobs.errors.environment import FilesLost
+from drainmark.jobs.errors.environment import ErasedInput, FilesLost
 from drainmark.jobs.errors.spark_faults import environment_fault
 from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.failure_policy import FINAL
@@ -50,10 +50,14 @@ def scanned_identity(kept: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kept.items() if name not in (DIGESTS, "output", "origin")}
 
 
-def skip_command(region: str, uri: str) -> str:
-    """Return the command that skips a trigger."""
-    return f"drainmark skip {region} --file {shell_word(uri)} --reason '…'"
+def skip_command(region: str, *uris: str, reason: str = "'…'") -> str:
+    """Return the command that skips some triggers."""
+    files = " --file ".join(map(shell_word, uris))
+    return f"drainmark skip {region} --file {files} --reason {reason}"
 
+
+_PASSED_OVER = re.compile(r"\w+ skip .*")
+"""The command in the remedy of inputs of an erased person that passes over all of them."""
 
 _TAKEN_ANEW = re.compile(rf"\w+ reset \S+ --to \d+ {ACCEPT_LOSS}")
 """The command in the remedy of a changed file that takes the new one."""
@@ -76,7 +80,9 @@ def halt_remedies(region: str, history: RegionHistory) -> list[str]:
         commands = [f"{resume} {ACCEPT_LOSS} --reason '…'"]
     if (anew := _TAKEN_ANEW.search((halt.get("error") or {}).get("remedy") or "")) is not None:
         commands.append(f"{anew[0]} --yes")
-    if halt.get("trigger"):
+    if (halt.get("error") or {}).get("id") == ErasedInput.id:
+        commands += _PASSED_OVER.findall(halt["error"]["remedy"])
+    elif halt.get("trigger"):
         before = _committed_behind(history, halt["trigger"])
         first = "" if before is None else f"drainmark reset {region} --to {before} --yes && "
         commands.append(first + skip_command(region, halt["trigger"]))

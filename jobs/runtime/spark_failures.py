@@ -50,7 +50,7 @@ def blamed_upstream(error: OperatorFailed, region: RegionPlan, streams: Mapping[
         return error
     before = _before(region, error.operator)
     for operator in (operator for operator in region.run_order if operator.name in before):
-        for name in (operator.name, *(f"{operator.name}[{output}]" for output in operator.outputs)):
+        for name in (operator.name, *map(operator.stream, operator.outputs)):
             if (frame := streams.get(name)) is None:
                 continue
             try:

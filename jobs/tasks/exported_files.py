@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
-import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.printable import without_nan
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.executor import Facts
 from drainmark.jobs.tasks.parquet_files import WrittenFile, new_name, parquet_writer
@@ -219,17 +219,7 @@ def _json_of(row: dict[str, Any]) -> str:
     try:
         return json.dumps(row, default=_as_json, ensure_ascii=False, allow_nan=False)
     except ValueError:  # JSON has no NaN or infinity: they become texts, as Spark writes them
-        return json.dumps(_without_nan(row), default=_as_json, ensure_ascii=False)
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_nan(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+        return json.dumps(without_nan(row), default=_as_json, ensure_ascii=False)
 
 
 def _as_json(value: Any) -> Any:

@@ -101,7 +101,7 @@ class RegionReader:
         number = self.newest_id(wanted) if at is None else at
         self.require_state(wanted, number)
         if wanted.role is TableRole.OVERWRITE:
-            return _newest_rows(self.store, self.history, wanted, number)
+            return self._newest_rows(wanted, number)
         if wanted.adopted and wanted.role is TableRole.APPEND:
             rows = _adopted_rows(self.store, self.history, wanted, number)
         else:
@@ -129,16 +129,41 @@ class RegionReader:
         return state_by(self.history, at if at.tzinfo else at.replace(tzinfo=dt.UTC))
 
     def newest_id(self, table: RegionTable) -> int:
-        """Return the id of the newest consistent state that a table has."""
-        return _reached(self.history, table)
+        """Return the id of the newest state that a table has: finished by its stage, and before it left the code."""
+        history = self.history
+        reached = history.left.get(table.name, history.flow.reached(table.operator))
+        return history.committed_id if reached is None else history.states.ids.at_most(reached) or INITIAL_ID
 
     def require_state(self, table: RegionTable, at: int) -> None:
-        """Refuse an id that is not that of a state in force, or of one that the table does not have."""
-        _require_reached(self.history, table, _checked(self.history, at))
+        """Refuse an id that is not that of a state in force, or of one that the table does not have.
+
+        It does not have a state with its batches in flight, or of code that no longer had the table.
+        """
+        number, closest = _checked(self.history, at), self.newest_id(table)
+        if number <= closest:
+            return
+        if table.name in self.history.left:
+            msg, remedy = f"{table.name!r} left the code after {closest}: it has no state {number}", ""
+        else:
+            msg = f"{table.name!r} is complete up to {closest}; the state {number} is still in flight"
+            remedy = "run the region until it is there, or "
+        raise RewindRefused(msg, remedy=f"{remedy}ask for {closest}", nearest=closest)
 
     def require_kept(self, table: RegionTable, at: int) -> None:
         """Refuse a state of an overwrite table whose rows are gone."""
-        _require_kept(self.history, table, at)
+        edge = self.history.trimmed.get(table.history or "", INITIAL_ID)
+        if INITIAL_ID < at < edge:
+            msg = f"the state {at} of {table.name!r} is out of reach: the rows before {edge} are no longer kept"
+            raise RewindRefused(msg, remedy=f"{edge} or a later id", nearest=edge)
+
+    def _newest_rows(self, wanted: RegionTable, at: int) -> pa.Table:
+        """Return the rows of the last id up to `at` that has any; no file of other ids is read."""
+        self.require_kept(wanted, at)
+        table = self.store.table(wanted.history or "")
+        files = committed_files(self.store, self.history, wanted.history or "")
+        found = table.files.newest_rows(files, at, deletes=wanted.deletes)
+        found = table.files.read([]) if found is None else found
+        return found.select(list(wanted.columns)) if wanted.deletes else found
 
     def replaced_between(self, after: int, through: int) -> list[int]:
         """Return the ids up to `after` whose rows were replaced behind it, up to `through` (inclusive)."""
@@ -274,25 +299,6 @@ def _checked(history: RegionHistory, at: int) -> int:
     why = f"the last committed id is {last}" if at > last else "no such state is in force"
     msg = f"there is no consistent state {at}: {why}"
     raise RewindRefused(msg, remedy=f"the nearest id is {closest}", nearest=closest)
-
-
-def _reached(history: RegionHistory, wanted: RegionTable) -> int:
-    """Return the newest state that a table has: finished by its stage, and before it left the code."""
-    reached = history.left.get(wanted.name, history.flow.reached(wanted.operator))
-    return history.committed_id if reached is None else history.states.ids.at_most(reached) or INITIAL_ID
-
-
-def _require_reached(history: RegionHistory, wanted: RegionTable, number: int) -> None:
-    """Refuse a state that the table does not have: its batches are in flight, or the code no longer had the table."""
-    closest = _reached(history, wanted)
-    if number <= closest:
-        return
-    if wanted.name in history.left:
-        msg, remedy = f"{wanted.name!r} left the code after {closest}: it has no state {number}", ""
-    else:
-        msg = f"{wanted.name!r} is complete up to {closest}; the state {number} is still in flight"
-        remedy = "run the region until it is there, or "
-    raise RewindRefused(msg, remedy=f"{remedy}ask for {closest}", nearest=closest)
 
 
 def _adopted_rows(store: RegionTables, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:
@@ -432,24 +438,6 @@ def _with_trimmed(
     withdrawn = of_ids(history.replaced)  # the sink lacks them; if they count, `rows` has them
     older = store.external(wanted).read(rows.column_names, ~withdrawn, upto=min(at, edge))
     return pa.concat_tables([older.cast(rows.schema), rows.filter((pc.field(_SEQUENCE_ID) > edge) | withdrawn)])
-
-
-def _require_kept(history: RegionHistory, wanted: RegionTable, at: int) -> None:
-    """Refuse a state of an overwrite table whose rows are gone."""
-    edge = history.trimmed.get(wanted.history or "", INITIAL_ID)
-    if INITIAL_ID < at < edge:
-        msg = f"the state {at} of {wanted.name!r} is out of reach: the rows before {edge} are no longer kept"
-        raise RewindRefused(msg, remedy=f"{edge} or a later id", nearest=edge)
-
-
-def _newest_rows(store: RegionTables, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:
-    """Return the rows of the last id up to `at` that has any; no file of other ids is read."""
-    _require_kept(history, wanted, at)
-    table = store.table(wanted.history or "")
-    files = committed_files(store, history, wanted.history or "")
-    found = table.files.newest_rows(files, at, deletes=wanted.deletes)
-    found = table.files.read([]) if found is None else found
-    return found.select(list(wanted.columns)) if wanted.deletes else found
 
 
 def committed_files(store: RegionTables, history: RegionHistory, name: str) -> Sequence[StagedFile]:

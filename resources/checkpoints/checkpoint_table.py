@@ -6,17 +6,19 @@ commit raises it as well.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
-from drainmark.jobs.errors import Fenced, SplitBrain
+from drainmark.jobs.errors import Fenced, Interrupted, SplitBrain
 from drainmark.jobs.protocol.digest import digest_of, history_from
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import WITH_IDS, CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import split_txn_version, txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.resources.checkpoints.checkpoint_archive import (
@@ -29,7 +31,6 @@ from drainmark.resources.checkpoints.checkpoint_archive import (
     read_digest,
     stem_of,
 )
-from drainmark.resources.checkpoints.checkpoint_files import CheckpointFiles
 from drainmark.resources.checkpoints.checkpoint_rows import (
     POSITION_BITS,
     POSITION_COLUMN,
@@ -37,6 +38,7 @@ from drainmark.resources.checkpoints.checkpoint_rows import (
     PlacedRows,
     arrow_schema,
     arrow_table,
+    placed_rows,
     read_rows,
     schema_json,
 )
@@ -48,10 +50,11 @@ from drainmark.resources.delta.staging import Staging, verify
 from drainmark.resources.delta.upkeep import log_retention
 from drainmark.resources.storage.folder import Folder, folder_at
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 CHECKPOINTS = "checkpoints"
 """Folder of the checkpoint tables, below the folder of all tables."""
-
-_STATES = {RowKind.STATE, RowKind.SKIP, RowKind.PROGRESS, RowKind.REWIND}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,63 @@ class _Folded:
     through: int = -1
     base: str | None = None
     seen: frozenset[str] = frozenset()
+
+
+class CheckpointFiles:
+    """The files that are in the table at the time of each call; several threads may call.
+
+    Args:
+        folder: of the table.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._free: list[Any] = []  # the table object of the last look, if nobody uses it
+
+    def paths(self) -> set[str]:
+        """Return the paths of the files that are in the table now.
+
+        Raises:
+            SplitBrain: there is no table.
+        """
+        with self._newest() as table:
+            return file_lists.live_paths(table)
+
+    def parts(self) -> list[LiveFile]:
+        """Return the same files, with the facts in their names."""
+        return [LiveFile.of(path) for path in self.paths()]
+
+    def sorted_rows(self, parts: Iterable[LiveFile]) -> pa.Table:
+        """Return the rows of some files in commit order."""
+        return self._folder.read([part.path for part in parts], arrow_schema()).sort_by(POSITION_COLUMN)
+
+    def rows_of(self, first: int, last: int | None) -> tuple[CheckpointRow, ...]:
+        """Return the rows with ids in first..last, in commit order; skip compacted files without such ids."""
+        import pyarrow.compute as pc
+
+        most = math.inf if last is None else last
+        near = [part for part in self.parts() if not part.tier or (part.last_id >= first and part.first_id <= most)]
+        wanted = pc.field("sequence_id") >= first
+        if last is not None:
+            wanted &= pc.field("sequence_id") <= last
+        found = self._folder.read([part.path for part in near], arrow_schema(), None, wanted)
+        return tuple(row for _, row in placed_rows(found.sort_by(POSITION_COLUMN), str(self._folder)))
+
+    @contextmanager
+    def _newest(self) -> Iterator[Any]:
+        """Yield a table object of the newest version, which nobody else uses inside the block.
+
+        It reads only new log entries, if they still exist.
+        """
+        try:
+            table = self._free.pop()
+            delta_tables.catch_up(self._folder, table)
+        except Interrupted:
+            raise
+        except Exception:  # there is none, or the log was cleaned up under it
+            table = delta_tables.open_table(self._folder)
+        yield table
+        self._free[:] = [table]
 
 
 class CheckpointTable:
@@ -221,7 +281,7 @@ class CheckpointTable:
             msg = "rows of one commit are of one epoch and hold no claim"
             raise ValueError(msg)
         mine = (rows[0].epoch, sequence_id)
-        is_state = bool(kinds & _STATES)
+        is_state = bool(kinds & WITH_IDS)
 
         def check(found: tuple[int, int]) -> None:
             if found[0] != mine[0] or found[1] > mine[1] or (is_state and found == mine):
@@ -348,4 +408,4 @@ def _verb(kinds: set[RowKind]) -> str:
         return "rewind"
     if RowKind.PROGRESS in kinds:
         return "progress"
-    return "checkpoint" if kinds & _STATES else "note"
+    return "checkpoint" if kinds & WITH_IDS else "note"

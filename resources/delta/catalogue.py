@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors.environment import CatalogueFailed, NameTaken
 from drainmark.jobs.errors.spark_faults import telling_line
+from drainmark.jobs.formats.file_columns import literal
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.protocol.records.addresses import S3, is_object
 
@@ -46,7 +47,7 @@ def register(session: SparkSession, name: str, uri: str) -> None:
             if not session.catalog.databaseExists(f"`{catalogue}`.`{schema}`"):
                 session.sql(f"CREATE SCHEMA IF NOT EXISTS `{catalogue}`.`{schema}`")
             session.sql(
-                f"CREATE TABLE IF NOT EXISTS `{catalogue}`.`{schema}`.`{table}` USING delta LOCATION {_text(wanted)}"
+                f"CREATE TABLE IF NOT EXISTS `{catalogue}`.`{schema}`.`{table}` USING delta LOCATION {literal(wanted)}"
             )
             found = _location(session, name)  # another session may have made it first
     except PySparkException as error:
@@ -104,9 +105,3 @@ def _place(location: str) -> str:
         return os.path.realpath("/" + location.removeprefix(_FILE).lstrip("/"))
     scheme, colon, rest = location.rstrip("/").partition(":")
     return f"s3a:{rest}" if f"{scheme}{colon}" in _BUCKETS else f"{scheme}{colon}{rest}"
-
-
-def _text(value: str) -> str:
-    """Return a value as an SQL literal."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

@@ -17,6 +17,7 @@ import json
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from drainmark.jobs import world
@@ -39,7 +40,7 @@ from drainmark.resources.delta.log.log_entries import write_entry
 from drainmark.resources.delta.log.marked_files import ENABLED, FEATURE, Adds, adds_of, may_have_vectors, takes_vectors
 from drainmark.resources.delta.staging import verify
 from drainmark.resources.delta.turns import Turn
-from drainmark.resources.storage.folder import Folder
+from drainmark.resources.storage.folder import Folder, folder_at
 
 COMMIT_TRIES = 5
 CONTENDED_SECONDS = 600.0
@@ -315,3 +316,32 @@ def is_done(table: Any, region: str, version: int, writer: SoleWriter | None = N
     """Say whether a table has a version of a region, or a later one: then the commit is done, or an owner undid it."""
     found = writer.transaction(table) if writer is not None else txn_version(table, region)
     return found is not None and found >= version
+
+
+class RegionDeltaTable:
+    """A Delta table to which a region commits under its `txnVersion`; opened anew by each call.
+
+    Args:
+        root: folder of the table; a path is one on this machine.
+        region: the region that commits.
+    """
+
+    def __init__(self, root: Path | Folder, region: str) -> None:
+        self.folder = folder_at(root)
+        self.region = region
+
+    def exists(self) -> bool:
+        """Say whether there is a Delta table, made by this region or by others."""
+        return delta_tables.is_table(self.folder)
+
+    def txn_version(self) -> int | None:
+        """Return the newest version of the region that is published, None before the first."""
+        return txn_version(self._open(), self.region)
+
+    def delta_version(self) -> int:
+        """Return Delta's own version."""
+        version: int = self._open().version()
+        return version
+
+    def _open(self) -> Any:
+        return delta_tables.open_table(self.folder)

@@ -8,7 +8,7 @@ column mapping) is refused by name, never read wrongly.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,7 +123,7 @@ class StoredTable:
         """
         table = open_table(folder)
         table.load_as_version(version)
-        _require_readable(table, folder)
+        require_readable(table, folder, _READABLE, "a lookup in a bucket", "look up a copy without it")
         return cls(folder=folder, schema_json=table.schema().to_json(), files=files_of(table))
 
     @property
@@ -199,10 +199,14 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _require_readable(table: Any, folder: Folder) -> None:
+def require_readable(table: Any, folder: Folder, known: Set[str], reader: str, remedy: str) -> None:
+    """Check that a table has only features that a reader of its files knows.
+
+    Raises:
+        UsageError: it has others; the error names them.
+    """
     protocol = table.protocol()
-    unknown = sorted(set(protocol.reader_features or ()) - _READABLE)
+    unknown = sorted(set(protocol.reader_features or ()) - known)
     if unknown or protocol.min_reader_version == 2:  # 2 is column mapping
         what = ", ".join(unknown) or "columnMapping"
-        msg = f"the table {folder} uses {what}, which a lookup in a bucket cannot read"
-        raise UsageError(msg, remedy="look up a copy without it", table=folder.uri)
+        raise UsageError(f"the table {folder} uses {what}, which {reader} cannot read", remedy=remedy, table=folder.uri)

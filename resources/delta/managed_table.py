@@ -17,7 +17,7 @@ from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.tasks.executor import Here
 from drainmark.jobs.tasks.layout import OF_IDS, Layout
 from drainmark.resources.delta import commits, delta_tables, file_lists
-from drainmark.resources.delta.commits import Act, Published
+from drainmark.resources.delta.commits import Act, Published, RegionDeltaTable
 from drainmark.resources.delta.keyed.keyed_changes import KeyedChanges, Restored
 from drainmark.resources.delta.keyed.keyed_merge import Changes, KeyedMerge
 from drainmark.resources.delta.log import marked_files
@@ -27,7 +27,7 @@ from drainmark.resources.delta.schema_evolution import added_columns, widen
 from drainmark.resources.delta.staging import Executors, Staging, all_nullable, verify
 from drainmark.resources.delta.table_files import TableFiles
 from drainmark.resources.delta.upkeep.upkeep import Upkeep
-from drainmark.resources.storage.folder import Folder, folder_at
+from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from drainmark.jobs.protocol.records.manifest import RowsOf
 
 
-class ManagedTable:
+class ManagedTable(RegionDeltaTable):
     """One Delta table of a region; it holds no open file between calls.
 
     Versions are `txn_version(epoch, id)`. A publish carries the version of the checkpoint row that it publishes, also
@@ -62,8 +62,7 @@ class ManagedTable:
         layout: Layout | None = None,
         executors: Executors = lambda size: Here(),
     ) -> None:
-        self.folder = folder_at(root)
-        self.region = region
+        super().__init__(root, region)
         self.writer: SoleWriter | None = writer or SoleWriter(self.folder, region)
         self.files = TableFiles(self.folder, self.writer)
         self.upkeep = Upkeep(self.folder, region, writer=self.writer)
@@ -71,22 +70,9 @@ class ManagedTable:
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def exists(self) -> bool:
-        """Say whether there is a Delta table, made by this region or by others."""
-        return delta_tables.is_table(self.folder)
-
     def is_own(self) -> bool:
         """Say whether there is a table that this region made."""
         return self.exists() and delta_tables.is_own(self._open(), self.region)
-
-    def txn_version(self) -> int | None:
-        """Return the newest version published, None before the first."""
-        return commits.txn_version(self._open(), self.region)
-
-    def delta_version(self) -> int:
-        """Return Delta's own version."""
-        version: int = self._open().version()
-        return version
 
     def row_count(self) -> int:
         """Return the number of rows, from the statistics."""
@@ -228,9 +214,6 @@ class ManagedTable:
         )
 
     # --- how -------------------------------------------------------------------------------------------------------
-
-    def _open(self) -> Any:
-        return delta_tables.open_table(self.folder)
 
     def _merge(self, verb: str, version: int, changes: Callable[[], Changes]) -> Published:
         def prepare(table: Any) -> Act:

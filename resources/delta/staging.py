@@ -368,7 +368,7 @@ def all_nullable(schema_json: str) -> str:
     schema = json.loads(schema_json)
     for column in schema["fields"]:
         _refuse(column["name"], column["type"], column.get("metadata") or {})
-    return json.dumps(_nullable(schema))
+    return json.dumps(nullable(schema))
 
 
 def compare_schemas(found_json: str, expected_json: str, *, where: str) -> None:
@@ -397,7 +397,7 @@ def compare_schemas(found_json: str, expected_json: str, *, where: str) -> None:
 def _columns(schema_json: str) -> list[tuple[str, str]]:
     return [
         (column["name"], json.dumps(column["type"], sort_keys=True))
-        for column in _nullable(json.loads(schema_json))["fields"]
+        for column in nullable(json.loads(schema_json))["fields"]
     ]
 
 
@@ -405,25 +405,23 @@ def _said(kind: str | None) -> str:
     return "missing" if kind is None else kind.strip('"')
 
 
-def _nullable(kind: Any) -> Any:
+def nullable(kind: Any) -> Any:
     """Return Spark's JSON of a type, with `nullable`, `containsNull`, `valueContainsNull` true and empty metadata."""
     if not isinstance(kind, dict):
         return kind
     shape = kind["type"]
     if shape == "struct":
         fields = [
-            {"name": field["name"], "type": _nullable(field["type"]), "nullable": True, "metadata": {}}
+            {"name": field["name"], "type": nullable(field["type"]), "nullable": True, "metadata": {}}
             for field in kind["fields"]
         ]
         return {"type": "struct", "fields": fields}
     if shape == "array":
-        return {"type": "array", "elementType": _nullable(kind["elementType"]), "containsNull": True}
-    return {
-        "type": "map",
-        "keyType": _nullable(kind["keyType"]),
-        "valueType": _nullable(kind["valueType"]),
-        "valueContainsNull": True,
-    }
+        return {"type": "array", "elementType": nullable(kind["elementType"]), "containsNull": True}
+    if shape == "map":
+        inside = {part: nullable(kind[part]) for part in ("keyType", "valueType")}
+        return {"type": "map", **inside, "valueContainsNull": True}
+    return kind  # a type of a program of the author
 
 
 def _refuse(column: str, kind: Any, metadata: dict[str, Any]) -> None:

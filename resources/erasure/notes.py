@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
+from drainmark.jobs.protocol.id_runs import Ids
 from drainmark.jobs.protocol.records.triggers import AGAIN, BACK, DIGESTS, RETRACTION, VERSION, slices_of
 from drainmark.resources.delta.log.commit_log import lines_of
 from drainmark.resources.storage.folder import Folder
@@ -114,16 +115,10 @@ def blocked(folder: Folder) -> dict[str, Input]:
 def inputs_of(history: RegionHistory, ids: Iterable[int]) -> list[Input]:
     """Return the inputs of states, those that rewinds withdrew included; a retraction read none."""
     wanted = set(ids)
-    rows = [row for _, row in history.states.rows.among(_runs(wanted))] if wanted else []
+    rows = [row for _, row in history.states.rows.among(Ids.of(sorted(wanted)))] if wanted else []
     withdrawn = [row for row in history.withdrawn if row.sequence_id in wanted]
     found = (Input.of(row) for row in (*withdrawn, *rows) if row.trigger_kind != RETRACTION)
     return [*{(each.uri, each.key): each for each in found if each.uri}.values()]
-
-
-def _runs(ids: set[int]) -> Any:
-    from drainmark.jobs.protocol.id_runs import Ids
-
-    return Ids.of(sorted(ids))
 
 
 def _write(folder: Folder, path: str, value: Any) -> None:

@@ -76,6 +76,7 @@ class RegionAccess:
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
         from drainmark.resources.delta.delta_tables import open_table
+        from drainmark.resources.delta.lookup_tables import require_readable
 
         folder = self.table(name)
         try:
@@ -92,12 +93,7 @@ class RegionAccess:
             msg = f"the log of the Delta table {folder} cannot be read: {str(error).strip().partition(chr(10))[0]}"
             remedy = f"put its entries back from a backup; or read a copy of the table {ANEW}"
             raise InputMissing(msg, remedy=remedy, triggers=(), trigger=folder.uri) from error
-        protocol = table.protocol()
-        unknown = sorted(set(protocol.reader_features or ()) - _READABLE)
-        if unknown or protocol.min_reader_version == 2:  # 2 is column mapping
-            what = ", ".join(unknown) or "columnMapping"
-            msg = f"the table {folder} uses {what}, which a TableSource cannot read"
-            raise UsageError(msg, remedy="read a copy without it", table=folder.uri)
+        require_readable(table, folder, _READABLE, "a TableSource", "read a copy without it")
         self._makers[name] = table.metadata().description or ""
         return int(table.version()), str(table.metadata().id), pa.schema(table.schema())
 

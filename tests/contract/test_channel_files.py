@@ -17,9 +17,8 @@ from drainmark.jobs import failpoints
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.failpoints import ChannelPoint, InjectedFailure
 from drainmark.jobs.protocol.stage_flow import Half, InFlight, channels_folder, part_attempt
-from drainmark.jobs.runtime.stages.channels.batches import Batch
 from drainmark.jobs.runtime.stages.channels.channel import Channel
-from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, ChannelRows, FileRows, Spool
+from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, Batch, ChannelRows, FileRows, Spool
 from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage.bucket_folder import BucketFolder

@@ -13,7 +13,7 @@ from harness import LONG_AGO, rows, run_once
 import drainmark as dm
 from drainmark.jobs.errors import RewindRefused, StoreUnavailable
 from drainmark.jobs.graph.application import build_application
-from drainmark.jobs.runtime.maintenance import input_disposal
+from drainmark.jobs.runtime.maintenance import housekeeping
 from drainmark.jobs.scan.folder import identity_of
 from drainmark.orchestration.testing.processing import rewind
 from drainmark.orchestration.verbs.interventions import reset
@@ -114,7 +114,7 @@ def test_what_a_crash_left_is_done_later_and_once(
     application = opened(inbox, after="move", move_to=str(done), after_when="checkpointed", on_change="ignore")
     run_once(workplace, application)
     assert (left(inbox), left(done)) == (["b.txt"], ["c.txt"])
-    workplace.registry.save_cursor(REGION, input_disposal.NOTE, "0")
+    workplace.registry.save_cursor(REGION, housekeeping.DISPOSED, "0")
     run_once(workplace, application)
     assert (left(inbox), left(done)) == (["b.txt"], ["c.txt"])
 

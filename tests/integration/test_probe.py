@@ -19,8 +19,7 @@ from drainmark.jobs.graph.params import bind_params
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.outside import Outside
-from drainmark.jobs.runtime.probe.handler_probe import SAMPLE_CALLS
-from drainmark.jobs.runtime.probe.row_wise_probe import changed_functions, probe, probe_if_changed
+from drainmark.jobs.runtime.probe.row_wise_probe import SAMPLE_CALLS, changed_functions, probe, probe_if_changed
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.workplace.workplace import Opened, Workplace

@@ -15,9 +15,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.errors.environment import ChannelFull, OutOfOrder
 from drainmark.jobs.protocol.stage_flow import Half, InFlight
-from drainmark.jobs.runtime.stages.channels.batches import Batch
-from drainmark.jobs.runtime.stages.channels.channel import Budget, Channel, ChannelReader, ChannelWriter
-from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE, FOREVER
+from drainmark.jobs.runtime.stages.channels.channel import (
+    AT_ONCE,
+    FOREVER,
+    Budget,
+    Channel,
+    ChannelReader,
+    ChannelWriter,
+)
+from drainmark.jobs.runtime.stages.channels.rows import Batch
 
 BATCHES, ROWS_BYTES = 3, 400
 

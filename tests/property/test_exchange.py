@@ -22,10 +22,10 @@ from drainmark.jobs.errors import Fenced
 from drainmark.jobs.errors.environment import ChannelFull, OutOfOrder
 from drainmark.jobs.graph.annotations import Consistent
 from drainmark.jobs.protocol.stage_flow import InFlight
+from drainmark.jobs.runtime.stages.channels.channel import AT_ONCE
 from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
 from drainmark.jobs.runtime.stages.channels.rows import ChannelRows
 from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken, connect
-from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE
 
 REGIONS = {
     "chain": [("s", "a"), ("a", "b")],

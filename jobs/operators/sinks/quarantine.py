@@ -33,7 +33,7 @@ class QuarantineSink(Operator):
     kinds end in the same table with the same columns, and differ on purpose. Bad rows are counted before the group goes
     on, since they may halt the region or be too many (`quarantine_rows.put_aside`); so a bounded number of them comes
     to the driver. Rows that an author refuses are a stream like any other, of any size: Spark writes them to
-    unpublished files (`rejected_rows.stage_refused`), and they halt nothing.
+    unpublished files (`GroupQuarantine.refuse`), and they halt nothing.
     """
 
     kind: ClassVar[str] = "quarantine"

@@ -53,10 +53,6 @@ class Source(Operator):
         """Say whether `on_checkpointed` does anything."""
         return False
 
-    def stream(self, output: str) -> str:
-        """Return the name of an output's stream."""
-        return f"{self.name}[{output}]" if output else self.name
-
     def found_wrong(self) -> Iterator[tuple[str, str, str]]:
         """Yield (rule, sentence, remedy) for every argument that does not fit."""
         yield from ()

@@ -78,6 +78,10 @@ class RowKind(StrEnum):
     REFUSED = "refused"
 
 
+WITH_IDS = frozenset({RowKind.STATE, RowKind.PROGRESS, RowKind.SKIP, RowKind.REWIND})
+"""The kinds of rows that take an id of their own; tables have their versions."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRow:
     """One row; the columns of the table are these fields in this order, `detail` and `trigger_identity` as JSON text.

@@ -45,6 +45,7 @@ from drainmark.jobs.runtime.analysis.lookup_rows import newest_rows
 from drainmark.jobs.runtime.analysis.vectorisation import GroupVerdict, runs_in_python, unlike_rows, verdict_of
 from drainmark.jobs.runtime.input.quarantine_rows import quarantine_table
 from drainmark.jobs.runtime.outside import Outside
+from drainmark.resources.delta.staging import nullable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -166,8 +167,7 @@ def analyse(
                 tagged = frames.tagged(operator, result)
                 check_gone(operator, origins, result, unlike_rows)
                 check_types(application, operator, tagged)
-                stream = f"{operator.name}[{output}]" if output else operator.name
-                frames.streams[stream] = empty_like(session, seen(operator, tagged))
+                frames.streams[operator.stream(output)] = empty_like(session, seen(operator, tagged))
             multiplied |= _multiplied(operator, walked, frames)
         for table in _tables_of(operator, region, application, frames, tagged, states=states or {}):
             if all(table.name != other.name for other in tables):
@@ -177,7 +177,9 @@ def analyse(
     kept = _kept_tables(region, partial(_name_of, application, states or {}), frames, changes, tables)
     if any(isinstance(operator, Source | QuarantineSink | Expect | ApplyChanges) for operator in region.operators):
         tables.append(quarantine_table(region))
-    _check_tables(application, region, tables, outside)
+    check_keys(application, region, tables)
+    check_layouts(application, region, tables)
+    _examine_foreign(tables, outside)
     check_channel_keys(application, region, frames.streams)
     carried = {each.stream: _nullable_type(frames.streams[each.stream]) for each in region.channels}
     return Blueprint(
@@ -252,7 +254,7 @@ def _multiplied(operator: Operator, walked: Mapping[str, GroupVerdict], frames: 
     found = walked.get(operator.name)
     if found is None or found.keeps_places or not found.keeps_order:
         return set()
-    names = {f"{operator.name}[{output}]" if output else operator.name for output in operator.outputs}
+    names = set(map(operator.stream, operator.outputs))
     for name in names:
         frames.streams[name] = empty_like(frames.session, in_given_order(frames.streams[name]))
     return names
@@ -271,14 +273,8 @@ def _own_places(region: RegionPlan, verdicts: Mapping[str, GroupVerdict]) -> fro
             Positions.SHARED: False,
         }[operator.positions]
         if is_own:
-            found |= {f"{operator.name}[{output}]" if output else operator.name for output in operator.outputs}
+            found |= set(map(operator.stream, operator.outputs))
     return frozenset(found)
-
-
-def _check_tables(application: str, region: RegionPlan, tables: Sequence[RegionTable], outside: Outside) -> None:
-    check_keys(application, region, tables)
-    check_layouts(application, region, tables)
-    _examine_foreign(tables, outside)
 
 
 def _examine_foreign(tables: Sequence[RegionTable], outside: Outside) -> None:
@@ -419,21 +415,7 @@ def shares_history(operator: Operator, region: RegionPlan) -> bool:
 
 def nullable_schema(schema_json: str) -> str:
     """Return a Spark schema's JSON with every level nullable and no metadata."""
-    return json.dumps(_nullable(json.loads(schema_json)), sort_keys=True)
-
-
-def _nullable(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_nullable(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    relaxed = {key: _nullable(item) for key, item in value.items()}
-    for key in ("nullable", "containsNull", "valueContainsNull"):
-        if key in relaxed:
-            relaxed[key] = True
-    if "metadata" in relaxed:
-        relaxed["metadata"] = {}
-    return relaxed
+    return json.dumps(nullable(json.loads(schema_json)), sort_keys=True)
 
 
 def check_schema(table: RegionTable, schema: StructType) -> None:

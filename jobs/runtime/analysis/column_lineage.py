@@ -67,8 +67,7 @@ def column_lineage(blueprint: Blueprint) -> dict[str, dict[str, Origins]]:
     for operator in blueprint.region.run_order:
         inputs = [streams[port.stream] for port in operator.inputs if port.stream in streams]
         for output, frame in zip(operator.outputs or ("",), blueprint.results[operator.name], strict=True):
-            stream = f"{operator.name}[{output}]" if output else operator.name
-            streams[stream] = _stream_of(operator, seen(operator, frame), inputs)
+            streams[operator.stream(output)] = _stream_of(operator, seen(operator, frame), inputs)
     return {
         table.name: {name: streams[table.operator].get(name, {}) for name in table.column_names if name not in TAGS}
         for table in seen_tables(blueprint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DeclarationError, OperatorFailed, Violation
@@ -42,14 +42,14 @@ def check_types(application: str, operator: Operator, frame: DataFrame) -> None:
     doubled = _twins(frame.columns)
     if wrong or doubled:
         found = f"columns of types that Delta cannot hold: {', '.join(wrong)}" if wrong else f"twice: {doubled}"
-        violation = Violation(
-            rule="COLUMN_TYPE" if wrong else "COLUMN_TWICE",
-            message=f"{operator.name}: {found}",
-            operator=operator.name,
-            location=operator.location,
-            remedy="cast or rename the columns before the sink",
-        )
-        raise DeclarationError(application, [violation])
+        rule, remedy = "COLUMN_TYPE" if wrong else "COLUMN_TWICE", "cast or rename the columns before the sink"
+        raise DeclarationError(application, [operator.wrong(rule, found, remedy)])
+
+
+def refuse(application: str, violations: Iterable[Violation]) -> None:
+    """Raise the error that names all violations; do nothing if there are none."""
+    if found := list(violations):
+        raise DeclarationError(application, found)
 
 
 def check_names(application: str, operator: Operator, frames: OperatorContext) -> None:
@@ -62,19 +62,8 @@ def check_names(application: str, operator: Operator, frames: OperatorContext) -
     if isinstance(operator, Source | Functor | SqlOperator):
         return
     known = [port.stream for port in operator.inputs if port.stream in frames.streams]  # a loop's comes later
-    violations = [
-        Violation(
-            rule=rule,
-            message=f"{operator.name}: {message}",
-            operator=operator.name,
-            location=operator.location,
-            remedy=remedy,
-        )
-        for stream in known
-        for rule, message, remedy in _name_problems(operator, frames.streams[stream].columns)
-    ]
-    if violations:
-        raise DeclarationError(application, violations)
+    problems = (problem for stream in known for problem in _name_problems(operator, frames.streams[stream].columns))
+    refuse(application, (operator.wrong(*problem) for problem in problems))
 
 
 def _name_problems(operator: Operator, columns: Sequence[str]) -> Iterator[tuple[str, str, str]]:
@@ -214,31 +203,20 @@ def check_keys(application: str, region: RegionPlan, tables: Sequence[RegionTabl
     nested: dict[str, dict[str, None]] = {}
     for table in tables:
         nested.setdefault(table.operator, {}).update(dict.fromkeys(nested_keys(table)))
+    remedy = "make its fields columns, or a text of it by F.to_json, before"
     violations = [
-        Violation(
-            rule="KEY_TYPE",
-            message=f"{name}: {', '.join(keys)} cannot be a key, being a struct, an array or a map",
-            operator=name,
-            location=region.operator(name).location,
-            remedy="make its fields columns, or a text of it by F.to_json, before",
+        region.operator(name).wrong(
+            "KEY_TYPE", f"{', '.join(keys)} cannot be a key, being a struct, an array or a map", remedy
         )
         for name, keys in nested.items()
         if keys
     ]
-    violations += [
-        Violation(
-            rule="KEY_COLUMN",
-            message=f"{table.operator}: {key} is a key and no column",
-            operator=table.operator,
-            location=region.operator(table.operator).location,
-            remedy=f"write the key as the column is written: one of {', '.join(table.column_names)}",
-        )
-        for table in tables
-        for key in table.keys
-        if key not in table.column_names
-    ]
-    if violations:
-        raise DeclarationError(application, violations)
+    for table in tables:
+        remedy = f"write the key as the column is written: one of {', '.join(table.column_names)}"
+        unknown = (key for key in table.keys if key not in table.column_names)
+        operator = region.operator(table.operator)
+        violations += [operator.wrong("KEY_COLUMN", f"{key} is a key and no column", remedy) for key in unknown]
+    refuse(application, violations)
 
 
 def check_layouts(application: str, region: RegionPlan, tables: Sequence[RegionTable]) -> None:
@@ -247,19 +225,8 @@ def check_layouts(application: str, region: RegionPlan, tables: Sequence[RegionT
     Raises:
         DeclarationError: an operator asks for one; the error names every such operator.
     """
-    violations = [
-        Violation(
-            rule=rule,
-            message=f"{table.operator}: {message}",
-            operator=table.operator,
-            location=region.operator(table.operator).location,
-            remedy=remedy,
-        )
-        for table in tables
-        for rule, message, remedy in _layout_problems(table)
-    ]
-    if violations:
-        raise DeclarationError(application, violations)
+    found = ((region.operator(table.operator), problem) for table in tables for problem in _layout_problems(table))
+    refuse(application, (operator.wrong(*problem) for operator, problem in found))
 
 
 _PARTITIONED = ("string", "byte", "short", "integer", "long", "boolean", "date")
@@ -314,8 +281,7 @@ def check_channel_keys(application: str, region: RegionPlan, streams: Mapping[st
                     remedy="give columns of the stream that are no struct, array or map, in dm.buffered(…, keys=[…])",
                 )
             )
-    if violations:
-        raise DeclarationError(application, violations)
+    refuse(application, violations)
 
 
 def nested_keys(table: RegionTable) -> list[str]:

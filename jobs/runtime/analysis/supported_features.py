@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from drainmark.jobs.errors import DeclarationError, Violation
+from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.operators.joins.lookup import Lookup
@@ -14,6 +14,7 @@ from drainmark.jobs.operators.sinks.delta_overwrite import DeltaOverwriteSink
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan
+from drainmark.jobs.runtime.analysis.column_types import refuse
 
 
 def require_runnable(plan: ApplicationPlan, region: RegionPlan) -> None:
@@ -22,9 +23,7 @@ def require_runnable(plan: ApplicationPlan, region: RegionPlan) -> None:
     Raises:
         DeclarationError: an operator cannot run; the error names every such operator and the reason.
     """
-    violations = list(_violations(plan, region))
-    if violations:
-        raise DeclarationError(plan.name, violations)
+    refuse(plan.name, _violations(plan, region))
 
 
 def require_part_runnable(plan: ApplicationPlan, part: AutonomousPlan) -> None:
@@ -33,9 +32,7 @@ def require_part_runnable(plan: ApplicationPlan, part: AutonomousPlan) -> None:
     Raises:
         DeclarationError: an operator cannot run; the error names every such operator and the reason.
     """
-    violations = list(_violations_of_part(part))
-    if violations:
-        raise DeclarationError(plan.name, violations)
+    refuse(plan.name, _violations_of_part(part))
 
 
 def _violations_of_part(part: AutonomousPlan) -> Iterator[Violation]:
@@ -110,10 +107,4 @@ def _loops(region: RegionPlan) -> Iterator[Violation]:
 
 
 def _not_run(operator: Operator, why: str, remedy: str) -> Violation:
-    return Violation(
-        rule="NOT_RUNNABLE",
-        message=f"{operator.name}: {why} by this version",
-        operator=operator.name,
-        location=operator.location,
-        remedy=remedy,
-    )
+    return operator.wrong("NOT_RUNNABLE", f"{why} by this version", remedy)

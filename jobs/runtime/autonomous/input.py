@@ -127,7 +127,7 @@ class Feeding:
             intake = FileIntake(attempt=attempt.by(executor), inbox=inbox)
             try:
                 inbox.fill(by_tasks=executor.tasks.is_remote, here=attempt.engine.shares_disk)
-                return intake, intake.take([source])
+                return intake, intake.take(source)
             except TooLarge:
                 inbox.remove()
             except (InputMissing, InputChanged):

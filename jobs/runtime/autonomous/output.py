@@ -81,9 +81,7 @@ class Sending:
             # A daemon thread outside of any pool: the computation may hang, and the end of the process must not wait.
             threading.Thread(target=self._compute, args=(operator, made[""], done), daemon=True, name="send").start()
         else:
-            frames.streams.update(
-                {f"{operator.name}[{output}]" if output else operator.name: frame for output, frame in made.items()}
-            )
+            frames.streams.update({operator.stream(output): frame for output, frame in made.items()})
 
     def wait(self) -> dict[str, Sent]:
         """Return the sent rows by table, once all tables are written; wait for none longer than its patience."""

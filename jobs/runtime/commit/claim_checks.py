@@ -98,10 +98,7 @@ def _checked(
         require_takeover(history, region, code)
     known = still_deleting(tables or history.tables, (*history.former, *history.tables))
     known = with_gone(known, deleting)
-    anew = _begin_anew(history, region, known, code)
-    require_compatible(history, region, known, anew)
-    if code.operators:
-        require_whole_states(history, region, known, anew, code.horizon)
+    _require_going_on(history, region, known, code)
     require_same_forms(store, history, region, known)
     _require_not_dropped(history, known)
     return history, known
@@ -173,12 +170,35 @@ def _require_checkpoint(store: RegionTables, region: str) -> None:
             raise Halted(f"region {region!r} is halted: {error.message}", remedy=remedy) from error
 
 
-def _begin_anew(history: RegionHistory, region: str, tables: Sequence[RegionTable], code: Code) -> str:
+def _require_going_on(history: RegionHistory, region: str, tables: Sequence[RegionTable], code: Code) -> None:
+    """Refuse code with a state that cannot continue: from what is in its table, or since it lacks groups.
+
+    Raises:
+        StateIncompatible: names the operator, and says how to begin its state anew, or to rewind.
+    """
+    unfit = _misfits(history, tables)
+    holes = states_with_holes(history, tables)
+    wrong = unfit or (holes if code.operators else {})
+    if not wrong:
+        return
+    name, why = next(iter(wrong.items()))
+    operator = next(table.operator for table in tables if table.name == name)
+    anew = _begin_anew(region, tables, {*unfit, *holes}, code)
+    if unfit:
+        look = f"look: drainmark plan {region.partition('/')[0]}"
+        remedy = f"{look}; {anew}; or keep it, and give the new operator another name"
+    else:
+        target = target_before(history, history.left[name] + 1, code.horizon)
+        remedy = f"{anew}; or process these again with it: drainmark reset {region} --to {target}"
+    msg = f"the state of {operator!r} in {region!r} cannot go on: {why}"
+    raise StateIncompatible(msg, operator=operator, remedy=remedy, table=name)
+
+
+def _begin_anew(region: str, tables: Sequence[RegionTable], unfit: Collection[str], code: Code) -> str:
     """Return the commands after which no state hinders the code: those that cannot go on begin anew, all at once.
 
     A table that shows such a state must have no row of it, which a rewind of the new state could not take back.
     """
-    unfit = {*_misfits(history, tables), *states_with_holes(history, tables)}
     dropped = sorted({*code.dropped, *(table.operator for table in tables if table.name in unfit)})
     run = f"drainmark run {region.partition('/')[0]}" + "".join(f" --drop-state {operator}" for operator in dropped)
     if shown := [table.name for table in tables if table.history in unfit]:
@@ -189,48 +209,9 @@ def _begin_anew(history: RegionHistory, region: str, tables: Sequence[RegionTabl
 
 def _misfits(history: RegionHistory, tables: Sequence[RegionTable]) -> dict[str, str]:
     """Return name -> reason for each state that cannot continue from the state in its table."""
-    before = {table.name: table for table in (*history.former, *history.tables)}
+    before = history.tables_by_name
     states = [table for table in tables if table.name in before and is_state(table, tables)]
     return {table.name: why for table in states if (why := misfit(before[table.name], table))}
-
-
-def require_compatible(history: RegionHistory, region: str, tables: Sequence[RegionTable], anew: str) -> None:
-    """Refuse code with a state that cannot continue from the state in its table.
-
-    Args:
-        anew: what to do so that the states begin anew.
-
-    Raises:
-        StateIncompatible: names the operator, and says how to begin its state anew.
-    """
-    operators = {table.name: table.operator for table in tables}
-    for name, why in _misfits(history, tables).items():
-        operator = operators[name]
-        msg = f"the state of {operator!r} in {region!r} cannot go on: {why}"
-        look = f"look: drainmark plan {region.partition('/')[0]}"
-        remedy = f"{look}; {anew}; or keep it, and give the new operator another name"
-        raise StateIncompatible(msg, operator=operator, remedy=remedy, table=name)
-
-
-def require_whole_states(
-    history: RegionHistory, region: str, tables: Sequence[RegionTable], anew: str, horizon: int | None = None
-) -> None:
-    """Refuse code that continues a state which lacks the groups that were committed without its operator.
-
-    Args:
-        anew: what to do so that the states begin anew.
-        horizon: of the code.
-
-    Raises:
-        StateIncompatible: names the operator, and says how to begin its state anew, or to rewind.
-    """
-    operators = {table.name: table.operator for table in tables}
-    for name, why in states_with_holes(history, tables).items():
-        operator = operators[name]
-        msg = f"the state of {operator!r} in {region!r} cannot go on: {why}"
-        target = target_before(history, history.left[name] + 1, horizon)
-        remedy = f"{anew}; or process these again with it: drainmark reset {region} --to {target}"
-        raise StateIncompatible(msg, operator=operator, remedy=remedy, table=name)
 
 
 def states_with_holes(history: RegionHistory, tables: Sequence[RegionTable]) -> dict[str, str]:
@@ -262,7 +243,7 @@ def require_same_forms(store: RegionTables, history: RegionHistory, region: str,
 
 def _name_back(history: RegionHistory, tables: Sequence[RegionTable], name: str) -> str:
     """Return how to keep the state behind a sink whose operator seems to be renamed; "" if it is not."""
-    before = {table.name: table for table in (*history.former, *history.tables)}
+    before = history.tables_by_name
     after = {table.name: table for table in tables}
     had, has = (_states_behind(name, known) for known in (before, after))
     if len(had - after.keys()) != 1 or len(has - before.keys()) != 1:
@@ -283,7 +264,7 @@ def other_forms(store: RegionTables, history: RegionHistory, tables: Sequence[Re
 
     Visible tables come first. See `other_form`.
     """
-    before = {table.name: table for table in (*history.former, *history.tables)}
+    before = history.tables_by_name
     found = {}
     for table in sorted(tables, key=lambda table: not table.is_derived):
         known = before.get(table.name)

@@ -83,7 +83,7 @@ class Halts:
         """Give the region all its attempts again."""
         ledger = self.ledger
         ledger.note([ledger.row(RowKind.RESUME, ledger.history.committed_id, reason=reason)])
-        ledger.moved(Event.RESUMED)
+        ledger.controller.moved(Event.RESUMED, ledger.history)
 
     def lift(self) -> None:
         """Lift a halt of code that failed before it could claim, if this owner has other code."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,6 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
-from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.runtime.commit.controller import Controller
 from drainmark.jobs.runtime.outside import Outside, Report
 
@@ -30,33 +29,6 @@ class Identity:
     graph_fingerprint: str = ""
     params_hash: str = ""
     code: str = ""
-
-    def row(
-        self,
-        kind: RowKind,
-        *,
-        epoch: int,
-        sequence_id: int,
-        attempt: str,
-        recorded_at: dt.datetime,
-        values: Mapping[str, Any],
-    ) -> CheckpointRow:
-        """Return a row; values without a column go into its detail, unless they are None."""
-        columns = {name: value for name, value in values.items() if name in CheckpointRow.__dataclass_fields__}
-        return CheckpointRow(
-            kind=kind,
-            epoch=epoch,
-            sequence_id=sequence_id,
-            attempt=attempt,
-            recorded_at=recorded_at,
-            region=self.region,
-            run_id=self.run_id,
-            drainmark_version=self.drainmark_version,
-            graph_fingerprint=self.graph_fingerprint,
-            params_hash=self.params_hash,
-            detail={name: value for name, value in values.items() if name not in columns and value is not None},
-            **columns,
-        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,15 +67,22 @@ class Ledger:
         return tuple(row for row in self.history.unpublished if row.sequence_id > self.done_through)
 
     def row(self, kind: RowKind, sequence_id: int, *, attempt: str | None = None, **values: Any) -> CheckpointRow:
-        """Return a row of this owner, to be committed; see `Identity.row`."""
-        moment = dt.datetime.fromtimestamp(self.outside.clock(), dt.UTC)
-        return self.identity.row(
-            kind,
+        """Return a row of this owner, to be committed; values without a column go into its detail, unless None."""
+        author = self.identity
+        columns = {name: value for name, value in values.items() if name in CheckpointRow.__dataclass_fields__}
+        return CheckpointRow(
+            kind=kind,
             epoch=self.epoch,
             sequence_id=sequence_id,
             attempt=attempt or world.token(),
-            recorded_at=moment,
-            values=values,
+            recorded_at=dt.datetime.fromtimestamp(self.outside.clock(), dt.UTC),
+            region=author.region,
+            run_id=author.run_id,
+            drainmark_version=author.drainmark_version,
+            graph_fingerprint=author.graph_fingerprint,
+            params_hash=author.params_hash,
+            detail={name: value for name, value in values.items() if name not in columns and value is not None},
+            **columns,
         )
 
     def append(self, rows: Sequence[CheckpointRow], sequence_id: int) -> None:
@@ -157,7 +136,3 @@ class Ledger:
             msg = f"{self.region!r} was claimed under epoch {self.history.epoch}; this owner's was {self.epoch}"
             raise Fenced(msg)
         return self.history
-
-    def moved(self, event: Event, *, told: bool = True) -> None:
-        """Note an event of the run in the controller; see `Controller.moved`."""
-        self.controller.moved(event, self.history, told=told)

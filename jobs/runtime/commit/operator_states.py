@@ -18,14 +18,14 @@ from drainmark.jobs.runtime.hosting.handler_host import HandlerHost, host_of
 from drainmark.jobs.runtime.hosting.hosted_parts import Hosted
 from drainmark.jobs.runtime.hosting.start_host import start_hosts
 from drainmark.jobs.runtime.outside import Outside
-from drainmark.jobs.runtime.parallel import side_by_side
+from drainmark.jobs.runtime.timeout import side_by_side
 from drainmark.jobs.state.checkpointed_state import Frozen, Written
 from drainmark.jobs.state.handlers.handler_state import HandlerState
 from drainmark.jobs.state.handlers.permits import PermitGate
 from drainmark.jobs.state.keyed_state import KeyedState
 
 if TYPE_CHECKING:
-    from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
+    from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,7 +126,8 @@ class RegionStates:
                 continue
             staging = self.outside.store.staging(name, staged.group.epoch, staged.group.attempt)
             done = staged.states[name].checkpoint(staged.frozen[name], staging, self.outside.engine.session)
-            tables[name] = _with(tables[name], done)
+            table = tables[name]
+            tables[name] = replace(table, files=(*table.files, *done.files), image=done.image or table.image)
             written[name] = done
         return replace(staged, tables=tables, written=written)
 
@@ -167,7 +168,3 @@ class RegionStates:
 def _reset_host(host: HandlerHost, state: HandlerState) -> None:
     host.reset(state.chunks())
     state.take = partial(host.take, host.life)
-
-
-def _with(table: StagedTable, done: Written) -> StagedTable:
-    return replace(table, files=(*table.files, *done.files), image=done.image or table.image)

@@ -203,7 +203,7 @@ class RegionOwner:
 
     def moved(self, event: Event, *, told: bool = True) -> None:
         """Note an event of the run in the controller; see `Controller.moved`."""
-        self.ledger.moved(event, told=told)
+        self.ledger.controller.moved(event, self.history, told=told)
 
 
 def _finish(ledger: Ledger, groups: GroupCommits, rewinds: RewindCommits) -> None:

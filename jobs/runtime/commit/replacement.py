@@ -16,6 +16,7 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, Replaced, StagedFile, TableRole
 from drainmark.jobs.protocol.records.triggers import AGAIN, Trigger
 from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.resources.delta.merge import of_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from drainmark.resources.checkpoints.region_store import RegionTables
     from drainmark.resources.delta.staging import Staging
     from drainmark.resources.delta.table_files import TableFiles
-
-_SEQUENCE_ID = "_sequence_id"
 
 
 def one_of_each(pending: Sequence[Trigger]) -> Sequence[Trigger]:
@@ -147,12 +146,5 @@ def rows_of(table: TableFiles, files: Sequence[StagedFile], ids: Collection[int]
     import pyarrow as pa
 
     near = [file for file in files if file.may_hold(ids)]
-    parts = [part for rows in table.pieces(near) if (part := _with_ids(rows, ids)).num_rows]
+    parts = [part for rows in table.pieces(near) if (part := rows.filter(of_ids(ids))).num_rows]
     return pa.concat_tables(parts, promote_options="default") if parts else None
-
-
-def _with_ids(rows: pa.Table, ids: Collection[int]) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return rows.filter(pc.is_in(rows.column(_SEQUENCE_ID), pa.array(sorted(ids), pa.int64())))

@@ -79,7 +79,7 @@ class RewindCommits:
         for first in range(_MOST_REFUSED, len(refused), _MOST_REFUSED):
             ledger.note(refused[first : first + _MOST_REFUSED])
         ledger.lags.clear()
-        ledger.moved(Event.REWIND_ASKED)
+        ledger.controller.moved(Event.REWIND_ASKED, ledger.history)
         pending = self.roll_forward(row)
         ledger.note_published()
         return pending

@@ -58,7 +58,8 @@ def former_tables(store: RegionTables, history: RegionHistory) -> tuple[RegionTa
             is_own = store.is_own(table)
         except UsageError as error:
             raise _cannot_be_opened(table, history, error) from error
-        if is_own and needs_history(table) and not store.table(table.history or "").is_own():
+        is_restored = table.role in (TableRole.UPSERT, TableRole.OVERWRITE)  # from its history
+        if is_own and is_restored and not store.table(table.history or "").is_own():
             raise _without_history(table, history)
         if is_own:
             found.append(table)
@@ -80,11 +81,6 @@ def takes_no_groups(store: RegionTables, table: RegionTable) -> bool:
     """
     is_there = store.open(table).exists() if table.adopted else store.is_own(table)
     return not is_there or bool(table.history and not store.table(table.history).is_own())
-
-
-def needs_history(table: RegionTable) -> bool:
-    """Say whether a rewind restores the rows of a table from its history."""
-    return table.role in (TableRole.UPSERT, TableRole.OVERWRITE)
 
 
 def _cannot_be_opened(table: RegionTable, history: RegionHistory, error: UsageError) -> RewindRefused:

@@ -16,7 +16,7 @@ from drainmark.jobs.errors.environment import FilesLost
 from drainmark.jobs.frames.row_order import row_counts
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of, replaced_in, target_before
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import WITH_IDS, CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version, txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
 from drainmark.jobs.protocol.repairs import (
@@ -38,9 +38,6 @@ from drainmark.jobs.runtime.commit.rewind_contents import own_tables
 if TYPE_CHECKING:
     from drainmark.resources.checkpoints.region_store import RegionTables
     from drainmark.resources.delta.health.visible_rows import VisibleRows
-
-_COMMITTED = (RowKind.STATE, RowKind.PROGRESS, RowKind.SKIP, RowKind.REWIND)
-"""The kinds of rows whose versions tables have."""
 
 _RESTORE = "restore all folders of the region from the same backup, never one alone"
 
@@ -112,7 +109,7 @@ def known_versions(
         if now.is_rewinding or (state is not None and state.epoch <= epoch):  # a visible table may be brought up later
             return True
         rows = store.checkpoint.rows(since=number)
-        return any((row.epoch, row.sequence_id) == (epoch, number) and row.kind in _COMMITTED for row in rows)
+        return any((row.epoch, row.sequence_id) == (epoch, number) and row.kind in WITH_IDS for row in rows)
 
     def claimed(epoch: int) -> bool:
         return epoch <= now.epoch and not any(first <= epoch <= last for first, last in now.lost_epochs)

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors.environment import ErasedInput
-from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.failure_policy import GroupSize
-from drainmark.jobs.protocol.records.triggers import FILE, Trigger, kind_of
+from drainmark.jobs.protocol.records.triggers import DIGESTS, FILE, SLICES, Trigger, kind_of
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.replacement import one_of_each
 from drainmark.jobs.runtime.input.inbox import Assigned
-from drainmark.jobs.runtime.input.slice_inputs import ReadBefore
+from drainmark.jobs.runtime.messages import skip_command
 from drainmark.resources.erasure.notes import Input, blocked, key_of
 
 if TYPE_CHECKING:
@@ -98,11 +97,8 @@ class IdAssignment:
     """The assignment of ids to triggers, for one run."""
 
     owner: RegionOwner
-    _read_before: ReadBefore = field(init=False)
+    _read_before: Mapping[int, Mapping[str, str]] | None = None
     _erased: Mapping[str, Input] | None = None
-
-    def __post_init__(self) -> None:
-        self._read_before = ReadBefore(lambda: self.owner.history)
 
     def take(self, count: int = 1) -> int:
         """Take `count` consecutive ids for the caller; return the first."""
@@ -116,8 +112,18 @@ class IdAssignment:
         """
         self._refuse_erased(pending)
         first = self.take(len(pending))
-        reminded = self._read_before.remind(pending)
-        return tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(reminded))
+        self.remind(pending)
+        return tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(pending))
+
+    def remind(self, pending: Sequence[Trigger]) -> None:
+        """Add the digests of slices with states that a rewind withdrew to the triggers that read them again."""
+        if not any(SLICES in trigger.identity for trigger in pending):
+            return
+        if self._read_before is None:  # no rewind happens during a run
+            rows = ((row.trigger_order, row.trigger_identity or {}) for row in self.owner.history.withdrawn)
+            self._read_before = {order: identity.get(DIGESTS) or {} for order, identity in rows if order is not None}
+        for trigger in pending:
+            trigger.digests.update(self._read_before.get(trigger.order_index, {}))
 
     def _refuse_erased(self, pending: Sequence[Trigger]) -> None:
         if self._erased is None:  # an erasure needs the claim, so none comes during a run
@@ -129,9 +135,7 @@ class IdAssignment:
             uris = list(dict.fromkeys(each.uri for each in found))
             others = f" and {len(uris) - 1} other pending input{'s' * (len(uris) > 2)}" if len(uris) > 1 else ""
             msg = f"{first}{others} held rows of a person who was erased since, and would bring them back"
-            files = " --file ".join(map(shell_word, uris))
-            skip = f"drainmark skip {region} --file {files} --reason erased"
-            what = "it" if len(uris) == 1 else "them"
+            what, skip = "it" if len(uris) == 1 else "them", skip_command(region, *uris, reason="erased")
             remedy = f"take these rows out of {what}, and drainmark resume {region}; or pass over {what}: {skip}"
             raise ErasedInput(msg, remedy=remedy, triggers=tuple(found), trigger=first)
 

@@ -32,7 +32,7 @@ from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.group.group_quarantine import GroupQuarantine
 from drainmark.jobs.runtime.group.output_staging import OutputStaging
 from drainmark.jobs.runtime.group.side_reads import SideReads, large_states
-from drainmark.jobs.runtime.group.stream_passing import Border, NoBorder, StreamPassing
+from drainmark.jobs.runtime.group.stream_passing import Border, StreamPassing
 from drainmark.jobs.runtime.hosting.handler_host import HandlerAttempt
 from drainmark.jobs.runtime.input.attempt import Attempt
 from drainmark.jobs.runtime.input.executors import OperatorExecutors
@@ -74,7 +74,7 @@ class GroupWork:
     tag: str
     ports: PermitGate = field(default_factory=PermitGate)
     outlets: Outlets = field(default_factory=Outlets)
-    border: Border = field(default_factory=NoBorder)
+    border: Border = field(default_factory=Border)
     is_draining: bool = False
     _taking: GroupInput = field(init=False)
     _executors: OperatorExecutors = field(init=False)
@@ -174,7 +174,9 @@ class GroupWork:
 
     def _prepare(self, pool: ThreadPoolExecutor) -> None:
         attempt, executors, blueprint = self._taking.attempt, self._executors, self.blueprint
-        self._outputs = self._output_staging(attempt, pool)
+        self._outputs = OutputStaging(
+            attempt=attempt, executors=executors, blueprint=blueprint, states=self.states, pool=pool
+        )
         self._quarantine = GroupQuarantine(
             attempt=attempt, executors=executors, region=blueprint.region, taking=self._taking, pool=pool
         )
@@ -184,11 +186,6 @@ class GroupWork:
             blueprint=blueprint,
             states=self.states,
             rows_come_in=lambda: self.border.rows + sum(self._taking.rows_in.values()),
-        )
-
-    def _output_staging(self, attempt: Attempt, pool: ThreadPoolExecutor) -> OutputStaging:
-        return OutputStaging(
-            attempt=attempt, executors=self._executors, blueprint=self.blueprint, states=self.states, pool=pool
         )
 
     def _compute(self, scanned: dict[str, DataFrame], pool: ThreadPoolExecutor) -> None:

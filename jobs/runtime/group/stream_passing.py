@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.graph.operator import Operator
@@ -18,35 +18,24 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class Border(Protocol):
-    """The streams of a group that come in from other stages, or leave for them."""
+@dataclass(slots=True, kw_only=True)
+class Border:
+    """The streams of a group that come in from other stages, or leave for them; this one is that of a sole stage: none.
 
-    @property
-    def rows(self) -> int:
-        """Return the number of rows that come in."""
-
-    @property
-    def outgoing(self) -> Collection[str]:
-        """Return the streams that leave."""
-
-    def receive(self, executor: GroupExecutor) -> Mapping[str, DataFrame]:
-        """Return the frames that come in, by stream; called when the work begins."""
-
-    def leave(self, operator: Operator, stream: str, frame: DataFrame, executor: GroupExecutor) -> DataFrame:
-        """Compute a stream once for the other stages; return the result for the readers in this stage."""
-
-
-@dataclass(frozen=True, slots=True)
-class NoBorder:
-    """The border of a region with one stage: no stream crosses it."""
+    Attributes:
+        rows: number of rows that come in.
+        outgoing: streams that leave.
+    """
 
     rows: int = 0
     outgoing: Collection[str] = ()
 
     def receive(self, executor: GroupExecutor) -> Mapping[str, DataFrame]:
+        """Return the frames that come in, by stream; called when the work begins."""
         return {}
 
     def leave(self, operator: Operator, stream: str, frame: DataFrame, executor: GroupExecutor) -> DataFrame:
+        """Compute a stream once for the other stages; return the result for the readers in this stage."""
         raise AssertionError(f"{stream} stays in the region")
 
 
@@ -84,7 +73,7 @@ class StreamPassing:
 
     def pass_on(self, operator: Operator, output: str, frame: DataFrame) -> None:
         """Enter a stream for downstream operators; compute it once if several read it or if it leaves the stage."""
-        stream = f"{operator.name}[{output}]" if output else operator.name
+        stream = operator.stream(output)
         if stream in self.border.outgoing:
             frame = self._leave(operator, stream, frame)
         elif self.blueprint.readers(operator.name, output) > 1 and not self._is_fixed(operator, frame):

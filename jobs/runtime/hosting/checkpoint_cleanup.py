@@ -49,8 +49,7 @@ def forget(history: RegionHistory, store: DataStore, *, horizon: int, left: Coll
 
 
 def _states(history: RegionHistory) -> Iterator[RegionTable]:
-    known = {table.name: table for table in (*history.former, *history.tables)}
-    for name, table in known.items():
+    for name, table in history.tables_by_name.items():
         if table.role is TableRole.CHANGES and name.startswith(_STATES):
             yield table
 

@@ -7,7 +7,7 @@ id yet: the region's scan finds it as a trigger like any other, and the group th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -261,12 +261,6 @@ class StartHost:
         self.failure = self.failure or error
 
 
-def threaded_starts(blueprint: Blueprint) -> Mapping[str, ThreadedStart]:
-    """Return the `ThreadedStart` of each start of a region that has a thread of its own, by name."""
-    found = ((start.name, start.reads) for start in blueprint.region.starts if isinstance(start, SlicedSource))
-    return {name: reads for name, reads in found if isinstance(reads, ThreadedStart)}
-
-
 def start_hosts(blueprint: Blueprint, outside: Outside, attempts: int) -> dict[str, StartHost]:
     """Return a host with a new handler for each threaded start of a region.
 
@@ -277,8 +271,11 @@ def start_hosts(blueprint: Blueprint, outside: Outside, attempts: int) -> dict[s
     from pyspark.sql.types import StructType
 
     hosts = {}
-    for name, reads in threaded_starts(blueprint).items():
-        context = context_of(blueprint.region.operator(name), blueprint, attempts)
+    for start in (each for each in blueprint.region.starts if isinstance(each, SlicedSource)):
+        name, reads = start.name, start.reads
+        if not isinstance(reads, ThreadedStart):
+            continue
+        context = context_of(start, blueprint, attempts)
         context.is_trigger_operator = blueprint.region.parameters.trigger == TriggerKind.OPERATOR_DRIVEN
         schema = to_arrow_schema(StructType.fromDDL(reads.schema), timezone="UTC")
         hosts[name] = StartHost(

@@ -51,7 +51,7 @@ class FileIntake:
         """Return the files; a slice's files are a group of their own."""
         return self.inbox.group
 
-    def take(self, sources: Sequence[DirectorySource]) -> dict[str, DataFrame]:
+    def take(self, source: DirectorySource) -> dict[str, DataFrame]:
         """Return the rows of each output by stream name, materialised with all their columns before any projection.
 
         Raises:
@@ -60,10 +60,7 @@ class FileIntake:
             TooLarge: another executor must do the attempt.
         """
         self.attempt.executor.require_fit(self.inbox.path(member) for member in self.group.members)
-        frames: dict[str, DataFrame] = {}
-        for source in sources:
-            for output in source.outputs:
-                frames[source.stream(output)] = self._take(source, output)
+        frames = {source.stream(output): self._take(source, output) for output in source.outputs}
         for number, quarantined in self.quarantine.counts().items():
             self.rows_in[number] = self.rows_in.get(number, 0) + quarantined
         return frames
@@ -84,8 +81,9 @@ class FileIntake:
         """Read each file in its own layout, and join the columns that are not declared to one column."""
         declared = expected_of(source, output)
         as_declared = FileColumns(source.scan.schema_of(output) or "")
+        layouts = layouts_of(self.attempt.executor.tasks, list(map(self._input_file, members)), declared)
         apart: dict[FileColumns, list[Assigned]] = {}
-        for member, layout in zip(members, self._layouts(members, declared), strict=True):
+        for member, layout in zip(members, layouts, strict=True):
             apart.setdefault(layout or as_declared, []).append(member)
         frames = []
         for layout, alike in apart.items() or [(as_declared, [])]:
@@ -100,19 +98,14 @@ class FileIntake:
             frames.append(rows.selectExpr(*quoted, f"{rescued_sql(others, layout.unread)} as {RESCUED}"))
         return self.attempt.executor.joined(*frames)
 
-    def _layouts(self, members: Sequence[Assigned], expected: Expected) -> list[FileColumns | None]:
-        """Return the columns of each file; see `jobs.formats.file_columns.file_columns`."""
-        return layouts_of(self.attempt.executor.tasks, [self._input_file(member) for member in members], expected)
-
     def _read(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
         """Return the good rows of files, and quarantine the other records."""
         expected = expected_of(source, output)
         found = self._found(members, expected)
-        refusals = Refusals(quarantine=self.quarantine)
         for member in members:
-            self._account(source, member, found.verdicts[member.sequence_id], refusals)
+            self._account(source, member, found.verdicts[member.sequence_id])
         rows = self.attempt.executor.read(found.rows, tagged_type(row_type(expected)))
-        refused = [str(member.sequence_id) for member in members if refusals.has_refused(member)]
+        refused = [str(member.sequence_id) for member in members if member.sequence_id in self.quarantine.files]
         return rows.where(f"{SEQUENCE_ID} not in ({','.join(refused)})") if refused else rows
 
     def _found(self, members: Sequence[Assigned], expected: Expected) -> ReadFiles:
@@ -125,13 +118,31 @@ class FileIntake:
             raise changed_files([self.group.member(number).trigger for number in found.changed])
         return found
 
-    def _account(self, source: DirectorySource, member: Assigned, verdict: FileVerdict, refusals: Refusals) -> None:
+    def _account(self, source: DirectorySource, member: Assigned, verdict: FileVerdict) -> None:
         if verdict.refused is not None:
-            refusals.refuse(source, member, verdict.refused, is_schema=verdict.is_schema)
+            self._refuse(source, member, verdict.refused, is_schema=verdict.is_schema)
         elif verdict.bad:
-            refusals.keep(source, member, verdict.bad, of=len(verdict.bad) + verdict.records)
-        if not refusals.has_refused(member):
+            self._put_aside(source, member, verdict.bad, of=len(verdict.bad) + verdict.records)
+        if member.sequence_id not in self.quarantine.files:
             self.rows_in[member.sequence_id] = verdict.records
+
+    def _put_aside(self, source: DirectorySource, member: Assigned, bad: Sequence[BadRecord], *, of: int) -> None:
+        """Quarantine records, or the whole file if too many are bad."""
+        if (first := next((each for each in bad if _halts(source, is_schema=each.is_schema)), None)) is not None:
+            why = f"line {first.position}: {first.reason}: {(first.raw or '')[:_SHOWN]!r}"
+            raise _halting(source, member, why, is_schema=first.is_schema)
+        number = member.sequence_id
+        self.quarantine.keep(number, bad)
+        kept = self.quarantine.records[number]
+        if len(kept) > source.scan.max_bad_ratio * of:
+            why = _WHOLE.format(source.scan.max_bad_ratio, len(kept), of, kept[0].position, kept[0].reason)
+            self._refuse(source, member, why, is_schema=kept[0].is_schema)
+
+    def _refuse(self, source: DirectorySource, member: Assigned, reason: str, *, is_schema: bool) -> None:
+        """Quarantine a whole file, or halt the region."""
+        if _halts(source, is_schema=is_schema):
+            raise _halting(source, member, reason, is_schema=is_schema)
+        self.quarantine.refuse(member.sequence_id, reason)
 
     def _input_file(self, member: Assigned) -> InputFile:
         return InputFile(
@@ -157,34 +168,6 @@ def _columns(ddl: str) -> Columns:
 
 _SHOWN = 200
 _WHOLE = "nothing is read of a file of which more than {:.0%} is bad: {} of {} rows; the first, line {}: {}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusals:
-    """The bad records and files of one attempt: quarantined, or an error."""
-
-    quarantine: Quarantine
-
-    def has_refused(self, member: Assigned) -> bool:
-        return member.sequence_id in self.quarantine.files
-
-    def keep(self, source: DirectorySource, member: Assigned, bad: Sequence[BadRecord], *, of: int) -> None:
-        """Quarantine records, or the whole file if too many are bad."""
-        if (first := next((each for each in bad if _halts(source, is_schema=each.is_schema)), None)) is not None:
-            why = f"line {first.position}: {first.reason}: {(first.raw or '')[:_SHOWN]!r}"
-            raise _halting(source, member, why, is_schema=first.is_schema)
-        number = member.sequence_id
-        self.quarantine.keep(number, bad)
-        kept = self.quarantine.records[number]
-        if len(kept) > source.scan.max_bad_ratio * of:
-            why = _WHOLE.format(source.scan.max_bad_ratio, len(kept), of, kept[0].position, kept[0].reason)
-            self.refuse(source, member, why, is_schema=kept[0].is_schema)
-
-    def refuse(self, source: DirectorySource, member: Assigned, reason: str, *, is_schema: bool = False) -> None:
-        """Quarantine a whole file, or halt the region."""
-        if _halts(source, is_schema=is_schema):
-            raise _halting(source, member, reason, is_schema=is_schema)
-        self.quarantine.refuse(member.sequence_id, reason)
 
 
 def _halts(source: DirectorySource, *, is_schema: bool) -> bool:

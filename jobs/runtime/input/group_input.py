@@ -193,7 +193,7 @@ class GroupInput:
         intake = FileIntake(attempt=self.attempt, inbox=inbox)
         self._intakes.append((intake, ids))
         try:
-            frames = intake.take([reader])
+            frames = intake.take(reader)
         except Exception:
             inbox.check()  # a file that changed during the read is not a bad file
             raise

@@ -4,43 +4,24 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import SliceLost
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource, files_of
 from drainmark.jobs.operators.sources.files.file_source import FileSlices, SlicePart
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
-from drainmark.jobs.protocol.records.triggers import DIGESTS, SLICES, Trigger, TriggerStatus
+from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
 from drainmark.jobs.runtime.input.inbox import PartInputs
 from drainmark.jobs.runtime.input.slices import slice_of
 from drainmark.jobs.scan.findings import missing_files
 from drainmark.jobs.tasks.file_ranges import InputFile, digests_of
 
 if TYPE_CHECKING:
-    from drainmark.jobs.protocol.history import RegionHistory
     from drainmark.jobs.runtime.input.inbox import Group, GroupInbox
     from drainmark.jobs.runtime.outside import Outside
     from drainmark.jobs.tasks.executor import Executor
     from drainmark.resources.inputs.inputs import Inputs
-
-
-class ReadBefore:
-    """The digests of slices with states that a rewind withdrew; looked up once per run, as no rewind happens in it."""
-
-    def __init__(self, history: Callable[[], RegionHistory]) -> None:
-        self._history = history
-        self._found: Mapping[int, Mapping[str, str]] | None = None
-
-    def remind(self, triggers: Sequence[Trigger]) -> Sequence[Trigger]:
-        """Return the triggers, and add the known digests to those of slices that were read before."""
-        if any(SLICES in trigger.identity for trigger in triggers):
-            if self._found is None:
-                rows = ((row.trigger_order, row.trigger_identity or {}) for row in self._history().withdrawn)
-                self._found = {order: identity.get(DIGESTS) or {} for order, identity in rows if order is not None}
-            for trigger in triggers:
-                trigger.digests.update(self._found.get(trigger.order_index, {}))
-        return triggers
 
 
 def note_fetched(inbox: GroupInbox, executor: Executor) -> None:

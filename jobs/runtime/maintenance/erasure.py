@@ -36,8 +36,8 @@ from drainmark.resources.delta import commits, delta_tables, file_lists
 from drainmark.resources.delta.merge import arrow_schema
 from drainmark.resources.erasure import buffers, checkpoints, files, purge
 from drainmark.resources.erasure.conditions import columns_of, condition_of, opaque_columns
-from drainmark.resources.erasure.inputs import SURE
 from drainmark.resources.erasure.notes import Input, Notes
+from drainmark.resources.erasure.search import SURE
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
@@ -207,29 +207,25 @@ def _outside(store: RegionTables, table: RegionTable, person: Person) -> Searche
         return Searched(table=table)
     sink.txn_version()  # this notes it: the rows leave a sink that has not changed since; no claim asks one that left
     rows = sink.read([*dict.fromkeys([*columns_of(person, schema), SEQUENCE_ID])], where)
+    return _with_rows(table, where, rows)
+
+
+def _with_rows(table: RegionTable, where: pa.compute.Expression, rows: pa.Table) -> Searched:
     ids = Counter(number for number in rows[SEQUENCE_ID].to_pylist() if number is not None)
     return Searched(table=table, where=where, shown=files.Found(ids=ids))
 
 
 def _adopted(store: RegionTables, table: RegionTable, person: Person) -> Searched:
-    import json
-
+    import pyarrow as pa
     from deltalake import Schema
 
-    schema = arrow_schema_of(Schema.from_json(json.dumps(json.loads(table.schema_json))))
+    schema = pa.schema(Schema.from_json(table.schema_json))
     where = condition_of(person, schema)
     target = store.adopted(table.name)
     if where is None or not target.exists():
         return Searched(table=table, is_opaque=where is None and bool(opaque_columns(schema)))
     rows = target.read([SEQUENCE_ID], where)
-    ids = Counter(number for number in rows[SEQUENCE_ID].to_pylist() if number is not None)
-    return Searched(table=table, where=where, shown=files.Found(ids=ids))
-
-
-def arrow_schema_of(schema: Any) -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema(schema)
+    return _with_rows(table, where, rows)
 
 
 # --- carrying it out ----------------------------------------------------------------------------------------------

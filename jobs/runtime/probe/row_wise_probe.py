@@ -4,6 +4,9 @@ The walk of the analysed plan (`vectorisation.verdict_of`) decides which operato
 the second check, for things that a plan does not show: a UDF that remembers rows, a statement with `vectorised=True`.
 It reads up to 200 rows of each of two pending files, commits nothing, and runs at a dry run and at the first use of a
 changed function.
+
+Of an operator in Python there is nothing to compare: a handler is called id by id in any grouping. But it must accept
+its rows, and `reset` must read the checkpoint that `checkpoint` wrote. Operators downstream are probed on its output.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
-from drainmark.jobs.errors import NotRowWise, OperatorFailed
+from drainmark.jobs.errors import DrainTimeout, NotRowWise, OperatorFailed
+from drainmark.jobs.errors.operator_code import ResetWanted
 from drainmark.jobs.formats.format import row_type
 from drainmark.jobs.formats.values.far_times import python_rows
 from drainmark.jobs.frames.arrow import arrow_of, frame_of
+from drainmark.jobs.frames.row_order import in_order, rows_by_id, untagged
 from drainmark.jobs.frames.tags import SEQUENCE_ID, SOURCE_FILE, arrow_schema, tagged_type
 from drainmark.jobs.graph.blame import failure_of
 from drainmark.jobs.graph.context import OperatorContext, with_source_file
@@ -36,13 +41,13 @@ from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.triggers import FILE, Trigger, kind_of
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint, seen
 from drainmark.jobs.runtime.analysis.lookup_rows import newest_rows
+from drainmark.jobs.runtime.hosting.handler_host import host_of
 from drainmark.jobs.runtime.input.attempt import Attempt
 from drainmark.jobs.runtime.input.executors import InMemory
 from drainmark.jobs.runtime.input.file_intake import expected_of
 from drainmark.jobs.runtime.input.group_input import GroupInput
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox, paths_by_id
 from drainmark.jobs.runtime.outside import Outside
-from drainmark.jobs.runtime.probe.handler_probe import few_rows, handled
 from drainmark.jobs.state.placed_rows import ranked
 from drainmark.jobs.tasks.file_ranges import InputFile
 from drainmark.jobs.tasks.read_files import first_rows
@@ -55,6 +60,9 @@ if TYPE_CHECKING:
     from drainmark.resources.registry.registry import Registry
 
 SAMPLE_ROWS = 200
+SAMPLE_CALLS = 20
+"""Number of rows of each trigger on which a function of one row is called: a call may be slow, or cost money."""
+
 _PROBED_BYTES = 8 * 1024 * 1024
 """Maximum size of the two triggers of a probe that are fetched to this process; an object is fetched whole."""
 _SIDE = "_probe_side"
@@ -216,7 +224,8 @@ def _taken_sample(
     taking = GroupInput(attempt=attempt, sources=sources, horizon=blueprint.region.parameters.rewind_horizon)
     try:
         return {
-            stream: _first_rows(frame.drop(SOURCE_FILE).toArrow(), group) for stream, frame in taking.take().items()
+            stream: _first_of_each(frame.drop(SOURCE_FILE).toArrow(), SAMPLE_ROWS)
+            for stream, frame in taking.take().items()
         }
     except Exception:
         return None
@@ -224,12 +233,14 @@ def _taken_sample(
         taking.remove()
 
 
-def _first_rows(rows: pa.Table, group: Group) -> pa.Table:
+def _first_of_each(rows: pa.Table, count: int) -> pa.Table:
+    """Return the first rows of each id."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    parts = [rows.filter(pc.equal(rows[SEQUENCE_ID], member.sequence_id)) for member in group.members]
-    return pa.concat_tables([part.slice(0, SAMPLE_ROWS) for part in parts])
+    numbers = sorted(set(rows[SEQUENCE_ID].to_pylist()))
+    few = [rows.filter(pc.equal(rows[SEQUENCE_ID], number)).slice(0, count) for number in numbers]
+    return pa.concat_tables([rows.slice(0, 0), *few])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -280,7 +291,7 @@ class _Judge:
 
     def _run(self, operator: Operator, output: str) -> None:
         """Apply one operator to its inputs; judge it if it is wanted."""
-        name = f"{operator.name}[{output}]" if output else operator.name
+        name = operator.stream(output)
         if isinstance(operator, Handled):
             self.streams[name] = self._handled(operator)
             return
@@ -301,7 +312,7 @@ class _Judge:
     def _handled(self, operator: Handled) -> DataFrame:
         frames = self._frames(operator, _FIRST, _SECOND)
         rows = _computed(operator, ranked(frames, operator, operator.inputs[0]))
-        output = handled(
+        output = _tried(
             operator, self.blueprint, rows, range(_FIRST, _SECOND + 1), lambda call: frames.guard(operator, call)
         )
         return frames.local(operator, output, operator.made)
@@ -337,7 +348,7 @@ class _Judge:
             read_state=lambda aggregate, partials: (partials, None),
             read_lookup=lambda lookup: newest_rows(self.session, lookup, self.outside),
             read_statement=self.outside.statement,
-            collect=lambda called, frame: few_rows(_computed(called, frame)),
+            collect=lambda called, frame: _first_of_each(in_order(_computed(called, frame)), SAMPLE_CALLS),
             is_run=isinstance(operator, ParallelMap),  # its function is called; all other operators are plans
             streams={name: cut(frame) for name, frame in self.streams.items()},
         )
@@ -358,6 +369,40 @@ class _Judge:
             sample=sample,
             side=side,
         )
+
+
+def _tried(
+    operator: Handled,
+    blueprint: Blueprint,
+    rows: pa.Table,
+    ids: range,
+    guard: Callable[[Callable[[], pa.Table]], pa.Table],
+) -> pa.Table:
+    """Call a new handler of an operator on rows, restore it from its checkpoint, and throw it away.
+
+    Args:
+        rows: tagged.
+        ids: of the triggers, in order.
+        guard: runs the author's code, and blames the operator for its errors.
+
+    Returns:
+        the handler's output, tagged.
+
+    Raises:
+        OperatorFailed: from `guard`; or the handler asked for a reset, or a permit was kept.
+        CheckpointUnreadable: `reset` cannot read the checkpoint that `checkpoint` wrote.
+    """
+    host = host_of(operator, blueprint, None)
+    host.reset({})
+    try:
+        output = guard(lambda: host.step(ids, rows_by_id(rows), untagged(rows.slice(0, 0)))[0])
+        host.reset(host.checkpointed())
+    except (ResetWanted, DrainTimeout) as error:
+        remedy = "the run that takes the file sees whether it passes"
+        raise OperatorFailed(str(error), operator=operator.name, location=operator.location, remedy=remedy) from error
+    finally:
+        host.context.gate.close()
+    return output
 
 
 def _marked(frame: DataFrame, side: int) -> DataFrame:

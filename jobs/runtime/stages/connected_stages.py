@@ -6,23 +6,26 @@ states from the committed history. The channels' bounds limit the number of grou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import StoreUnavailable
 from drainmark.jobs.graph.annotations import Alignment
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
+from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
 from drainmark.jobs.protocol.stage_flow import channels_folder, channels_to_json, part_attempt
 from drainmark.jobs.runtime.commit.background_checkpoint import BackgroundCheckpoint
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
+from drainmark.jobs.runtime.messages import scanned_identity
 from drainmark.jobs.runtime.stages.board import Board
 from drainmark.jobs.runtime.stages.channels.rows import Spool
-from drainmark.jobs.runtime.stages.commit_intervals import CommitIntervals
-from drainmark.jobs.runtime.stages.committed_group import group_of
 from drainmark.jobs.runtime.stages.crew import Crew
 from drainmark.jobs.runtime.stages.group_parts import Moment, joined
 from drainmark.jobs.runtime.stages.stages import Failure, Stages
@@ -30,6 +33,56 @@ from drainmark.jobs.runtime.timeout import POLL_SECONDS
 
 if TYPE_CHECKING:
     from drainmark.resources.spark.session import Engine
+
+
+@dataclass(slots=True)
+class CommitIntervals:
+    """The intervals of one run.
+
+    Attributes:
+        given: None if every group may be committed at once, 0 if there is only one commit, at the end.
+        dropped: number of intervals that ended during a commit, and that no row counts yet.
+        committed_at, begun_at: by the monotonic clock, when the last commit ended and when it began.
+    """
+
+    given: timedelta | None
+    dropped: int = 0
+    committed_at: float = field(default_factory=world.monotonic)
+    begun_at: float = 0.0
+
+    @property
+    def _seconds(self) -> float | None:
+        return self.given.total_seconds() if self.given is not None else None
+
+    @property
+    def is_due(self) -> bool:
+        """Is the interval over? An interval of 0 never is."""
+        seconds = self._seconds
+        return seconds is None or 0 < seconds <= world.monotonic() - self.committed_at
+
+    def may_commit(self, *, is_final: bool, has_caught_up: Callable[[], bool]) -> bool:
+        """May the region commit again? With an interval of 0 it does so once, at the end."""
+        seconds = self._seconds
+        if seconds is None:
+            return True
+        if seconds == 0:
+            return is_final and has_caught_up()
+        return is_final or self.is_due
+
+    def begin(self) -> None:
+        """Note that a commit begins."""
+        self.begun_at = world.monotonic()
+
+    def end(self, now: float, told: int) -> None:
+        """Begin the next interval; those that ended while the commit was under way are dropped, and counted.
+
+        Args:
+            told: number of dropped intervals that the row of the commit counts.
+        """
+        self.dropped -= told
+        if self._seconds:
+            self.dropped += int((now - self.begun_at) / self._seconds)
+        self.committed_at = now
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,3 +230,34 @@ def _settle(board: Board, moment: Moment, owner: RegionOwner) -> None:
     dead = board.committed(moment, flow.channels, through)
     with suppress(StoreUnavailable):  # `gc` finds them, too
         owner.outside.store.table(channels_folder(owner.region)).folder.remove(dead)
+
+
+def group_of(history: RegionHistory, epoch: int, first: int, last: int) -> Group:
+    """Return the group of committed ids, without an attempt yet; its files are not read again.
+
+    Args:
+        epoch: of the owner that works on the group now.
+    """
+    members = tuple(
+        Assigned(sequence_id=number, trigger=trigger_of(history.states[number])) for number in range(first, last + 1)
+    )
+    return Group(members=members, epoch=epoch, attempt="")
+
+
+def trigger_of(row: CheckpointRow) -> Trigger:
+    """Return the trigger that a state's row names."""
+    kept = row.trigger_identity or {}
+    return Trigger(
+        id=0,
+        region=row.region,
+        uri=row.trigger_uri or "",
+        identity=scanned_identity(kept),
+        identity_key="",
+        size_bytes=row.bytes_in or 0,
+        output=str(kept.get("output", "")),
+        origin=str(kept.get("origin", "scan")),
+        order_index=row.trigger_order or 0,
+        status=TriggerStatus.COMMITTED,
+        sequence_id=row.sequence_id,
+        discovered_at=row.recorded_at,
+    )

@@ -1,29 +1,33 @@
-"""The threads of connected stages, a `StageWorker` each from one reset of the region to the next, and their states."""
+"""The threads of connected stages, a `StageWorker` each from one reset of the region to the next, and their states.
+
+Each works with the part of the region that its stage runs, as plan and blueprint.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
+from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.regions.stages import StagePlan
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.autonomous.output import PATIENCE_SECONDS
 from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.staged_group import GroupTime
 from drainmark.jobs.runtime.hosting.hosted_parts import Hosted
-from drainmark.jobs.runtime.input.inbox import Group
-from drainmark.jobs.runtime.outside import Outside
-from drainmark.jobs.runtime.parallel import side_by_side
+from drainmark.jobs.runtime.outside import Outside, Report
 from drainmark.jobs.runtime.stages.board import Board
-from drainmark.jobs.runtime.stages.session import of_stage
-from drainmark.jobs.runtime.stages.sub_plan import narrowed
 from drainmark.jobs.runtime.stages.worker import StageWorker
-from drainmark.jobs.runtime.timeout import Grace
+from drainmark.jobs.runtime.timeout import Grace, side_by_side
 
-Note = Callable[[str, dict[str, Any]], None]
+if TYPE_CHECKING:
+    from drainmark.resources.spark.session import Engine
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,7 +37,7 @@ class Crew:
     Attributes:
         hosted: the handlers and starts of all stages that run in this process.
         small_bytes: groups of up to so many bytes (inclusive) stay in this process.
-        note: called with a step and its numbers.
+        note: gets the restarts of stages.
     """
 
     blueprint: Blueprint
@@ -41,7 +45,7 @@ class Crew:
     hosted: Hosted
     grace: Grace
     small_bytes: int
-    note: Note
+    note: Report
     _states: Mapping[str, RegionStates] = field(init=False)
     _outlets: Mapping[str, Outlets] = field(init=False)
     _workers: list[StageWorker] = field(default_factory=list)
@@ -51,7 +55,7 @@ class Crew:
         self._outlets = {stage.name: Outlets() for stage in stages}
         self._states = {
             stage.name: RegionStates(
-                blueprint=narrowed(self.blueprint, stage), outside=of_stage(self.outside, stage.name)
+                blueprint=narrowed(self.blueprint, stage), outside=_of_stage(self.outside, stage.name)
             )
             for stage in stages
         }
@@ -110,9 +114,76 @@ class Crew:
             small_bytes=self.small_bytes,
             time=GroupTime(region),
             restarts_allowed=region.parameters.max_consecutive_reset_attempts,
-            note=self._restarted,
+            note=self.note,
         )
 
-    def _restarted(self, stage: str, group: Group, error: BaseException) -> None:
-        ids = {"first_id": group.first_id, "last_id": group.last_id}
-        self.note("restart", {"stage": stage, **ids, "error": str(error)})
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRegion(RegionPlan):
+    """One stage as a region of its own; look-ups of operators and readers of streams cover the whole region."""
+
+    whole: RegionPlan
+
+    def operator(self, name: str) -> Operator:
+        return self.whole.operator(name)
+
+    @property
+    def first_start(self) -> Operator:
+        return self.whole.first_start
+
+    def index_of(self, operator: Operator) -> int:
+        return self.whole.index_of(operator)
+
+    def consumers(self, name: str, output: str = "") -> int:
+        return self.whole.consumers(name, output)
+
+
+def narrowed(blueprint: Blueprint, stage: StagePlan) -> Blueprint:
+    """Return the blueprint of one stage: its operators, their states and tables, and the feeds that it reads.
+
+    A derived table belongs to the stage that writes its history. For an upsert sink right behind an aggregate with the
+    same keys, that is the aggregate's stage.
+    """
+    whole = blueprint.region
+    names = {operator.name for operator in stage.operators}
+    written_by = {operator: table for operator, table in blueprint.written_by.items() if operator in names}
+    kept = {key: table for key, table in blueprint.kept.items() if key[0] in names}
+    staged = {*written_by.values(), *kept.values()}
+    values = {field.name: getattr(whole, field.name) for field in fields(RegionPlan)}
+    values |= {
+        "starts": stage.starts,
+        "operators": stage.operators,
+        "run_order": stage.run_order,
+        "feeds": tuple(operator for operator in stage.run_order if operator.name not in names),
+        "followers": stage.followers,
+        "tables": tuple(table for table in whole.tables if table.operator in names),
+    }
+    return replace(
+        blueprint,
+        region=StageRegion(**values, whole=whole),
+        tables=tuple(table for table in blueprint.tables if (table.history or table.name) in staged),
+        written_by=written_by,
+        kept=kept,
+        made={},
+    )
+
+
+class _InPool:
+    """The engine for one stage: `tagged`, which marks every job of a stage, also puts the job into the stage's pool, so
+    that no stage starves another."""
+
+    def __init__(self, engine: Engine, pool: str) -> None:
+        self._engine = engine
+        self._pool = pool
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    @contextmanager
+    def tagged(self, tag: str) -> Iterator[None]:
+        with self._engine.pooled(self._pool), self._engine.tagged(tag):
+            yield
+
+
+def _of_stage(outside: Outside, stage: str) -> Outside:
+    return replace(outside, engine=cast("Engine", _InPool(outside.engine, f"drainmark {stage}")))

@@ -13,24 +13,27 @@ from drainmark.jobs.errors.operator_code import ResetWanted
 from drainmark.jobs.failpoints import ChannelPoint
 from drainmark.jobs.frames.row_order import in_key_order
 from drainmark.jobs.frames.tags import ORDINAL, arrow_schema
+from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.protocol.stage_flow import part_attempt
+from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.regions.stages import StagePlan
 from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.staged_group import GroupTime, StagedGroup, StagedTable
 from drainmark.jobs.runtime.group.group_work import GroupWork
+from drainmark.jobs.runtime.group.stream_passing import Border
 from drainmark.jobs.runtime.input.executors import GroupExecutor
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.messages import classified
-from drainmark.jobs.runtime.outside import Outside
+from drainmark.jobs.runtime.outside import Outside, Report
+from drainmark.jobs.runtime.spark_failures import blaming
 from drainmark.jobs.runtime.stages.board import Board, Task
-from drainmark.jobs.runtime.stages.border import StageBorder
-from drainmark.jobs.runtime.stages.channels.batches import Batch
-from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, ChannelRows, FileRows
+from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, Batch, ChannelRows, FileRows
 from drainmark.jobs.runtime.timeout import Bounded, Grace
 from drainmark.jobs.state.checkpointed_state import Written
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 _FIRST_PAUSE_SECONDS = 0.05
@@ -46,7 +49,7 @@ class StageWorker:
         small_bytes: groups of up to so many bytes (inclusive) stay in this process.
         time: for one group in this stage.
         restarts_allowed: of one group, before the region is reset.
-        note: called with the stage, the group and the error whenever it begins a group again.
+        note: called whenever it begins a group again.
     """
 
     board: Board
@@ -58,7 +61,7 @@ class StageWorker:
     small_bytes: int
     time: GroupTime
     restarts_allowed: int
-    note: Callable[[str, Group, BaseException], None]
+    note: Report
     tag: str = ""
     _is_moving: bool = field(default=False, init=False)
 
@@ -93,7 +96,8 @@ class StageWorker:
                 if not self._may_restart(error, failed):
                     raise
                 self.board.restarted(self.plan.name)
-                self.note(self.plan.name, task.group, error)
+                ids = {"first_id": task.group.first_id, "last_id": task.group.last_id}
+                self.note("restart", {"stage": self.plan.name, **ids, "error": str(error)})
                 if self.board.pause(pause):
                     raise
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -215,3 +219,29 @@ class StageWorker:
         )
         files[stream] = rows
         return rows.frame(self.outside.engine.session, self.states.blueprint.carried[stream])
+
+
+@dataclass(slots=True, kw_only=True)
+class StageBorder(Border):
+    """The border of one attempt of one stage; used once.
+
+    Attributes:
+        region: the stage as a region.
+        received: returns the frames of the batches, by stream.
+        send: stages a stream of a group that is not small in files; returns the frame of these files, for readers here.
+        left: by stream, once the work is staged, the rows of a small group that left the stage.
+    """
+
+    region: RegionPlan
+    received: Callable[[GroupExecutor], Mapping[str, DataFrame]]
+    send: Callable[[str, DataFrame], DataFrame]
+    left: dict[str, pa.Table] = field(default_factory=dict)
+
+    def receive(self, executor: GroupExecutor) -> Mapping[str, DataFrame]:
+        return self.received(executor)
+
+    def leave(self, operator: Operator, stream: str, frame: DataFrame, executor: GroupExecutor) -> DataFrame:
+        if not executor.are_few:
+            return blaming(self.region, operator, lambda: self.send(stream, frame))
+        self.left[stream] = blaming(self.region, operator, frame.toArrow)
+        return executor.local(self.left[stream], frame)

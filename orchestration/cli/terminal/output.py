@@ -9,17 +9,16 @@ import datetime as dt
 import io
 import json
 import logging
-import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TextIO
 
 from drainmark.jobs.errors import DrainmarkError, Interrupted
-from drainmark.jobs.printable import printable, printable_cell, printable_json
+from drainmark.jobs.printable import printable, printable_cell, printable_json, without_nan
 from drainmark.orchestration.cli.terminal.tables import printed_table, sentence
 
 CLOSED_PIPE = 128 + signal.SIGPIPE
@@ -32,19 +31,8 @@ def emit(value: Any) -> None:
     try:
         text = written(value)
     except ValueError:
-        text = written(_finite(value))
+        text = written(without_nan(value))
     sys.stdout.write(f"{printable_json(text)}\n")
-
-
-def _finite(value: Any) -> Any:
-    """Return a value with texts in place of numbers that JSON does not have, as files of JSON have them."""
-    if isinstance(value, Mapping):
-        return {name: _finite(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
 
 
 def say(text: str) -> None:

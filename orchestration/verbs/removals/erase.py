@@ -105,8 +105,8 @@ def _told(found: Searched, passed: Collection[str]) -> dict[str, Any]:
 
 def _inputs(workplace: Workplace, region: str, person: Person, ids: Collection[int]) -> list[Any]:
     """Return the inputs of a region that held rows of a person, or that hold them now."""
-    from drainmark.resources.erasure.inputs import judged
     from drainmark.resources.erasure.notes import Input, inputs_of
+    from drainmark.resources.erasure.search import judged
 
     history = workplace.history(region)
     by_rows = inputs_of(history, ids)
@@ -258,7 +258,7 @@ def _autonomous(workplace: Workplace, person: Person) -> list[dict[str, Any]]:
 
 def _left(workplace: Workplace, person: Person) -> list[dict[str, Any]]:
     """Return the places of home and tables in which the person is found now."""
-    from drainmark.resources.erasure.last_search import places
+    from drainmark.resources.erasure.search import places
     from drainmark.resources.storage.folder import LocalFolder
 
     home, tables = LocalFolder(workplace.home), workplace.tables

@@ -18,16 +18,15 @@ from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.executor import Here
-from drainmark.resources.delta import commits, delta_tables
 from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY, Breach, Terms
 from drainmark.resources.delta.adopted.spark_commits import FEATURES, FIND_LOST_REPLIES, SparkCommit, session_settings
 from drainmark.resources.delta.adopted.spark_writer import SparkWriter
-from drainmark.resources.delta.commits import Act, Published
+from drainmark.resources.delta.commits import Act, Published, RegionDeltaTable
 from drainmark.resources.delta.keyed.keyed_changes import KeyedChanges, Restored
 from drainmark.resources.delta.keyed.keyed_merge import ChangedRows, Changes, changed_rows
 from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema
 from drainmark.resources.delta.staging import STAGING_FOLDER, Executors, Staging, verify
-from drainmark.resources.storage.folder import Folder, LocalFolder, folder_at
+from drainmark.resources.storage.folder import Folder, LocalFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from drainmark.resources.spark.session import Engine
 
 
-class AdoptedTable:
+class AdoptedTable(RegionDeltaTable):
     """One Delta table that others made and may write to; their rows have no `_sequence_id`.
 
     Spark is started by the first commit, not before: a table that is up to date needs none.
@@ -58,29 +57,15 @@ class AdoptedTable:
         *,
         executors: Executors = lambda size: Here(),
     ) -> None:
-        self.folder = folder_at(root)
-        self.region = region
+        super().__init__(root, region)
         self._executors = executors
         self._writer = SparkWriter(self.folder, region, engine)
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def exists(self) -> bool:
-        """Say whether there is a Delta table."""
-        return delta_tables.is_table(self.folder)
-
     def is_own(self) -> bool:
         """Say whether the table is there, and the region has published to it."""
         return self.exists() and self.txn_version() is not None
-
-    def txn_version(self) -> int | None:
-        """Return the newest version of the region that is published, None before the first."""
-        return commits.txn_version(self._open(), self.region)
-
-    def delta_version(self) -> int:
-        """Return Delta's own version."""
-        version: int = self._open().version()
-        return version
 
     def row_count(self) -> int:
         """Return the number of rows, those of others included."""
@@ -275,9 +260,6 @@ class AdoptedTable:
         finally:
             for rows in made:
                 rows.discard()
-
-    def _open(self) -> Any:
-        return delta_tables.open_table(self.folder)
 
 
 def _sql_name(folder: Folder) -> str:

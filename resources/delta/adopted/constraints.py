@@ -16,7 +16,7 @@ from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.resources.delta.log.marked_files import APPEND_ONLY, is_append_only
-from drainmark.resources.delta.staging import all_nullable
+from drainmark.resources.delta.staging import all_nullable, nullable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -231,18 +231,10 @@ def _types(schema_json: str) -> dict[str, str]:
 
 
 def _relaxed(kind: str) -> str:
-    return json.dumps(_without_nulls(json.loads(kind)), sort_keys=True)
+    return json.dumps(nullable(json.loads(kind)), sort_keys=True)
 
 
 _NULLABILITY = ("nullable", "containsNull", "valueContainsNull", "metadata")
-
-
-def _without_nulls(kind: Any) -> Any:
-    if isinstance(kind, list):
-        return [_without_nulls(item) for item in kind]
-    if isinstance(kind, dict):
-        return {key: _without_nulls(value) for key, value in kind.items() if key not in _NULLABILITY}
-    return kind
 
 
 def _has_required_inside(kind: Any) -> bool:

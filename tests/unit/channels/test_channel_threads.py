@@ -19,11 +19,10 @@ from drainmark.jobs.errors import AccountingError, Fenced, Interrupted
 from drainmark.jobs.errors.environment import ChannelFull, OutOfOrder
 from drainmark.jobs.failpoints import ChannelPoint, InjectedFailure
 from drainmark.jobs.graph.annotations import Consistent
-from drainmark.jobs.runtime.stages.channels.batches import Batch
-from drainmark.jobs.runtime.stages.channels.channel import Channel
+from drainmark.jobs.runtime.stages.channels.channel import AT_ONCE, Channel, Wait
 from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
+from drainmark.jobs.runtime.stages.channels.rows import Batch
 from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken, connect
-from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE, Wait
 
 PATIENT = Wait(seconds=SOON)
 

@@ -34,9 +34,9 @@ from drainmark.jobs.errors import DeclarationError, UnknownName, UsageError
 from drainmark.jobs.graph.annotations import Buffered, size_of, size_text
 from drainmark.jobs.graph.application import Application
 from drainmark.jobs.regions.plan import RegionPlan, compile_application
+from drainmark.jobs.runtime.stages.channels.channel import AT_ONCE
 from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
 from drainmark.jobs.runtime.stages.channels.stage_endpoints import connect
-from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE
 
 
 def start(name: str = "start", **fields: Any) -> Any:

@@ -7,7 +7,7 @@ import threading
 import pytest
 from waiting import SOON
 
-from drainmark.jobs.runtime.parallel import side_by_side
+from drainmark.jobs.runtime.timeout import side_by_side
 
 
 @pytest.mark.seed("V115", "N23")

@@ -15,8 +15,9 @@ from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import DIGESTS, Trigger, TriggerStatus
 from drainmark.jobs.protocol.withdrawn_ids import identity_of
+from drainmark.jobs.runtime.group.backlog import IdAssignment
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
-from drainmark.jobs.runtime.input.slice_inputs import ReadBefore, files_of_slices, require_same_bytes
+from drainmark.jobs.runtime.input.slice_inputs import files_of_slices, require_same_bytes
 from drainmark.jobs.runtime.input.slices import cut_one
 from drainmark.jobs.runtime.messages import full_identity, scanned_identity
 from drainmark.orchestration.discovery import state_inputs
@@ -83,15 +84,19 @@ def row_of(trigger: Trigger) -> CheckpointRow:
     )  # fmt: skip
 
 
+def assignment_after(withdrawn: CheckpointRow) -> IdAssignment:
+    return IdAssignment(SimpleNamespace(history=SimpleNamespace(withdrawn=(withdrawn,))))  # type: ignore[arg-type]
+
+
 def test_a_slice_gives_what_it_gave_before_a_rewind_or_nothing(log: Path, tmp_path: Path) -> None:
     source = source_of(log)
     first = trigger_of(source, log)
     read(source, first, tmp_path / "copy")
     withdrawn = row_of(first)
-    before = ReadBefore(lambda: SimpleNamespace(withdrawn=(withdrawn,)))  # type: ignore[arg-type,return-value]
+    ids = assignment_after(withdrawn)
     again = trigger_of(source, log)
     assert again.digests == {}
-    before.remind([again])
+    ids.remind([again])
     assert again.digests == first.digests != {}
     read(source, again, tmp_path / "copy")
     with log.open("r+b") as file:
@@ -107,7 +112,7 @@ def test_a_slice_of_an_older_version_is_read_as_it_is_and_noted_from_then_on(log
     old = row_of(trigger_of(source, log))
     assert DIGESTS not in (old.trigger_identity or {})
     trigger = trigger_of(source, log)
-    ReadBefore(lambda: SimpleNamespace(withdrawn=(old,))).remind([trigger])  # type: ignore[arg-type,return-value]
+    assignment_after(old).remind([trigger])
     read(source, trigger, tmp_path / "copy")
     row = row_of(trigger)
     assert (row.trigger_identity or {})[DIGESTS] == trigger.digests != {}

@@ -24,8 +24,7 @@ from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
 from drainmark.jobs.runtime.stages.board import Board, Task
 from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, Spool
-from drainmark.jobs.runtime.stages.commit_intervals import CommitIntervals
-from drainmark.jobs.runtime.stages.connected_stages import ConnectedStages
+from drainmark.jobs.runtime.stages.connected_stages import CommitIntervals, ConnectedStages
 from drainmark.jobs.runtime.stages.group_parts import joinable, joined
 from drainmark.jobs.runtime.stages.pipeline import Pipeline
 

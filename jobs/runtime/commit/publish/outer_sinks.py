@@ -8,7 +8,6 @@ and ids above those of its sinks, so nothing that the region does later is mista
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from drainmark.jobs.errors import SplitBrain, StoreUnavailable, UsageError
 from drainmark.jobs.frames.row_order import row_counts
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import WITH_IDS, CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.protocol.repairs import SinkRepair
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from drainmark.resources.checkpoints.region_store import RegionTables
     from drainmark.resources.delta.commits import Published
 
-_COMMITTED = (RowKind.STATE, RowKind.PROGRESS, RowKind.SKIP, RowKind.REWIND)
 _LOOK = "see what a repair would change: drainmark doctor --repair"
 
 
@@ -172,7 +170,7 @@ def _gives(row: CheckpointRow, epoch: int, number: int) -> bool:
     if row.epoch != epoch:
         return False
     return (row.kind, row.sequence_id) == (RowKind.CLAIM, number + 1) or (
-        row.kind in _COMMITTED and row.sequence_id == number
+        row.kind in WITH_IDS and row.sequence_id == number
     )
 
 
@@ -187,7 +185,7 @@ class _Content:
     def repair(self, why: str, version: int) -> SinkRepair:
         """Return the repair that leaves these rows and no others of the region in the sink."""
         found = self.store.external(self.table).counts()
-        wanted = self._keyed_counts() if self.table.keys else self._counts()
+        wanted = row_counts(self._last_rows([*self.table.keys, SEQUENCE_ID])) if self.table.keys else self._counts()
         written = [number for number, rows in wanted.items() if _differs(found, number, rows)]
         leaving = [number for number in found if number not in wanted and not self._is_trusted(number)]
         return SinkRepair(
@@ -270,9 +268,6 @@ class _Content:
                 yield from (n for n in ends - held if self._is_trusted(n) and n not in found)
 
     # --- one row a key ---------------------------------------------------------------------------------------------
-
-    def _keyed_counts(self) -> Counter[int]:
-        return row_counts(self._last_rows([*self.table.keys, SEQUENCE_ID]))
 
     def _last_rows(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield the last row of each key up to the committed id."""

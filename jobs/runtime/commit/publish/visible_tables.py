@@ -159,7 +159,7 @@ class VisibleTables:
         for table in history.former:
             if table.name in ledger.lags and takes_no_groups(ledger.outside.store, table):
                 del ledger.lags[table.name]
-        tables = {table.name: table for table in (*history.former, *history.tables)}
+        tables = history.tables_by_name
         lagging = [tables[name] for name in sorted(ledger.lags) if name in tables]
         version = txn_version(ledger.epoch, history.committed_id)  # above the versions that fence off older owners
         for table in lagging:

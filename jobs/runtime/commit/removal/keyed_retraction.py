@@ -20,7 +20,7 @@ from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.operators.windows.windowed_aggregate import types_of
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
-from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
+from drainmark.jobs.protocol.records.manifest import Image, RegionTable, StagedFile
 from drainmark.jobs.protocol.records.schema_compatibility import is_state
 from drainmark.jobs.state.aggregations.aggregation import Aggregation, state_columns, subtracted
 from drainmark.jobs.state.keyed_rows import has_keys, key_codes, last_per_key
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from drainmark.resources.checkpoints.region_store import RegionTables
+    from drainmark.resources.delta.table_files import TableFiles
 
 _NOW, _AT, _BEFORE, _PART = "__now_", "__at_", "__before_", "__part_"
 _LEFT = "__left_"
@@ -134,8 +135,7 @@ def _rows_of_keys(
     import pyarrow.compute as pc
 
     files = store.table(table.name).files
-    image = history.image_held(table.name, edge, files.holds) if edge else None
-    live = [file for file in files.live() if image is None or (file.last_id or 0) > image.at]
+    _, live = _image_and_later(files, history, table, edge)
     chosen = pa.array(ids, pa.int64())
     near = files.pieces([file for file in live if file.may_hold(ids)], [*table.keys, SEQUENCE_ID])
     touched = [rows.filter(pc.is_in(rows[SEQUENCE_ID], chosen)).select(list(table.keys)) for rows in near]
@@ -145,14 +145,21 @@ def _rows_of_keys(
     return _all_rows(store, history, table, keys, edge)
 
 
+def _image_and_later(
+    files: TableFiles, history: RegionHistory, table: RegionTable, edge: int
+) -> tuple[Image | None, list[StagedFile]]:
+    """Return the image of what may be gone, and the visible files with later rows."""
+    image = history.image_held(table.name, edge, files.holds) if edge else None
+    return image, [file for file in files.live() if image is None or (file.last_id or 0) > image.at]
+
+
 def _all_rows(store: RegionTables, history: RegionHistory, table: RegionTable, keys: pa.Table, edge: int) -> pa.Table:
     """Return all rows that are kept of some keys, ascending by id; of what an image has, there is one row a key."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     files = store.table(table.name).files
-    image = history.image_held(table.name, edge, files.holds) if edge else None
-    live = [file for file in files.live() if image is None or (file.last_id or 0) > image.at]
+    image, live = _image_and_later(files, history, table, edge)
     keys = keys.group_by(list(table.keys)).aggregate([])
 
     def read(some: Sequence[Any], above: int) -> Iterator[pa.Table]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from drainmark.jobs.errors import RetractRefused
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
-from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.claimed_code import deploy_of
 from drainmark.jobs.protocol.history import RegionHistory, retracted_uris, target_before
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
@@ -17,6 +16,7 @@ from drainmark.jobs.regions.change_streams import change_streams
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.commit.removal.keyed_retraction import KeyedTable
 from drainmark.jobs.runtime.commit.replacement import why_kept
+from drainmark.jobs.runtime.messages import skip_command
 
 
 def keyed_tables(
@@ -69,8 +69,7 @@ def remedy_of(region: str, history: RegionHistory, ids: Sequence[int], horizon: 
         undone |= others
         target = target_before(history, min(undone), horizon)
     uris = dict.fromkeys(undone.values())
-    skips = " && ".join(f"drainmark skip {region} --file {shell_word(uri)} --reason '…'" for uri in uris)
-    return f"drainmark reset {region} --to {target}{flags} --yes && {skips}"
+    return f"drainmark reset {region} --to {target}{flags} --yes && {skip_command(region, *uris)}"
 
 
 def _reasons(

@@ -18,17 +18,16 @@ from drainmark.jobs.errors.environment import OutOfOrder
 from drainmark.jobs.graph.annotations import Alignment, Channels, Consistent
 from drainmark.jobs.protocol.stage_flow import InFlight
 from drainmark.jobs.regions.stages import ChannelPlan, StagePlan
-from drainmark.jobs.runtime.stages.channels.batches import StagePart
 from drainmark.jobs.runtime.stages.channels.channel import (
+    FOREVER,
     Budget,
     Channel,
-    ChannelReader,
-    ChannelWriter,
     DurableChannel,
     Overtaken,
+    Wait,
+    wait_until,
 )
-from drainmark.jobs.runtime.stages.channels.rows import Spool
-from drainmark.jobs.runtime.stages.channels.waiting import FOREVER, Wait, wait_until
+from drainmark.jobs.runtime.stages.channels.rows import Spool, StagePart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,19 +141,15 @@ class Exchange:
             self._spool = None
             self.changed.notify_all()
 
-    def ends_of(self, stage: str, epoch: int) -> tuple[StagePlan, dict[str, ChannelReader], dict[str, ChannelWriter]]:
-        """Return a stage's plan and new ends of its channels. The ends that it had are cut off, and batches that it had
-        not done come again.
+    def require(self, epoch: int) -> None:
+        """Check that the channels are open for an epoch.
 
         Raises:
-            Fenced: the channels are open for another epoch.
+            Fenced: they are open for another one, or for none.
         """
         with self.changed:
             if epoch != self._epoch or self._spool is None:
                 raise Fenced(f"the channels are open for epoch {self._epoch}, or not any more")
-            plan = self.stages[stage]
-            readers = {channel.name: self.channels[channel.name].reader(epoch) for channel in plan.inputs}
-            return plan, readers, {channel.name: self.channels[channel.name].writer(epoch) for channel in plan.outputs}
 
     # --- for the controller ------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from drainmark.jobs.errors.environment import OutOfOrder
 from drainmark.jobs.protocol.stage_flow import Half
-from drainmark.jobs.runtime.stages.channels.batches import Batch
+from drainmark.jobs.runtime.stages.channels.rows import Batch
 
 
 class Fifo:

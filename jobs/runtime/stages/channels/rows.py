@@ -1,10 +1,14 @@
-"""The rows of a batch: in this process, or in staged files, to which the rows of a large group are written at once."""
+"""The content of a channel: batches of a whole group each, with rows in this process or in staged files.
+
+The rows of a large group are written to files at once.
+"""
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import AccountingError
@@ -181,3 +185,39 @@ def spooled(rows: ChannelRows, spool: Spool, last_id: int) -> ChannelRows:
 def stem_of(stream: str, first_id: int) -> str:
     """Return the beginning of a batch's file names; a stage that does a group again gets another one."""
     return f"{stream.replace('[', '.').replace(']', '')}-{first_id:019d}-{world.token()[:8]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    """The rows of one group of one stream; `_sequence_id` and `_position` are among their columns.
+
+    Attributes:
+        first_id, last_id: of the group; a group without rows is a batch, too.
+        rows: perhaps shared with the other channels of the stream.
+    """
+
+    first_id: int
+    last_id: int
+    rows: ChannelRows
+
+    def __post_init__(self) -> None:
+        if not 0 < self.first_id <= self.last_id:
+            raise ValueError(f"a batch has no ids {self.first_id}..{self.last_id}")
+
+    @property
+    def bytes(self) -> int:
+        return self.rows.bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePart:
+    """The results of a stage for a group.
+
+    Attributes:
+        made: the results, opaque here.
+    """
+
+    stage: str
+    first_id: int
+    last_id: int
+    made: Any

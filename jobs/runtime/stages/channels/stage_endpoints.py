@@ -23,11 +23,17 @@ from drainmark.jobs.errors import Fenced
 from drainmark.jobs.errors.environment import ChannelFull, OutOfOrder
 from drainmark.jobs.failpoints import ChannelPoint
 from drainmark.jobs.regions.stages import StagePlan
-from drainmark.jobs.runtime.stages.channels.batches import Batch, StagePart
-from drainmark.jobs.runtime.stages.channels.channel import ChannelEnd, ChannelReader, ChannelWriter
+from drainmark.jobs.runtime.stages.channels.channel import (
+    AT_ONCE,
+    FOREVER,
+    ChannelEnd,
+    ChannelReader,
+    ChannelWriter,
+    Wait,
+    wait_until,
+)
 from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
-from drainmark.jobs.runtime.stages.channels.rows import ChannelRows
-from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE, FOREVER, Wait, wait_until
+from drainmark.jobs.runtime.stages.channels.rows import Batch, ChannelRows, StagePart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +192,17 @@ class StageEnds:
 
 
 def connect(exchange: Exchange, stage: str, epoch: int) -> StageEnds:
-    """Return the ends of a stage; see `Exchange.ends_of`."""
-    plan, readers, writers = exchange.ends_of(stage, epoch)
-    return StageEnds(exchange=exchange, plan=plan, readers=readers, writers=writers)
+    """Return new ends of a stage. Those that it had are cut off, and batches that it had not done come again.
+
+    Raises:
+        Fenced: the channels are open for another epoch.
+    """
+    with exchange.changed:
+        exchange.require(epoch)
+        plan, channels = exchange.stages[stage], exchange.channels
+        return StageEnds(
+            exchange=exchange,
+            plan=plan,
+            readers={each.name: channels[each.name].reader(epoch) for each in plan.inputs},
+            writers={each.name: channels[each.name].writer(epoch) for each in plan.outputs},
+        )

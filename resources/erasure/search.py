@@ -1,4 +1,8 @@
-"""The search for a person in single files: in the rows of Parquet, in the bytes of all others, also compressed ones."""
+"""The search for a person in files: in the rows of Parquet, in the bytes of all others, also compressed ones.
+
+Inputs are searched as far as they lie on this machine; they are never changed. After an erasure everything that lies in
+a folder is searched: what is found is in its certificate.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,19 @@ import bz2
 import gzip
 import io
 import lzma
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.protocol.erasure import Person
+from drainmark.jobs.protocol.records.addresses import is_object
+from drainmark.jobs.protocol.records.triggers import FILE
+from drainmark.jobs.scan.folder import path_of
 from drainmark.resources.erasure.conditions import condition_of
+from drainmark.resources.erasure.files import content
+from drainmark.resources.erasure.notes import Input
+from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +30,7 @@ if TYPE_CHECKING:
 _PARQUET = b"PAR1"
 _CHUNK = 1 << 20
 _OVERLAP = 4096
+SURE, MAYBE, UNSEARCHED = "holds rows", "may hold rows", "not searched"
 
 
 def is_in_rows(source: Any, person: Person) -> bool:
@@ -111,3 +124,61 @@ def opened(path: str) -> Any:
 
         return pa.input_stream(path, compression="zstd")
     return open(path, "rb")
+
+
+def judged(inputs: Iterable[Input], person: Person) -> Iterator[Input]:
+    """Yield the inputs that hold a person, that may, or that nobody searched, with that said.
+
+    A file of text may hold rows if it has the value somewhere; a value of some letters is sure to be the person's.
+    """
+    for each in inputs:
+        if each.kind not in ("", FILE) or is_object(each.uri):
+            yield replace(each, state=UNSEARCHED)
+            continue
+        path = path_of(each.uri)
+        if not os.path.exists(path):
+            continue
+        try:
+            state = _state_of(path, person)
+        except (OSError, ValueError):
+            state = UNSEARCHED
+        if state:
+            yield replace(each, state=state)
+
+
+def _state_of(path: str, person: Person) -> str:
+    with open(path, "rb") as file:
+        is_table = is_parquet(file.read(4))
+    if is_table:
+        return SURE if is_in_rows(path, person) else ""
+    with opened(path) as stream:
+        if not is_in_bytes(stream, person):
+            return ""
+    return SURE if person.is_text else MAYBE
+
+
+def places(folder: Folder, person: Person) -> Iterator[dict[str, Any]]:
+    """Yield each file in which a person is found: in its rows, by the columns; in its bytes, if the values are long."""
+    for entry in sorted(folder.everything(""), key=lambda entry: entry.path):
+        try:
+            data = content(folder, entry.path)
+        except FileNotFoundError:
+            continue  # a page that was written again, a log that was cut
+        found = _found(data, person)
+        if found:
+            yield {"path": entry.path, "found": found}
+
+
+def _found(data: bytes, person: Person) -> str:
+    if is_parquet(data):
+        import pyarrow as pa
+
+        try:
+            if is_in_rows(io.BytesIO(data), person):
+                return "rows"
+            if person.is_text and (is_in_texts(io.BytesIO(data), person) or is_in_bytes(io.BytesIO(data), person)):
+                return "text"
+        except (pa.ArrowInvalid, OSError):
+            return "a file that cannot be read"
+        return ""
+    return "bytes" if person.is_text and is_in_bytes(io.BytesIO(data), person) else ""
