@@ -16,13 +16,27 @@ from drainmark.jobs.frames.tags import ORDINAL, POSITION, SEQUENCE_ID, TAGS
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 POSITION_TYPE = "struct<block: bigint, row: bigint>"
 
 
-def payload_of(frame: DataFrame) -> list[str]:
-    """Return the columns of a stream without its tags."""
-    return [name for name in frame.columns if name not in TAGS]
+def payload_of(frame: DataFrame, *others: str) -> list[str]:
+    """Return the columns of a stream without its tags, and without some others."""
+    return [name for name in frame.columns if name not in (*TAGS, *others)]
+
+
+def position_at(row: str) -> str:
+    """Return the SQL of the position of a row with a new number, an integer, among the rows of its id."""
+    return f"struct(0L as block, cast({row} as bigint) as row) as {POSITION}"
+
+
+def type_of_made(columns: str) -> StructType:
+    """Return the type of rows that an operator makes in this process: its columns, given as DDL, and the tags."""
+    from pyspark.sql.types import StructType
+
+    tags = StructType.fromDDL(f"{POSITION} {POSITION_TYPE}, {SEQUENCE_ID} bigint")
+    return StructType([*StructType.fromDDL(columns).fields, *tags.fields])
 
 
 def positioned(frame: DataFrame) -> DataFrame:

@@ -29,6 +29,27 @@ def duration_of(value: Any) -> Any:
         return value
 
 
+def micros(duration: dt.timedelta) -> int:
+    """Return a duration in microseconds."""
+    return duration // dt.timedelta(microseconds=1)
+
+
+LONGEST = dt.timedelta(days=100_000)
+"""The longest duration that is added to event times: sums in microseconds stay within 64 bits."""
+
+
+def is_duration(value: Any, *, above: dt.timedelta | None = None) -> bool:
+    """Say whether a value is a duration of event time: from zero on, or above another one, and not above `LONGEST`."""
+    if not isinstance(value, dt.timedelta):
+        return False
+    return (dt.timedelta(0) <= value if above is None else above < value) and value <= LONGEST
+
+
+def is_count(value: Any, least: int = 1) -> bool:
+    """Say whether a value is a whole number, and not too small."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
 class TriggerKind(StrEnum):
     """The cause of a consistent state: a clock, or the start operator."""
 

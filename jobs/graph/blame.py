@@ -48,6 +48,12 @@ def naming(operator: Blamed) -> Iterator[None]:
         raise
 
 
+def failed(operator: Blamed, message: str, remedy: str) -> OperatorFailed:
+    """Return the error of an operator that cannot do its work with the streams that it reads."""
+    text = f"{operator.name!r}: {message}"
+    return OperatorFailed(text, operator=operator.name, location=operator.location, remedy=remedy)
+
+
 def failure_of(operator: Blamed, error: BaseException) -> OperatorFailed:
     """Return the error that blames an operator for an error of its code."""
     remedy = "fix the function, or the input"

@@ -13,7 +13,7 @@ from drainmark.jobs.frames.arrow import arrow_of, frame_of
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.row_order import in_given_order, places_in, rows_by_id, untagged
 from drainmark.jobs.frames.tags import ORDINAL, SEQUENCE_ID, SOURCE_FILE, TAGS
-from drainmark.jobs.graph.blame import Blamed, blaming
+from drainmark.jobs.graph.blame import Blamed, blaming, failed
 from drainmark.jobs.graph.code_digests import UserFunction
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.graph.ports import Input, control_part
@@ -194,12 +194,9 @@ class OperatorContext:
         elif port.stream in self.streams:
             like = self.streams[port.stream].drop(*TAGS)
         else:
-            raise OperatorFailed(
-                f"{operator.name!r}: {port.stream!r} comes back to it, and nothing says which columns it has",
-                operator=operator.name,
-                location=operator.location,
-                remedy='declare them: Annotated[DataFrame, dm.Control(keys=["…"], schema="… bigint")]',
-            )
+            message = f"{port.stream!r} comes back to it, and nothing says which columns it has"
+            remedy = 'declare them: Annotated[DataFrame, dm.Control(keys=["…"], schema="… bigint")]'
+            raise failed(operator, message, remedy)
         return self.kept(operator, control_part(port), like.schema)
 
     def on_control(self, operator: Step, port: Input) -> DataFrame:

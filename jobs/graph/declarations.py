@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType, FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypedDict, TypeVar
 
 from drainmark.jobs.errors import Location, UsageError
 from drainmark.jobs.graph.annotations import (
@@ -298,6 +298,22 @@ def stream_name(stream: StreamLike) -> str:
 def default_name(stream: StreamLike) -> str:
     """Return a stream's part of the name that an operator gets by default: `landing_orders` of `landing__orders`."""
     return stream_name(stream).replace("__", "_")
+
+
+class Reading(TypedDict):
+    """The name and the port of an operator that reads one stream."""
+
+    name: str
+    inputs: tuple[Input, ...]
+
+
+def reading(stream: StreamLike, done: str, name: str | None) -> Reading:
+    """Return the name and the port of an operator of one stream.
+
+    Args:
+        done: what happens to the stream, as the end of the default name: `orders_sorted`.
+    """
+    return {"name": name or f"{default_name(stream)}_{done}", "inputs": (port_to(stream),)}
 
 
 def required_stream(given: object) -> StreamLike:

@@ -292,11 +292,6 @@ class Operator(ABC):
         return ()
 
     @property
-    def has_thread(self) -> bool:
-        """Say whether a thread of its own submits its rows; it then needs a run that stays."""
-        return False
-
-    @property
     def measured(self) -> tuple[Measured, ...]:
         """Columns for the type check before any claim: Spark would turn a text such as "12:00" into a time of today."""
         return ()

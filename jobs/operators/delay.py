@@ -11,6 +11,7 @@ from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.names import quoted
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.annotations import is_count, is_duration
 from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import KeptState, Measured, Operator, Positions, Retention, StepResult
@@ -63,9 +64,10 @@ class Delay(Operator):
         if (self.ids is None) == (self.duration is None):
             message = "it is held back by triggers or by event time, one of both"
             yield self.wrong("DELAY_BY", message, "give ids=1, or duration= and event_time=")
-        if self.ids is not None and (isinstance(self.ids, bool) or self.ids < 1):
+        if self.ids is not None and not is_count(self.ids):
             yield self.wrong("DELAY_BY", f"ids={self.ids!r} is no delay", "give 1 or more")
-        if self.duration is not None and (self.duration <= dt.timedelta(0) or self.event_time is None):
+        is_while = is_duration(self.duration, above=dt.timedelta(0)) and self.event_time is not None
+        if self.duration is not None and not is_while:
             message = "a duration is above zero and of event time"
             yield self.wrong("DELAY_BY", message, 'give duration=timedelta(minutes=5), event_time="sold_at"')
 

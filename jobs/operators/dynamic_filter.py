@@ -62,7 +62,8 @@ class DynamicFilter(Operator):
         own = rows.selectExpr(*quoted(self.keys))
         known = frames.kept(self, _PART, own.schema, own if asks else None)
         if self._closes_loop(frames):  # the group has one id
-            return StepResult(rows.alias("rows").join(known.alias("known"), on=self._same("known"), how="left_semi"))
+            passes = F.expr(same(self.keys, "rows", "known"))
+            return StepResult(rows.alias("rows").join(known.alias("known"), on=passes, how="left_semi"))
         events = frames.once(self, self._events(frames))  # the filter and the state must have the same rows
         return StepResult(self._by_id(frames, rows, known, events), {_PART: events})
 
@@ -93,9 +94,6 @@ class DynamicFilter(Operator):
         within = f"{is_set} and (spans.__until is null or rows.{SEQUENCE_ID} <= spans.__until)"
         on = F.expr(f"{same(self.keys, 'rows', 'spans')} and {within}")
         return rows.alias("rows").join(spans.alias("spans"), on=on, how="left_semi")
-
-    def _same(self, known: str) -> Any:
-        return F.expr(same(self.keys, "rows", known))
 
     def absorb(self, frames: OperatorContext) -> Mapping[str, DataFrame]:
         """Return the changes if a loop is closed; otherwise `step` has returned them."""

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.row_order import type_of_made
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Positions, StepResult
 from drainmark.jobs.state.handlers.checkpoint import Checkpoint
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Checkpoint", "Copied", "CowDict", "SerialisedCopy", "StateHandler", "operator"]
 
 _CHANGES = f"{ENTRY} string, {CHUNK} bigint, {VALUE} binary, {SEQUENCE_ID} bigint"
-_TAGS = f"{POSITION} struct<block: bigint, row: bigint>, {SEQUENCE_ID} bigint"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,17 +72,13 @@ class Handled(Operator):
 
         made, changed = self.made, StructType.fromDDL(_CHANGES)
         rows = ranked(frames, self, self.inputs[0])
-        if self.name not in frames.hosts:
-            return StepResult(frames.local(self, None, made), {"": frames.local(self, None, changed)})
-        output, changes = frames.hosted(self, rows)
+        output, changes = frames.hosted(self, rows) if self.name in frames.hosts else (None, None)
         return StepResult(frames.local(self, output, made), {"": frames.local(self, changes, changed)})
 
     @property
     def made(self) -> StructType:
         """Return the types of the output, tags included."""
-        from pyspark.sql.types import StructType
-
-        return StructType([*StructType.fromDDL(self.output).fields, *StructType.fromDDL(_TAGS).fields])
+        return type_of_made(self.output)
 
 
 def operator(

@@ -4,36 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from drainmark.jobs.graph.code_digests import UserFunction
-from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, user_function
-from drainmark.jobs.graph.operator import Operator, Positions, Vectorises
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from drainmark.jobs.graph.context import OperatorContext
+from drainmark.jobs.graph.declarations import StreamLike
+from drainmark.jobs.graph.functions import FunctionOperator, declared_by
+from drainmark.jobs.graph.operator import Positions, Vectorises
 
 __all__ = ["per_trigger"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerTrigger(Operator):
+class PerTrigger(FunctionOperator):
     """A function that forces groups of one trigger. Its result may lack `_sequence_id`: the runtime adds it again."""
 
     kind: ClassVar[str] = "per-trigger"
     summary: ClassVar[str] = "function of all rows of one trigger"
     vectorises: ClassVar[Vectorises] = Vectorises.NO
     positions: ClassVar[Positions] = Positions.CHECKED
-
-    function: UserFunction
-
-    def fingerprint(self) -> Any:
-        return {**super().fingerprint(), "function": self.function.source_digest()}
-
-    def apply(self, frames: OperatorContext) -> DataFrame:
-        return frames.call(self, self.function, frames.inputs(self))
 
 
 def per_trigger(
@@ -51,9 +38,4 @@ def per_trigger(
             return orders.orderBy(F.desc("amount")).limit(1)
     """
 
-    def wrap(wrapped: Callable[..., Any]) -> Stream:
-        called, ports = user_function(wrapped, inputs)
-        operator = PerTrigger(name=name or wrapped.__name__, inputs=ports, function=called)
-        return declare(operator, wrapped)
-
-    return wrap if function is None else wrap(function)
+    return declared_by(function, PerTrigger, name, inputs)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.names import quoted, quoted_name
-from drainmark.jobs.frames.row_order import payload_of
-from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
+from drainmark.jobs.frames.row_order import payload_of, position_at
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, reading
 from drainmark.jobs.graph.operator import Operator, Positions, names_of
 from drainmark.jobs.state.placed_rows import order_of, require_columns
 
@@ -54,8 +54,7 @@ class Sort(Operator):
         require_columns(self, port, rows, [column for column, _ in asked])
         order = [f"{quoted_name(column)} {way or 'asc'}" for column, way in asked] + order_of(frames, self, port, rows)
         place = f"row_number() over (partition by {SEQUENCE_ID} order by {', '.join(order)})"
-        position = f"struct(0L as block, cast({place} as bigint) as row) as {POSITION}"
-        return frames.gathered(self, rows).selectExpr(SEQUENCE_ID, position, *quoted(payload_of(rows)))
+        return frames.gathered(self, rows).selectExpr(SEQUENCE_ID, position_at(place), *quoted(payload_of(rows)))
 
 
 def sort(stream: StreamLike, *, by: Sequence[str], window: str = "id", name: str | None = None) -> Stream:
@@ -73,10 +72,5 @@ def sort(stream: StreamLike, *, by: Sequence[str], window: str = "id", name: str
     Example:
         by_time = dm.sort(orders, by=["at", "amount desc"])
     """
-    operator = Sort(
-        name=name or f"{default_name(stream)}_sorted",
-        inputs=(port_to(stream),),
-        by=names_of(by),
-        window=window,
-    )
+    operator = Sort(**reading(stream, "sorted", name), by=names_of(by), window=window)
     return declare(operator)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, reading
 from drainmark.jobs.graph.operator import Operator, Positions
 
 if TYPE_CHECKING:
@@ -58,9 +58,5 @@ def throttle(stream: StreamLike, rows_per_second: float, *, name: str | None = N
     Example:
         steady = dm.throttle(orders, 10_000)
     """
-    operator = Throttle(
-        name=name or f"{default_name(stream)}_throttled",
-        inputs=(port_to(stream),),
-        rows_per_second=rows_per_second,
-    )
+    operator = Throttle(**reading(stream, "throttled", name), rows_per_second=rows_per_second)
     return declare(operator)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, ClassVar
 
-from drainmark.jobs.errors import OperatorFailed, Violation
+from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.row_order import in_port_order, positioned
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.blame import failed
 from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import Operator
 
@@ -58,12 +59,8 @@ class Union(Operator):
                 continue
             names = sorted(name for name in {*shape, *shapes[0]} if shape.get(name) != shapes[0].get(name))
             listed = "; ".join(f"{n}: {shapes[0].get(n, 'none')} and {shape.get(n, 'none')}" for n in names)
-            raise OperatorFailed(
-                f"{self.name!r}: {self.inputs[0].stream!r} and {port.stream!r} have other columns: {listed}",
-                operator=self.name,
-                location=self.location,
-                remedy="select the same names and types in a dm.functor before",
-            )
+            message = f"{self.inputs[0].stream!r} and {port.stream!r} have other columns: {listed}"
+            raise failed(self, message, "select the same names and types in a dm.functor before")
 
 
 def union(*streams: StreamLike, name: str | None = None) -> Stream:

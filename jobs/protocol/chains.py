@@ -247,7 +247,7 @@ def followers(
             facts = history(link.reader)
             wrong = first_reading(facts, link.source, lambda number, stays=stays: number > stays)  # type: ignore[misc]
             if wrong is None:
-                if facts.is_rewinding and link.reader not in found:
+                if facts.rewinding and link.reader not in found:
                     found[link.reader] = Follower(region=link.reader, to=None, because=((link, stays),))
                 continue
             wanted = target_before(facts, wrong, horizon(link.reader))

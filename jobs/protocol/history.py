@@ -161,11 +161,6 @@ class RegionHistory:
         return min([self.published_id, *self.lags.values()])
 
     @property
-    def is_rewinding(self) -> bool:
-        """Say whether a committed rewind has not taken back all its tables yet."""
-        return bool(self.rewinding)
-
-    @property
     def rewinding(self) -> tuple[CheckpointRow, ...]:
         """Return the committed rewinds that have not taken back all their tables yet."""
         return tuple(row for row in self.unpublished if row.kind is RowKind.REWIND)

@@ -129,7 +129,7 @@ def at_rest(history: RegionHistory) -> State:
     halt = history.halt
     if halt is not None and not any(row.epoch > halt.epoch for row in history.rewinding):
         return State.HALTED
-    if history.last_outcome in UNCLEAN or history.is_rewinding:
+    if history.last_outcome in UNCLEAN or history.rewinding:
         return State.UNHEALTHY
     return State.STARTED
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.graph.context import UPTO
 from drainmark.jobs.graph.operator import KeptState, Operator, Retention
@@ -27,22 +28,28 @@ BEFORE = "__before"
 ID = "__id"
 BEGINS = "__begins_group"
 
+PART = "clock"
 _TIME = "_now"
 """The column of the state."""
 
 
-def clock_state(part: str = "clock", of: str = "") -> KeptState:
+def moment(column: str | None) -> str:
+    """Return the SQL of a row's event time in microseconds since 1970-01-01 UTC; null without a column."""
+    return f"unix_micros(cast({quoted_name(column)} as timestamp))" if column else "cast(null as bigint)"
+
+
+def clock_state(part: str = PART, of: str = "") -> KeptState:
     """Return the state of a clock: one row with its time; `of` names the time, if no other state names it already."""
     return KeptState(part=part, retention=Retention(of=of) if of else None)
 
 
-def of_triggers(frames: OperatorContext, operator: Operator, part: str = "clock") -> tuple[DataFrame, DataFrame]:
+def of_triggers(frames: OperatorContext, operator: Operator) -> tuple[DataFrame, DataFrame]:
     """Return the number of triggers so far at each id, and the state's changes.
 
     Returns:
         `ID`, `BEFORE` (0 at first) and `NOW`, bigint; `BEGINS`, true at the group's first id; and the part's changes.
     """
-    start = _start(frames, operator, part)
+    start = _start(frames, operator, PART)
     ids = frames.ids().selectExpr(ID, f"cast(row_number() over (order by {ID}) as bigint) as _step")
     clock = ids.crossJoin(start).selectExpr(
         ID,
@@ -54,7 +61,7 @@ def of_triggers(frames: OperatorContext, operator: Operator, part: str = "clock"
 
 
 def of_events(
-    frames: OperatorContext, operator: Operator, rows: DataFrame, micros: str, part: str = "clock"
+    frames: OperatorContext, operator: Operator, rows: DataFrame, micros: str, part: str = PART
 ) -> tuple[DataFrame, DataFrame]:
     """Return the newest event time up to each id, and the state's changes.
 

@@ -6,6 +6,7 @@ reads a number as microseconds since 1970; a time without a zone comes back as a
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import math
 import reprlib
@@ -19,19 +20,26 @@ _INTEGERS = range(-(2**63), 2**63)
 
 
 def plain(value: Any) -> Any:
-    """Return a value for `pyarrow`: scalars of numpy and pandas as Python values, a mapping as a list of pairs."""
+    """Return a value for `pyarrow`: scalars of numpy and pandas as Python values, a mapping as a list of pairs, a
+    dataclass as a dict."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, dict):
         return [(plain(key), plain(item)) for key, item in value.items()]
     if hasattr(value, "dtype"):
-        if getattr(value, "ndim", 0):
-            return [plain(item) for item in value.tolist()]
-        if value.dtype.kind in "mM":  # for nanoseconds `item` gives a number
-            cut = value.astype(f"{value.dtype.kind}8[us]")
-            return cut.item() if cut == value or cut.item() is None else value
-        return value.item()
+        return _of_numpy(value)
     return None if type(value).__name__ == "NaTType" else value
+
+
+def _of_numpy(value: Any) -> Any:
+    if getattr(value, "ndim", 0):
+        return [plain(item) for item in value.tolist()]
+    if value.dtype.kind in "mM":  # for nanoseconds `item` gives a number
+        cut = value.astype(f"{value.dtype.kind}8[us]")
+        return cut.item() if cut == value or cut.item() is None else value
+    return value.item()
 
 
 def holder_of(kind: pa.DataType) -> Callable[[Any], Any]:

@@ -92,21 +92,6 @@ def _spark_type(column: Any) -> Any:
     return spark.StructType([spark.StructField(name, _spark_type(one), True) for name, one in parts[0].items()])
 
 
-def to_row(state: Any) -> dict[str, Any]:
-    """Return the columns of a state, as values for `pyarrow`."""
-    return {field.name: _plain(getattr(state, field.name)) for field in dataclasses.fields(state)}
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return to_row(value)
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return [(_plain(key), _plain(item)) for key, item in value.items()]
-    return plain(value)
-
-
 def reader_of(state_class: type) -> Callable[[Mapping[str, Any]], Any]:
     """Return a function that makes a state from its columns; a field that must not be None takes its default for null.
 
@@ -141,7 +126,7 @@ def keeper_of(
     holders = [(name, holder_of(kind), kind) for name, kind in kinds.items()]
 
     def keep(state: Any) -> tuple[dict[str, Any], Any]:
-        row = to_row(state)
+        row: dict[str, Any] = plain(state)
         held: dict[str, Any] = {}
         for name, hold, _ in holders:
             try:
@@ -151,7 +136,7 @@ def keeper_of(
         restored = restore(held)
         for name, _, kind in holders:
             if held[name] is None or isinstance(held[name], list | dict):
-                again = _plain(getattr(restored, name))
+                again = plain(getattr(restored, name))
                 if differs(held[name], again, kind):
                     raise ValueError(f"the state's field {name!r}: {row[name]!r} comes back as {again!r}")
         return held, restored

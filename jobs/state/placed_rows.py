@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.frames.names import quoted, quoted_name
-from drainmark.jobs.frames.row_order import payload_of, places_in, positioned
+from drainmark.jobs.frames.row_order import payload_of, places_in, position_at, positioned
 from drainmark.jobs.frames.tags import GONE, ORDINAL, POSITION, SEQUENCE_ID, TAGS
+from drainmark.jobs.graph.blame import failed
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.graph.ports import Input
 
@@ -54,12 +54,8 @@ def require_columns(operator: Operator, port: Input, frame: DataFrame, names: Se
         OperatorFailed: a column is missing; the remedy names the columns of the stream.
     """
     if lacking := [name for name in names if name not in frame.columns]:
-        raise OperatorFailed(
-            f"{operator.name!r}: {port.stream!r} has no column {', '.join(lacking)}",
-            operator=operator.name,
-            location=operator.location,
-            remedy=f"name some of {', '.join(payload_of(frame))}",
-        )
+        message = f"{port.stream!r} has no column {', '.join(lacking)}"
+        raise failed(operator, message, f"name some of {', '.join(payload_of(frame))}")
 
 
 def placed(
@@ -102,9 +98,9 @@ def ranked(
         return rows
     of = ", ".join([SEQUENCE_ID, *quoted(keys)])
     order = ", ".join(order_of(frames, operator, port, rows))
-    number = f"cast(row_number() over (partition by {of} order by {order}) as bigint)"
     others = quoted([name for name in rows.columns if name not in (POSITION, ORDINAL)])
-    return frames.gathered(operator, rows).selectExpr(*others, f"struct(0L as block, {number} as row) as {POSITION}")
+    place = position_at(f"row_number() over (partition by {of} order by {order})")
+    return frames.gathered(operator, rows).selectExpr(*others, place)
 
 
 def keys_of_all(
@@ -127,6 +123,36 @@ def are_of_one_type(
         return all(each == types[0] for each in types)
 
     return frames.once_a_run((operator.name, "one type"), compared)
+
+
+def with_state(before: DataFrame | None, new: DataFrame) -> DataFrame:
+    """Return the rows of a state before a group (None: there are none) and the group's new ones, with `IS_NEW`."""
+    marked = new.selectExpr("*", f"true as {IS_NEW}")
+    if before is None:
+        return marked
+    return before.selectExpr("*", f"false as {IS_NEW}").unionByName(marked, allowMissingColumns=True)
+
+
+def state_changes(
+    rows: DataFrame, keys: Sequence[str], payload: Sequence[str], *, came: str, gone: str, may_replace: bool = False
+) -> DataFrame:
+    """Return the changes of a state: new rows come to it at one id, and rows are gone from it at another one.
+
+    Args:
+        rows: keys, payload, `IS_NEW`.
+        keys: columns by which the state is kept.
+        payload: its other columns; null in the change with which a row is gone.
+        came: SQL of the id at which a new row comes.
+        gone: SQL of the id at the end of which a row is gone, null while it stays. If both are the same id, the row
+            does not come.
+        may_replace: a new row may have the keys of a row of the state: then that is gone, too.
+    """
+    comes = f"if({IS_NEW} and not ({gone} <=> {came}), {came}, null)"
+    goes = gone if may_replace else f"if({gone} > {came}, {gone}, null)"
+    change = f"struct(false as {GONE}, {comes} as {SEQUENCE_ID}), struct(true as {GONE}, {goes} as {SEQUENCE_ID})"
+    events = f"inline(filter(array({change}), event -> event.{SEQUENCE_ID} is not null))"
+    kept = [f"if({GONE}, null, {name}) as {name}" for name in quoted(payload)]
+    return rows.selectExpr(*quoted([*keys, *payload]), events).selectExpr(*quoted(keys), *kept, GONE, SEQUENCE_ID)
 
 
 def held_changes(rows: DataFrame, keys: Sequence[str], payload: Sequence[str]) -> DataFrame:

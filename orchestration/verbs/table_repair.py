@@ -179,7 +179,7 @@ def claim_to_rewind(owner: RegionOwner, to: int | None) -> Callable[[], Any]:
     from drainmark.jobs.runtime.commit.table_damage import lost_before_publishing
 
     def repair(owned: RegionOwner) -> bool:
-        if owned.history.is_rewinding:
+        if owned.history.rewinding:
             return True
         lost = lost_before_publishing(owned.outside.store, owned.history)
         if lost is not None:  # the rewind withdraws the groups that cannot be published
@@ -237,7 +237,7 @@ def repair_under_claim(owner: RegionOwner, done: list[RegionRepair]) -> bool:
     from drainmark.jobs.runtime.commit.table_damage import plan_repairs, repair_tables
 
     store = owner.outside.store
-    if owner.history.is_rewinding:  # a rewind repairs tables in the same commits
+    if owner.history.rewinding:  # a rewind repairs tables in the same commits
         done.append(RegionRepair(region=owner.region))
         return True
     repairs: list[Repair] = []

@@ -45,7 +45,7 @@ def has_folder(region: RegionPlan) -> bool:
 
 def has_threads(region: RegionPlan) -> bool:
     """Say whether the region has a start with a thread of its own, which lives only while a run does."""
-    return any(start.has_thread for start in region.starts)
+    return any(isinstance(start, SlicedSource) and start.has_thread for start in region.starts)
 
 
 def shown_folder(workplace: Workplace, region: RegionPlan) -> str:

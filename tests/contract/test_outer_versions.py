@@ -421,7 +421,7 @@ def test_a_rewind_that_was_killed_ends_right_in_a_sink_of_another_time(
         with pytest.raises(KeyboardInterrupt):
             reset(fed.workplace, plan_reset(fed.workplace, fed.region, RewindTarget(to=1)))
     failpoints.arm("")
-    assert fed.history().is_rewinding
+    assert fed.history().rewinding
     home = saved_home(fed)
     fed = fed.reopened()
     fed.take("d")

@@ -115,7 +115,7 @@ def test_a_rewind_that_dies_between_tables_is_finished_by_the_next_owner(
         shutil.rmtree(fed.workplace.home / "lake" / "copied")
     with fed.owning():
         pass
-    assert not fed.history().is_rewinding
+    assert not fed.history().rewinding
     if table > 1:
         assert_at(fed, 2)
 

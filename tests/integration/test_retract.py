@@ -156,10 +156,13 @@ def test_aggregates_and_sinks_are_as_if_retracted_files_had_never_come(
          ' dm.DeltaUpsert("rows", keys=["k"]))', "most", r"max\(n\)"),
         ('dm.sink(dm.aggregate(kept, keys=["k"], values={"m": dm.sum("n")}, name="sums"), dm.DeltaAppend("rows"))',
          "sums", "counts? the file"),
+        ('dm.sink(kept, dm.DeltaAppend("rows"))\n'
+         'dm.aggregate(kept, keys=["k"], values={"s": dm.sum("n")}, window=dm.sliding(rows=2), name="last_two")',
+         "last_two", "keeps"),
         ('dm.sink(kept, dm.DeltaOverwrite("rows"))', None, "newest trigger"),
         ('dm.sink(kept, dm.FileSink("{home}/out"))', None, "writes files"),
     ],
-    ids=["deduplicate", "max", "append of an aggregate", "overwrite", "files"],
+    ids=["deduplicate", "max", "append of an aggregate", "unread sliding windows", "overwrite", "files"],
 )  # fmt: skip
 def test_who_keeps_what_cannot_be_taken_out_is_named_with_a_remedy_that_works(
     place: Callable[[str], Workplace], tmp_path: Path, rest: str, operator: str | None, why: str

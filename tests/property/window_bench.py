@@ -17,7 +17,6 @@ from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.context import ABOVE, UPTO, Due, Fit, OperatorContext
 from drainmark.jobs.graph.operator import StepResult
 from drainmark.jobs.graph.params import Params
-from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.runtime.input.executors import InMemory
 from drainmark.jobs.state.due_rows import DueSpan
 from drainmark.jobs.state.keyed_rows import last_per_key, last_rows_per_key, rows_of_keys
@@ -88,7 +87,7 @@ class Bench:
             streams={"events": self.session.createDataFrame(tagged[::-1], schema)},
         )  # fmt: skip
         result = self.operator.step(frames)
-        if isinstance(self.operator, Aggregate):
+        if self.operator.output_state is not None:
             rows = result.output.toArrow()
             self._fold("", rows)
             return StepResult(self.operator.output_state.seen(self.session.createDataFrame(rows)))
@@ -96,7 +95,7 @@ class Bench:
             self._fold(kept.part, result.changes[kept.part].toArrow())
         return result
 
-    def _before(self, operator: Aggregate, partials: Any) -> tuple[Any, Any]:
+    def _before(self, operator: Any, partials: Any) -> tuple[Any, Any]:
         kept = self.states.get("")
         if kept is None or not kept.num_rows:
             return partials, None
@@ -120,7 +119,7 @@ class Bench:
         return self._last(pa.concat_tables(changes), keys, depth).to_pylist()
 
     def _kept_by(self, part: str) -> tuple[Sequence[str], int]:
-        if isinstance(self.operator, Aggregate):
+        if self.operator.output_state is not None:
             return self.operator.output_state.keys, self.operator.output_state.depth
         return next((kept.keys, kept.depth) for kept in self.operator.kept if kept.part == part)
 

@@ -259,7 +259,7 @@ class Scene:
                 visible = self.visible_id()
                 after = place.history(self.region)
                 committed = max(before.committed_id, after.committed_id)  # a rewind may come between the two looks
-                if visible > committed and not (before.is_rewinding or after.is_rewinding):
+                if visible > committed and not (before.rewinding or after.rewinding):
                     wrong.append((visible, committed))
                 looks[0] += 1
 

@@ -182,7 +182,7 @@ def after_kill(scene: Scene, point: Point, ended: Any, graph: str) -> None:
     assert ended.code == -9, f"{point.value} is never passed: {ended}"
     history = scene.history
     assert len(history.states) in durable(point, graph)
-    assert history.is_rewinding == (is_of_rewind(point) and point is not FailPoint.REWIND_BEFORE)
+    assert bool(history.rewinding) == (is_of_rewind(point) and point is not FailPoint.REWIND_BEFORE)
     if not history.unpublished:
         scene.assert_reached()
     burnt, committed, claims = scene.next_id, history.committed_id, len(scene.attempts_at_claims())

@@ -17,12 +17,11 @@ from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.frames.names import quoted, quoted_name
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.annotations import duration_of
+from drainmark.jobs.graph.annotations import LONGEST, duration_of, micros
 from drainmark.jobs.graph.context import UPTO, Due
 from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import KeptState, Measured, Operator, Positions, Retention, StepResult, names_of
 from drainmark.jobs.lazy import F
-from drainmark.jobs.operators.windows.window import LONGEST, micros
 from drainmark.jobs.state.placed_rows import (
     FROM,
     HELD,

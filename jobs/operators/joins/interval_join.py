@@ -16,12 +16,12 @@ from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.frames.names import quoted
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID, TAGS
+from drainmark.jobs.graph.annotations import LONGEST, micros
 from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.operator import KeptState, Measured, Operator, Retention, StepResult
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.watermarks import BEFORE, LATE_ROWS, Watermark, unread_late_rows
-from drainmark.jobs.operators.windows.window import LONGEST, micros
 from drainmark.jobs.state.placed_rows import (
     FROM,
     HELD,

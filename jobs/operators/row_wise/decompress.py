@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.names import quoted_name
-from drainmark.jobs.frames.row_order import payload_of
-from drainmark.jobs.frames.tags import SEQUENCE_ID, TAGS
-from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
+from drainmark.jobs.frames.row_order import payload_of, tags_in
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, reading
 from drainmark.jobs.graph.operator import Operator, Positions, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state.placed_rows import PLACE, placed, require_columns
@@ -56,7 +56,7 @@ class Decompress(Operator):
         require_columns(self, port, rows, [self.column])
         made = frames.once_a_run((self.name, _MADE), self._made)
         every = frames.once(self, placed(frames, self, port).withColumn(_MADE, made))
-        tags = [tag for tag in TAGS if tag in rows.columns]
+        tags = tags_in(rows.columns)
         columns = [
             f"{_MADE}.data as {quoted_name(name)}" if name == self.column else quoted_name(name)
             for name in payload_of(rows)
@@ -119,11 +119,6 @@ def decompress(
         opened = dm.decompress(orders, "attachment", max_bytes=1024 * 1024)
     """
     operator = Decompress(
-        name=name or f"{default_name(stream)}_decompressed",
-        inputs=(port_to(stream),),
-        column=column,
-        codec=codec,
-        max_bytes=max_bytes,
-        on_bad=on_bad,
+        **reading(stream, "decompressed", name), column=column, codec=codec, max_bytes=max_bytes, on_bad=on_bad
     )
     return declare(operator)

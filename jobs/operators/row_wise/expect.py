@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.tags import GONE
-from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, reading
 from drainmark.jobs.graph.operator import Operator, Positions, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.sinks.quarantine import refused_rows
@@ -102,11 +102,5 @@ def expect(
         paid_for = dm.expect(orders, "amount > 0", on_fail="warn", name="paid_for")
         dm.sink(paid_for, dm.DeltaAppend("checked_orders"))
     """
-    operator = Expect(
-        name=name or f"{default_name(stream)}_expected",
-        inputs=(port_to(stream),),
-        expected=condition,
-        on_fail=on_fail,
-        blocking=blocking,
-    )
+    operator = Expect(**reading(stream, "expected", name), expected=condition, on_fail=on_fail, blocking=blocking)
     return declare(operator)

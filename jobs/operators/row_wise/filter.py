@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from drainmark.jobs.graph.code_digests import UserFunction
-from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, user_function
-from drainmark.jobs.graph.operator import Operator, Positions
+from drainmark.jobs.graph.declarations import StreamLike
+from drainmark.jobs.graph.functions import FunctionOperator, declared_by
+from drainmark.jobs.graph.operator import Positions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,7 +19,7 @@ __all__ = ["filter"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filter(Operator):
+class Filter(FunctionOperator):
     """A condition over one stream. A condition is a Column, so it always vectorises."""
 
     kind: ClassVar[str] = "filter"
@@ -27,14 +27,9 @@ class Filter(Operator):
     keeps_tags: ClassVar[bool] = True
     positions: ClassVar[Positions] = Positions.KEPT
 
-    function: UserFunction
-
     @property
     def takes_changes(self) -> bool:
         return len(self.inputs) == 1
-
-    def fingerprint(self) -> Any:
-        return {**super().fingerprint(), "function": self.function.source_digest()}
 
     def apply(self, frames: OperatorContext) -> DataFrame:
         return frames.input(self.inputs[0]).where(frames.call(self, self.function, frames.inputs(self)))
@@ -55,9 +50,4 @@ def filter(  # noqa: A001 - the field's word; users write dm.filter
             return F.col("amount") > 100
     """
 
-    def wrap(wrapped: Callable[..., Any]) -> Stream:
-        called, ports = user_function(wrapped, inputs)
-        operator = Filter(name=name or wrapped.__name__, inputs=ports, function=called)
-        return declare(operator, wrapped)
-
-    return wrap if function is None else wrap(function)
+    return declared_by(function, Filter, name, inputs)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-from drainmark.jobs.frames.tags import TAGS
-from drainmark.jobs.graph.code_digests import UserFunction
-from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, user_function
-from drainmark.jobs.graph.operator import Operator, Positions, Vectorises
+from drainmark.jobs.frames.row_order import tags_in
+from drainmark.jobs.graph.declarations import Stream, StreamLike
+from drainmark.jobs.graph.functions import FunctionOperator, declared_by
+from drainmark.jobs.graph.operator import Positions, Vectorises
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["functor", "select"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Functor(Operator):
+class Functor(FunctionOperator):
     """A function of one or more frames; the analysed plan decides whether it vectorises."""
 
     kind: ClassVar[str] = "functor"
@@ -28,7 +27,6 @@ class Functor(Operator):
     vectorises: ClassVar[Vectorises] = Vectorises.CHECKED
     positions: ClassVar[Positions] = Positions.CHECKED
 
-    function: UserFunction
     vectorised: bool = False
 
     @property
@@ -37,12 +35,6 @@ class Functor(Operator):
 
     def vectorisation(self) -> Vectorises:
         return Vectorises.YES if self.vectorised and not self.kept else super().vectorisation()
-
-    def fingerprint(self) -> Any:
-        return {**super().fingerprint(), "function": self.function.source_digest()}
-
-    def apply(self, frames: OperatorContext) -> DataFrame:
-        return frames.call(self, self.function, frames.inputs(self))
 
 
 @overload
@@ -81,17 +73,9 @@ def functor(
             return dm.select(orders, "id", F.round(F.col("amount") * 100).cast("bigint").alias("cents"))
     """
 
-    def wrap(wrapped: Callable[..., Any]) -> Stream:
-        called, ports = user_function(wrapped, inputs)
-        operator = Functor(
-            name=name or wrapped.__name__,
-            inputs=ports,
-            function=called,
-            vectorised=vectorised,
-        )
-        return declare(operator, wrapped)
-
-    return wrap if function is None else wrap(function)
+    made: Stream | Callable[[Callable[..., Any]], Stream]
+    made = declared_by(function, partial(Functor, vectorised=vectorised), name, inputs)
+    return made
 
 
 def select(frame: DataFrame, *columns: Column | str) -> DataFrame:
@@ -102,5 +86,4 @@ def select(frame: DataFrame, *columns: Column | str) -> DataFrame:
         def initials(orders):
             return dm.select(orders, "id", F.substring("customer", 1, 1).alias("initial"))
     """
-    tags = [tag for tag in TAGS if tag in frame.columns]
-    return frame.select(*tags, *columns)
+    return frame.select(*tags_in(frame.columns), *columns)

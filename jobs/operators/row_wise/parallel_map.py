@@ -16,11 +16,13 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
+from drainmark.jobs.frames.row_order import in_order, type_of_made
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import Buffered
-from drainmark.jobs.graph.code_digests import UserFunction
-from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, user_function
-from drainmark.jobs.graph.operator import Operator, Positions
+from drainmark.jobs.graph.declarations import StreamLike
+from drainmark.jobs.graph.functions import FunctionOperator, declared_by
+from drainmark.jobs.graph.operator import Positions
+from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.state.columns import column_of, plain
 from drainmark.jobs.state.placed_rows import ranked
 
@@ -33,14 +35,13 @@ if TYPE_CHECKING:
 
 __all__ = ["parallel_map"]
 
-_TAGS = f"{POSITION} struct<block: bigint, row: bigint>, {SEQUENCE_ID} bigint"
 _MOST_THREADS = 256
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParallelMap(Operator):
+class ParallelMap(FunctionOperator):
     """A function of one row, called in threads; an output row depends on one input row, so groups may be large."""
 
     kind: ClassVar[str] = "parallel map"
@@ -48,12 +49,11 @@ class ParallelMap(Operator):
     keeps_tags: ClassVar[bool] = True
     positions: ClassVar[Positions] = Positions.OWN
 
-    function: UserFunction
     output: str
     threads: int
 
     def fingerprint(self) -> Any:
-        return {**super().fingerprint(), "output": self.output, "function": self.function.source_digest()}
+        return {**super().fingerprint(), "output": self.output}
 
     def violations(self, in_region: bool) -> Iterator[Violation]:
         if not 1 <= self.threads <= _MOST_THREADS:
@@ -63,9 +63,7 @@ class ParallelMap(Operator):
     @functools.cached_property
     def made(self) -> StructType:
         """Return the types of the output, tags included."""
-        from pyspark.sql.types import StructType
-
-        return StructType([*StructType.fromDDL(self.output).fields, *StructType.fromDDL(_TAGS).fields])
+        return type_of_made(self.output)
 
     def apply(self, frames: OperatorContext) -> DataFrame:
         if not frames.is_run:
@@ -83,7 +81,6 @@ class ParallelMap(Operator):
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from drainmark.jobs.frames.row_order import in_order
         from drainmark.jobs.state.handlers.permits import PermitGate
 
         gate, name = PermitGate(), self.function.streams[0]
@@ -162,17 +159,9 @@ def parallel_map(
             return {"customer": orders["customer"], "country": orders["customer"][-2:]}  # ask a slow service here
     """
 
-    def wrap(wrapped: Callable[..., Any]) -> Stream:
-        called, ports = user_function(wrapped, inputs)
+    def made(*, inputs: tuple[Input, ...], **given: Any) -> ParallelMap:
         if buffered:
-            ports = tuple(dataclasses.replace(port, buffered=port.buffered or Buffered()) for port in ports)
-        operator = ParallelMap(
-            name=name or wrapped.__name__,
-            inputs=ports,
-            function=called,
-            output=output,
-            threads=threads,
-        )
-        return declare(operator, wrapped)
+            inputs = tuple(dataclasses.replace(port, buffered=port.buffered or Buffered()) for port in inputs)
+        return ParallelMap(inputs=inputs, output=output, threads=threads, **given)
 
-    return wrap if function is None else wrap(function)
+    return declared_by(function, made, name, inputs)

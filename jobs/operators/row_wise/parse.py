@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from drainmark.jobs.errors import OperatorFailed, Violation
+from drainmark.jobs.errors import Violation
 from drainmark.jobs.formats.byte_records import ROW, WHY, TextParser, wrong_options
 from drainmark.jobs.formats.file_columns import literal, without_line_end
 from drainmark.jobs.formats.values.grammar import unreadable
 from drainmark.jobs.frames.names import quoted
-from drainmark.jobs.frames.row_order import payload_of
-from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, TAGS
-from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
+from drainmark.jobs.frames.row_order import payload_of, tags_in
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.blame import failed
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, reading
 from drainmark.jobs.graph.operator import Operator, Positions, StepResult
 from drainmark.jobs.state.placed_rows import PLACE, placed, require_columns
 
@@ -94,16 +95,16 @@ class Parse(Operator):
         from pyspark.sql.types import StructType
 
         schema = StructType.fromDDL(self.schema or "")
-        if twice := sorted(set(schema.names) & {name for name in payload_of(rows) if name != self.column}):
+        if twice := sorted(set(schema.names) & set(payload_of(rows, self.column))):
             remedy = "rename it in the schema, or drop it in a dm.functor before"
-            raise self._unfit(f"the stream has a column {', '.join(twice)} beside the text", remedy)
+            raise failed(self, f"the stream has a column {', '.join(twice)} beside the text", remedy)
         (kind,) = (field.dataType.simpleString() for field in rows.schema.fields if field.name == self.column)
         if kind not in ("string", "binary"):
             remedy = f"make it a text in a dm.functor before: F.col({self.column!r}).cast('string')"
-            raise self._unfit(f"the column {self.column!r} is {kind}, and no text", remedy)
+            raise failed(self, f"the column {self.column!r} is {kind}, and no text", remedy)
         for each in schema.fields:
             if (why := self._unreadable(each.dataType)) is not None:
-                raise self._unfit(f"the column {each.name!r} of the schema cannot be parsed", why)
+                raise failed(self, f"the column {each.name!r} of the schema cannot be parsed", why)
         columns = tuple((field.name, field.dataType) for field in schema.fields)
         options = {name.lower(): str(value) for name, value in self.options.items()}
         return schema, TextParser(form=self.form, columns=columns, separator=self.separator, options=options)
@@ -112,9 +113,6 @@ class Parse(Operator):
         if self.form != "json" and (kind.typeName() in ("struct", "array", "map")):
             return f"a {self.form} text has no {kind.typeName()}: declare the column as string"
         return unreadable(kind)
-
-    def _unfit(self, message: str, remedy: str) -> OperatorFailed:
-        return OperatorFailed(f"{self.name!r}: {message}", operator=self.name, location=self.location, remedy=remedy)
 
     def _parsed(self, frames: OperatorContext, rows: DataFrame, parser: TextParser) -> DataFrame:
         """Return rows with `_PARSED`; this process parses if they are few, and starts no worker."""
@@ -128,15 +126,13 @@ class Parse(Operator):
         return frames.local(self, table.append_column(_PARSED, parsed), schema)
 
     def _picked(self, parsed: DataFrame, rows: DataFrame, schema: StructType) -> DataFrame:
-        tags = [tag for tag in TAGS if tag in rows.columns]
-        free = [name for name in payload_of(rows) if name != self.column]
         columns = [f"{_PARSED}.{ROW}.{name} as {name}" for name in quoted(schema.names)]
-        return parsed.selectExpr(*tags, *quoted(free), *columns)
+        return parsed.selectExpr(*tags_in(rows.columns), *quoted(payload_of(rows, self.column)), *columns)
 
     def _lines(self, frames: OperatorContext) -> DataFrame:
         """Return one row for each line; its position is the place of its text, then its number within the text."""
         rows = placed(frames, self, self.inputs[0])
-        free = quoted([name for name in payload_of(rows) if name not in (self.column, "line", PLACE)])
+        free = quoted(payload_of(rows, self.column, "line", PLACE))
         text = without_line_end(f"`{self.column}`")
         lines = f"posexplode(split({text}, '\\\\r?\\\\n')) as (_line_number, line)"
         found = rows.where(f"length(`{self.column}`) > 0").selectExpr(SEQUENCE_ID, PLACE, *free, lines)
@@ -176,7 +172,7 @@ class FormatOperator(Operator):
         else:
             pairs = ", ".join(f"concat({literal(f'{name}=')}, cast(`{name}` as string))" for name in names)
             text = f"concat_ws({literal(self.separator)}, {pairs})"
-        return rows.selectExpr(*(tag for tag in TAGS if tag in rows.columns), f"{text} as `{self.column}`")
+        return rows.selectExpr(*tags_in(rows.columns), f"{text} as `{self.column}`")
 
 
 def parse(
@@ -210,8 +206,7 @@ def parse(
         notes = dm.parse(orders, "note", format="key_value", schema="gift string, wrap string", on_bad="null")
     """
     operator = Parse(
-        name=name or f"{default_name(stream)}_parsed",
-        inputs=(port_to(stream),),
+        **reading(stream, "parsed", name),
         column=column,
         form=format,
         schema=schema,
@@ -241,11 +236,5 @@ def format(  # noqa: A001 - the field's word; users write dm.format
     Example:
         texts = dm.format(orders, "json", column="order_as_json")
     """
-    operator = FormatOperator(
-        name=name or f"{default_name(stream)}_formatted",
-        inputs=(port_to(stream),),
-        form=form,
-        column=column,
-        separator=separator,
-    )
+    operator = FormatOperator(**reading(stream, "formatted", name), form=form, column=column, separator=separator)
     return declare(operator)

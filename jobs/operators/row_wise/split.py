@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, reading
 from drainmark.jobs.graph.operator import Operator, Positions, StepResult
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ def split(
         dm.sink(sizes["large"], dm.DeltaAppend("large_orders"))
     """
     operator = Split(
-        name=name or f"{default_name(stream)}_split",
-        inputs=(port_to(stream),),
+        **reading(stream, "split", name),
         conditions=dict(outputs) if isinstance(outputs, Mapping) else {},
         otherwise=otherwise,
         to=to,

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from drainmark.jobs.graph.operator import names_of
 from drainmark.jobs.graph.ports import Input
-from drainmark.jobs.operators.sinks.sink import Sink
+from drainmark.jobs.operators.sinks.sink import Sink, made_for
 from drainmark.jobs.printable import markdown_code
 from drainmark.jobs.protocol.records.manifest import TableRole
 
@@ -69,7 +68,7 @@ class DatabaseAppend:
         return _label(self.database, self.table)
 
     def operator(self, *, name: str, inputs: tuple[Input, ...]) -> DatabaseAppendSink:
-        return DatabaseAppendSink(name=name, inputs=inputs, database=self.database, table=self.table)
+        return made_for(DatabaseAppendSink, self, name, inputs)
 
 
 @dataclass(frozen=True)
@@ -103,13 +102,7 @@ class DatabaseUpsert:
         return _label(self.database, self.table)
 
     def operator(self, *, name: str, inputs: tuple[Input, ...]) -> DatabaseUpsertSink:
-        return DatabaseUpsertSink(
-            name=name,
-            inputs=inputs,
-            database=self.database,
-            table=self.table,
-            keys=names_of(self.keys),
-        )
+        return made_for(DatabaseUpsertSink, self, name, inputs)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Literal
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.graph.operator import names_of
 from drainmark.jobs.graph.ports import Input
-from drainmark.jobs.operators.sinks.sink import Sink, is_table_name
+from drainmark.jobs.operators.sinks.sink import Sink, is_table_name, made_for
 from drainmark.jobs.protocol.records.manifest import REGISTERED, TableRole
 
 __all__ = ["DeltaAppend"]
@@ -63,16 +62,7 @@ class DeltaAppend:
         return self.table
 
     def operator(self, *, name: str, inputs: tuple[Input, ...]) -> DeltaAppendSink:
-        return DeltaAppendSink(
-            name=name,
-            inputs=inputs,
-            table=self.table,
-            adopt=self.adopt,
-            on_schema_change=self.on_schema_change,
-            partition_by=names_of(self.partition_by),
-            cluster_by=names_of(self.cluster_by),
-            register=self.register,
-        )
+        return made_for(DeltaAppendSink, self, name, inputs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,13 +102,8 @@ class DeltaSink(Sink):
             return
         for rule, is_asked, done, arguments in self._asked_of_regions():
             if is_asked:
-                yield Violation(
-                    rule=rule,
-                    message=f"{self.name!r} is outside of a consistent region, and {self.table!r} is to be {done}",
-                    operator=self.name,
-                    location=self.location,
-                    remedy=f"leave {arguments} out, or let a consistent region write the table",
-                )
+                message = f"it is outside of a consistent region, and {self.table!r} is to be {done}"
+                yield self.wrong(rule, message, f"leave {arguments} out, or let a consistent region write the table")
 
     def _asked_of_regions(self) -> Iterator[tuple[str, bool, str, str]]:
         """Yield what only a region does to a table: the rule, is it asked for, what is done, and the arguments."""

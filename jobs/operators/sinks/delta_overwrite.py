@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.delta_append import DeltaSink
+from drainmark.jobs.operators.sinks.sink import made_for
 from drainmark.jobs.protocol.records.manifest import TableRole
 
 if TYPE_CHECKING:
@@ -50,13 +51,7 @@ class DeltaOverwrite:
         return self.table
 
     def operator(self, *, name: str, inputs: tuple[Input, ...]) -> DeltaOverwriteSink:
-        return DeltaOverwriteSink(
-            name=name,
-            inputs=inputs,
-            table=self.table,
-            register=self.register,
-            empty=self.empty,
-        )
+        return made_for(DeltaOverwriteSink, self, name, inputs)
 
 
 @dataclass(frozen=True, kw_only=True)

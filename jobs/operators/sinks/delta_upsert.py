@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from drainmark.jobs.graph.operator import names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.delta_append import DeltaSink, OnSchemaChange
+from drainmark.jobs.operators.sinks.sink import made_for
 from drainmark.jobs.printable import markdown_code
 from drainmark.jobs.protocol.records.manifest import ON_READ, TableRole
 
@@ -63,19 +63,8 @@ class DeltaUpsert:
         return self.table
 
     def operator(self, *, name: str, inputs: tuple[Input, ...]) -> DeltaUpsertSink:
-        return DeltaUpsertSink(
-            name=name,
-            inputs=inputs,
-            keys=names_of(self.keys),
-            table=self.table,
-            adopt=self.adopt,
-            on_schema_change=self.on_schema_change,
-            max_lag=self.max_lag.total_seconds() if isinstance(self.max_lag, dt.timedelta) else self.max_lag,
-            partition_by=names_of(self.partition_by),
-            cluster_by=names_of(self.cluster_by),
-            register=self.register,
-            merge=self.merge,
-        )
+        lag = self.max_lag.total_seconds() if isinstance(self.max_lag, dt.timedelta) else self.max_lag
+        return made_for(DeltaUpsertSink, self, name, inputs, max_lag=lag)
 
 
 @dataclass(frozen=True, kw_only=True)

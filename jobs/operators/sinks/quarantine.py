@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, SOURCE_FILE, TAGS
-from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
+from drainmark.jobs.graph.blame import failed
+from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, reading
 from drainmark.jobs.graph.operator import Guarantee, Operator
 from drainmark.jobs.lazy import F
 
@@ -57,7 +58,8 @@ class QuarantineSink(Operator):
         """Return `_sequence_id`, `_position` if the stream has it, `raw`, `reason`."""
         rows = frames.input(self.inputs[0])
         if self.reason is None and REASON not in rows.columns:
-            raise KeyError(f"the stream has no column {REASON!r}; say why: dm.quarantine(stream, reason='…')")
+            remedy = "say why: dm.quarantine(stream, reason='…')"
+            raise failed(self, f"{self.inputs[0].stream!r} has no column {REASON!r}", remedy)
         if self.reason is None:
             return refused_rows(rows, F.col(REASON).cast("string"), hidden=(REASON,))
         return refused_rows(rows, F.lit(self.reason))
@@ -101,9 +103,5 @@ def quarantine(stream: StreamLike, *, reason: str | None = None, name: str | Non
         dm.quarantine(unpriced, reason="the order has no amount")
         dm.sink(priced, dm.DeltaAppend("priced_orders"))
     """
-    operator = QuarantineSink(
-        name=name or f"{default_name(stream)}_quarantine",
-        inputs=(port_to(stream),),
-        reason=reason,
-    )
+    operator = QuarantineSink(**reading(stream, "quarantine", name), reason=reason)
     return declare(operator)

@@ -11,15 +11,15 @@ A new sink is a file beside this one, such as `file_sink.py`. Outside Delta it a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from drainmark.jobs.errors import UsageError, Violation
 from drainmark.jobs.frames.names import quoted, quoted_name
 from drainmark.jobs.frames.row_order import places_in
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
-from drainmark.jobs.graph.operator import Guarantee, Operator
+from drainmark.jobs.graph.operator import Guarantee, Operator, names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
@@ -150,11 +150,26 @@ class Sink(Operator):
     def violations(self, in_region: bool) -> Iterator[Violation]:
         """Yield a violation for each of the `problems`."""
         for rule, message, remedy in self.problems():
-            yield Violation(rule=rule, message=message, operator=self.name, location=self.location, remedy=remedy)
+            yield self.wrong(rule, message, remedy)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (rule, message, remedy) for each mistake in the sink's own configuration."""
         yield from ()
+
+
+SinkKind = TypeVar("SinkKind", bound=Sink)
+
+
+def made_for(kind: type[SinkKind], target: Any, name: str, inputs: tuple[Input, ...], **changed: Any) -> SinkKind:
+    """Return the operator of a target, a dataclass with the operator's own fields.
+
+    Args:
+        changed: fields that have another form in the operator.
+    """
+    given: dict[str, Any] = {each.name: getattr(target, each.name) for each in fields(target)}
+    given |= {each: names_of(given[each]) for each in ("keys", "partition_by", "cluster_by") if each in given}
+    given |= changed
+    return kind(name=name, inputs=inputs, **given)
 
 
 class Target(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from drainmark.jobs.graph.annotations import TriggerKind
+from drainmark.jobs.graph.annotations import TriggerKind, is_count
 from drainmark.jobs.operators.sources.contract import RowSlices, SourceAccess
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
@@ -47,9 +47,9 @@ class Beacon(RowSlices):
         return self.batches is None
 
     def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
-        if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
+        if not is_count(self.rows):
             yield "BEACON_ROWS", f"rows={self.rows!r} is no number of rows", "give a whole number from 1 up"
-        if trigger == TriggerKind.OPERATOR_DRIVEN and not (isinstance(self.batches, int) and self.batches > 0):
+        if trigger == TriggerKind.OPERATOR_DRIVEN and not is_count(self.batches):
             message = f"batches={self.batches!r}: an operator-driven Beacon has to know how many triggers it gives"
             yield "BEACON_COUNT", message, "dm.Beacon(rows=…, batches=N)"
         if trigger == TriggerKind.PERIODIC and self.batches is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputChanged, StoreRefused, StoreUnavailable
+from drainmark.jobs.graph.annotations import is_count
 from drainmark.jobs.operators.sources.contract import Connections, RowSlices, SourceAccess, Workers
 from drainmark.jobs.operators.sources.database_cells import cells_of
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
@@ -119,7 +120,7 @@ class DatabaseSource(RowSlices):
             yield "SCHEMA_MISSING", "a query needs the types of its columns", 'add schema="id bigint, …"'
         if not self.cursor.isidentifier():
             yield "CURSOR", f"cursor={self.cursor!r} is no name of a column", "name a column of the query"
-        if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
+        if not is_count(self.rows):
             yield "QUERY_ROWS", f"rows={self.rows!r} is no number of rows", "give a whole number from 1 up"
         if isinstance(self.start, bool) or not isinstance(self.start, int | str | dt.datetime):
             yield "START", f"start={self.start!r} is no value of a cursor", "0, a datetime, or a text"

@@ -13,6 +13,7 @@ from drainmark.jobs.errors import UsageError
 from drainmark.jobs.failpoints import SourcePoint
 from drainmark.jobs.formats.byte_records import Records, wrong_options
 from drainmark.jobs.formats.format import taken_name, with_added
+from drainmark.jobs.graph.annotations import is_count
 from drainmark.jobs.operators.sources import kafka_losses
 from drainmark.jobs.operators.sources.contract import Connections, RowSlices, SourceAccess, Workers
 from drainmark.jobs.operators.sources.kafka_losses import (
@@ -338,10 +339,10 @@ def _column_problems(metadata: Iterable[str], schema: str | None) -> Iterator[tu
 def _offset_problems(source: KafkaSource) -> Iterator[tuple[str, str, str]]:
     for name in ("max_messages", "message_bytes"):
         value = getattr(source, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if not is_count(value):
             yield name.upper(), f"{name}={value!r} is none", "give a whole number from 1 up"
     wanted = list(source.partitions or ())
-    is_set = bool(wanted) and len(set(wanted)) == len(wanted) and all(map(_is_number, wanted))
+    is_set = bool(wanted) and len(set(wanted)) == len(wanted) and all(is_count(number, 0) for number in wanted)
     if source.partitions is not None and not is_set:
         yield "PARTITIONS", f"partitions={source.partitions!r} names none, or one twice", "numbers from 0 up"
     if source.start_from == "group" and not source.group_id:
@@ -349,10 +350,6 @@ def _offset_problems(source: KafkaSource) -> Iterator[tuple[str, str, str]]:
     if source.start_from not in _STARTS and _moment(source.start_from) is None:
         remedy = f"{', '.join(_STARTS)}, or an ISO time"
         yield "START_FROM", f"start_from={source.start_from!r} is no place to start from", remedy
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _moment(text: str) -> dt.datetime | None:

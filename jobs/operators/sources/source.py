@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.graph.blame import naming
-from drainmark.jobs.graph.code_digests import UserFunction
-from drainmark.jobs.graph.operator import Operator, Positions, Vectorises
+from drainmark.jobs.graph.functions import FunctionOperator
+from drainmark.jobs.graph.operator import Positions, Vectorises
 from drainmark.jobs.operators.sources.contract import Replayable, SourceAccess
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source(Operator):
+class Source(FunctionOperator):
     """The start of a region: it makes rows from input."""
 
     is_source: ClassVar[bool] = True
@@ -36,8 +36,6 @@ class Source(Operator):
     vectorises: ClassVar[Vectorises] = Vectorises.CHECKED
     positions: ClassVar[Positions] = Positions.CHECKED
     keeps_tags: ClassVar[bool] = False
-
-    function: UserFunction
 
     @property
     def is_periodic(self) -> bool:
@@ -105,6 +103,7 @@ class SlicedSource(Source):
 
     @property
     def has_thread(self) -> bool:
+        """Say whether a thread of its own submits its rows; it then needs a run that stays."""
         return self.reads.has_thread
 
     def found_wrong(self) -> Iterator[tuple[str, str, str]]:
@@ -112,7 +111,7 @@ class SlicedSource(Source):
 
     def fingerprint(self) -> Any:
         read = {"kind": self.reads.kind, **self.reads.fingerprint()}
-        return {**super().fingerprint(), "read": read, "function": self.function.source_digest()}
+        return {**super().fingerprint(), "read": read}
 
     def columns(self, access: SourceAccess, output: str) -> str | pa.Schema:
         with naming(self):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.frames.origins import with_origins
+from drainmark.jobs.graph.annotations import is_count
 from drainmark.jobs.operators.sources.contract import RowSlices, SourceAccess, Workers
 from drainmark.jobs.operators.sources.slices import ANEW, Position, Slice, SliceLimit
 from drainmark.jobs.operators.sources.table_feed import ChangeFeed, ChangesOfIds, with_changes
@@ -86,7 +87,7 @@ class TableSource(RowSlices):
     def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
         if self.on_change not in ("halt", "ignore"):
             yield "UNKNOWN_POLICY", f"on_change={self.on_change!r} is not known", "one of halt, ignore"
-        if isinstance(self.starting_version, bool) or self.starting_version < 0:
+        if not is_count(self.starting_version, 0):
             yield "STARTING_VERSION", f"starting_version={self.starting_version!r} is none", "a number from 0 up"
         if self.changes and self.on_change != "halt":
             msg = (

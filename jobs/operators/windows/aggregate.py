@@ -12,8 +12,7 @@ from drainmark.jobs.operators.windows.event_windows import EventWindows
 from drainmark.jobs.operators.windows.numbered_windows import NumberedWindows
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.operators.windows.session_windows import SessionWindows
-from drainmark.jobs.operators.windows.sliding import SlidingAggregate
-from drainmark.jobs.operators.windows.sliding_rows import SlidingRows
+from drainmark.jobs.operators.windows.sliding import SlidingAggregate, SlidingRows
 from drainmark.jobs.operators.windows.trailing_windows import TrailingWindows
 from drainmark.jobs.operators.windows.window import (
     Delta,

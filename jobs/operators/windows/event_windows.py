@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from drainmark.jobs.frames.names import quoted_name
-from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.graph.annotations import micros
 from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.operator import StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.watermarks import BEFORE, LATE_ROWS, PART, Watermark, WatermarkedValues
-from drainmark.jobs.operators.windows.window import LATE, STARTS, WINDOW_START, Emit, EventTime, micros
+from drainmark.jobs.operators.windows.window import LATE, STARTS, WINDOW_START, Emit, EventTime
 from drainmark.jobs.operators.windows.windowed_aggregate import types_of
-from drainmark.jobs.state.aggregations.aggregation import running_columns
+from drainmark.jobs.state.aggregations.aggregation import state_columns
+from drainmark.jobs.state.placed_rows import IS_NEW, state_changes, with_state
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,7 +31,6 @@ ROWS = "__window_rows"
 _NEWEST = "__newest"
 _HOME_ROWS = "__home_rows"
 _HAD_ROWS = "__had_rows"
-_IS_NEW = "__is_new"
 _IS_LATE = "__is_late"
 _CLOSED_AT = "__closed_at"
 
@@ -45,11 +46,7 @@ class EventWindows(WatermarkedValues):
     )  # fmt: skip
     instead_over_changes: ClassVar[str] = "leave lateness= and emit= out: windows that stay open take changes"
 
-    @property
-    def bounds(self) -> EventTime:
-        """Return the window; an operator that a rule refused is never asked."""
-        assert isinstance(self.window, EventTime)  # noqa: S101 - `_class_for` sees to it
-        return self.window
+    window: EventTime
 
     def step(self, frames: OperatorContext) -> StepResult:
         rows = frames.input(self.inputs[0])
@@ -57,88 +54,73 @@ class EventWindows(WatermarkedValues):
             rows = frames.once(self, rows)
         partials = frames.once(self, self._partials(frames, self.placed_where_order_counts(frames, rows)))
         watermark = self.watermark(frames, partials, F.col(_NEWEST))
-        columns = [*self.key_columns(), WINDOW_START, ROWS, *self.state_names()]
-        like = partials.select(*columns, F.lit(False).alias(GONE), SEQUENCE_ID)
+        columns = [*self.key_columns(), WINDOW_START, ROWS, *self.state_names(), SEQUENCE_ID]
+        like = partials.select(*columns).schema
         due = Due(WINDOW_START, lambda: watermark.span(self._last_closed))
-        before = frames.kept(self, "", like.schema, partials, due).drop(GONE).withColumn(_IS_NEW, F.lit(False))
         judged = watermark.judge(partials).withColumn(_IS_LATE, self._is_late(F.unix_micros(WINDOW_START)))
-        new = judged.where(~F.col(_IS_LATE)).select(*columns, SEQUENCE_ID, F.lit(True).alias(_IS_NEW))
-        history = frames.gathered(self, before.unionByName(new))
-        types = types_of(like.schema)
-        made = frames.once(self, self._computed(watermark.closing(history), types))
+        new = judged.where(~F.col(_IS_LATE)).select(*columns)
+        history = frames.gathered(self, with_state(frames.kept(self, "", like, partials, due), new))
+        made = frames.once(self, self._computed(watermark.closing(history), types_of(like)))
+        payload = [ROWS, *state_columns(self.values)]
+        changes = state_changes(made, self.all_keys, payload, came=SEQUENCE_ID, gone=_CLOSED_AT, may_replace=True)
         late = judged.where(_IS_LATE).groupBy(SEQUENCE_ID).agg(F.sum(_HOME_ROWS).alias(LATE_ROWS))
-        too_late = watermark.judge(rows).where(self._is_late(self.bounds.last_start())).drop(BEFORE)
+        too_late = watermark.judge(rows).where(self._is_late(self.window.last_start())).drop(BEFORE)
         return StepResult(
             None,
-            changes={"": self._changes(made, columns), PART: watermark.changes(late)},
+            changes={"": changes, PART: watermark.changes(late)},
             outputs={"": self._emitted(made), LATE: too_late},
         )
 
     def _partials(self, frames: OperatorContext, rows: DataFrame) -> DataFrame:
         """Return the parts of each window, key and id; the home of a row is the last of its windows."""
         # a separate name, since the event time, or a value, may be a column `window_start` that other windows made
-        timed = rows.withColumn(STARTS, self.bounds.start())
-        is_home = F.unix_micros(STARTS).eqNullSafe(self.bounds.last_start())
+        timed = rows.withColumn(STARTS, self.window.start())
+        is_home = F.unix_micros(STARTS).eqNullSafe(self.window.last_start())
         return timed.groupBy(*self.key_columns(), F.col(STARTS).alias(WINDOW_START), SEQUENCE_ID).agg(
             *self.partials(frames, rows),
             F.count(F.lit(1)).alias(ROWS),
-            F.max(self.bounds.moment()).alias(_NEWEST),
+            F.max(self.window.moment()).alias(_NEWEST),
             F.count_if(is_home).alias(_HOME_ROWS),
         )
 
     def _is_late(self, start: Column) -> Column:
         """Say whether the window that begins at `start` is closed before the id; True if there is no event time."""
-        is_closed = start + self.bounds.size_micros <= F.col(BEFORE)
+        is_closed = start + self.window.size_micros <= F.col(BEFORE)
         return start.isNull() | F.coalesce(is_closed, F.lit(False))
 
     def _last_closed(self, mark: Column) -> Column:
         """Return the start of the last window that a watermark closes; many watermarks have the same one."""
-        start = mark - self.bounds.size_micros
-        return start - F.pmod(start, F.lit(micros(self.bounds.every)))
+        start = mark - self.window.size_micros
+        return start - F.pmod(start, F.lit(micros(self.window.every)))
 
     def _computed(self, history: DataFrame, types: Mapping[str, str]) -> DataFrame:
         """Return the windows at the end of each id that changed them, with the id that closed each window."""
-        from pyspark.sql import Window as Over
-
-        in_order = Over.partitionBy(*self.by_key(), WINDOW_START).orderBy(SEQUENCE_ID)
-        until_here = in_order.rowsBetween(Over.unboundedPreceding, 0)
-        end = F.unix_micros(WINDOW_START) + self.bounds.size_micros
+        in_order = self.of_key(WINDOW_START).orderBy(SEQUENCE_ID)
+        end = F.unix_micros(WINDOW_START) + self.window.size_micros
         is_last = F.lead(SEQUENCE_ID).over(in_order).isNull()
-        rows = F.sum(ROWS).over(until_here)
+        rows = F.sum(ROWS).over(self.until_here(WINDOW_START))
         running = history.select(
-            *self.key_columns(),
-            WINDOW_START,
-            SEQUENCE_ID,
-            _IS_NEW,
+            *self.running(types),
             rows.alias(ROWS),
             (rows - F.col(ROWS)).alias(_HAD_ROWS),
             F.when(is_last, Watermark.closed_at(end)).alias(_CLOSED_AT),
-            *running_columns(self.values, until_here, types),
         )
-        return running.where(F.col(_IS_NEW) | F.col(_CLOSED_AT).isNotNull())
+        return running.where(F.col(IS_NEW) | F.col(_CLOSED_AT).isNotNull())
 
     def _emitted(self, made: DataFrame) -> DataFrame:
         closed = F.col(_CLOSED_AT)
         if self.emission.emit != Emit.CLOSED:
-            chosen = made.where(_IS_NEW)
-        elif self.bounds.count_trigger is None:
+            chosen = made.where(IS_NEW)
+        elif self.window.count_trigger is None:
             chosen = made.where(closed.isNotNull()).withColumn(SEQUENCE_ID, closed)
         else:
-            chosen = self._triggered(made, self.bounds.count_trigger)
+            chosen = self._triggered(made, self.window.count_trigger)
         return chosen.select(*self.key_columns(), WINDOW_START, *self.finished_values(), SEQUENCE_ID)
 
     def _triggered(self, made: DataFrame, count: int) -> DataFrame:
         """Return closed windows, and windows that reach another multiple of `count` rows at the end of an id."""
         closed, number = F.col(_CLOSED_AT), F.col(SEQUENCE_ID)
-        is_due = F.col(_IS_NEW) & (F.floor(F.col(ROWS) / count) > F.floor(F.col(_HAD_ROWS) / count))
+        is_due = F.col(IS_NEW) & (F.floor(F.col(ROWS) / count) > F.floor(F.col(_HAD_ROWS) / count))
         early = F.when(is_due & ~closed.eqNullSafe(number), number)
         at = F.explode(F.array_compact(F.array(early, closed))).alias(SEQUENCE_ID)
         return made.select(*(quoted_name(name) for name in made.columns if name != SEQUENCE_ID), at)
-
-    def _changes(self, made: DataFrame, columns: list[Column | str]) -> DataFrame:
-        """Return the windows that changed, and those that are gone because they are closed."""
-        closed, number = F.col(_CLOSED_AT), F.col(SEQUENCE_ID)
-        changed = F.when(F.col(_IS_NEW) & ~closed.eqNullSafe(number), F.struct(F.lit(False).alias(GONE), number))
-        gone = F.when(closed.isNotNull(), F.struct(F.lit(True).alias(GONE), closed.alias(SEQUENCE_ID)))
-        at = F.explode(F.array_compact(F.array(changed, gone))).alias("__change")
-        return made.select(*columns, at).select(*columns, f"__change.{GONE}", f"__change.{SEQUENCE_ID}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from drainmark.jobs.frames.names import quoted_name, without_points
 from drainmark.jobs.frames.row_order import place_ranks
@@ -16,8 +16,9 @@ from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.operator import KeptState, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.window import WINDOW_NUMBER, Delta, Emit, Marked, Rows, finite
-from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues, types_of
-from drainmark.jobs.state.aggregations.aggregation import argument_columns, place, running_columns
+from drainmark.jobs.operators.windows.windowed_aggregate import UNBOUNDED, KeyedValues, keys_as, keys_equal, types_of
+from drainmark.jobs.state.aggregations.aggregation import argument_columns, place
+from drainmark.jobs.state.placed_rows import IS_NEW, with_state
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +34,6 @@ _NUMBER = "__window_number"
 
 _BEFORE = "__before"
 _NO_KEY = "__no_key"
-_IS_NEW = "__is_new"
 _CLOSED_AT = "__closed_at"
 _IS_LAST = "__is_last"
 
@@ -57,23 +57,20 @@ class NumberedWindows(KeyedValues):
         rows = frames.once(self, self._measured(self.placed(frames)))
         empty = rows.where("false").withColumn(_NUMBER, F.lit(0).cast("bigint"))
         columns = [*keys, WINDOW_NUMBER, ROWS, BEGAN, ENDED, *states, SEQUENCE_ID]
-        like = self._partials(frames, empty).select(*columns)
-        before = frames.kept(self, "", like.schema, changed=rows)
+        like = self._partials(frames, empty).select(*columns).schema
+        before = frames.kept(self, "", like, changed=rows)
         if isinstance(self.window, Delta):
             before = before.withColumn(BEGAN, finite(F.col(BEGAN)))  # 0.3.0 let windows begin with NaN
         partials = self._partials(frames, self._numbered(rows, before)).select(*columns)
-        history = frames.gathered(
-            self, before.withColumn(_IS_NEW, F.lit(False)).unionByName(partials.withColumn(_IS_NEW, F.lit(True)))
-        )
-        types = types_of(like.schema)
-        made = frames.once(self, self._computed(history, types))
+        history = frames.gathered(self, with_state(before, partials))
+        made = frames.once(self, self._computed(history, types_of(like)))
         if self.emission.emit == Emit.CLOSED:
             emitted, number = made.where(F.col(_CLOSED_AT).isNotNull()), F.col(_CLOSED_AT).alias(SEQUENCE_ID)
         else:
-            emitted, number = made.where(_IS_NEW), F.col(SEQUENCE_ID)
+            emitted, number = made.where(IS_NEW), F.col(SEQUENCE_ID)
         return StepResult(
             emitted.select(*keys, WINDOW_NUMBER, *self.finished_values(), number),
-            {"": made.where(F.col(_IS_NEW) & F.col(_IS_LAST)).select(*columns)},
+            {"": made.where(F.col(IS_NEW) & F.col(_IS_LAST)).select(*columns)},
         )
 
     def _measured(self, rows: DataFrame) -> DataFrame:
@@ -94,29 +91,27 @@ class NumberedWindows(KeyedValues):
 
     def _numbered(self, rows: DataFrame, before: DataFrame) -> DataFrame:
         """Return the rows with the number of their window."""
-        from pyspark.sql import Window as Over
-
         cursor = before.select(
-            *self.keys_as(_BEFORE),
+            *keys_as(self.keys, _BEFORE),
             *(F.col(name).alias(f"{_BEFORE}{name}") for name in (WINDOW_NUMBER, ROWS, BEGAN, ENDED)),
         )
-        found = rows.join(cursor, on=self.keys_equal(_BEFORE), how="left")
+        found = rows.join(cursor, on=keys_equal(self.keys, _BEFORE), how="left")
         number = F.coalesce(F.col(f"{_BEFORE}{WINDOW_NUMBER}"), F.lit(1).cast("bigint"))
-        in_order = Over.partitionBy(*self.by_key()).orderBy(SEQUENCE_ID, POSITION)
+        in_order = self.of_key().orderBy(SEQUENCE_ID, POSITION)
         if isinstance(self.window, Delta):
-            return self._by_delta(found.withColumn(_NUMBER, number))
+            return self._by_delta(found.withColumn(_NUMBER, number), self.window.width)
         if isinstance(self.window, Rows):
             held = F.coalesce(F.col(f"{_BEFORE}{ROWS}"), F.lit(0).cast("bigint"))
             passed = F.floor((held + F.row_number().over(in_order) - 1) / F.lit(self.window.rows)).cast("bigint")
         else:
-            until_before = in_order.rowsBetween(Over.unboundedPreceding, -1)
+            until_before = in_order.rowsBetween(-UNBOUNDED, -1)
             ended = F.coalesce(F.col(f"{_BEFORE}{ENDED}"), F.lit(False)).cast("bigint")
             passed = ended + F.coalesce(F.sum(F.col(ENDED).cast("bigint")).over(until_before), F.lit(0))
         return found.withColumn(_NUMBER, number + passed)
 
-    def _by_delta(self, found: DataFrame) -> DataFrame:
+    def _by_delta(self, found: DataFrame, width: float) -> DataFrame:
         """Number the rows by a walk: a window begins at the end of the last one, which no SQL window can express."""
-        walk = _Walk(keys=self.keys, width=self.window.width if isinstance(self.window, Delta) else 0)
+        walk = _Walk(width=width)
         given = without_points(found)
         names = dict(zip(found.columns, given.columns, strict=True))
         by = [F.col(quoted_name(names[key])) for key in self.keys] or [F.lit(0).alias(_NO_KEY)]
@@ -135,43 +130,33 @@ class NumberedWindows(KeyedValues):
 
     def _computed(self, history: DataFrame, types: Mapping[str, str]) -> DataFrame:
         """Return the windows at the end of each id that changed them, with the id that closed each window."""
-        from pyspark.sql import Window as Over
-
-        of_window = Over.partitionBy(*self.by_key(), WINDOW_NUMBER).orderBy(SEQUENCE_ID)
-        until_here = of_window.rowsBetween(Over.unboundedPreceding, 0)
-        in_order = Over.partitionBy(*self.by_key()).orderBy(WINDOW_NUMBER, SEQUENCE_ID)
-        next_number = F.lead(WINDOW_NUMBER).over(in_order)
-        next_id = F.lead(SEQUENCE_ID).over(in_order)
+        until_here = self.until_here(WINDOW_NUMBER)
+        in_order = self.of_key().orderBy(WINDOW_NUMBER, SEQUENCE_ID)
         running = history.select(
-            *self.key_columns(),
-            WINDOW_NUMBER,
-            SEQUENCE_ID,
-            _IS_NEW,
+            *self.running(types),
             F.sum(ROWS).over(until_here).alias(ROWS),
             F.first(BEGAN, ignorenulls=True).over(until_here).alias(BEGAN),
             F.max(ENDED).over(until_here).alias(ENDED),
-            next_number.alias("__next_number"),
-            next_id.alias("__next_id"),
-            *running_columns(self.values, until_here, types),
+            F.lead(WINDOW_NUMBER).over(in_order).alias("__next_number"),
+            F.lead(SEQUENCE_ID).over(in_order).alias("__next_id"),
         )
         is_last = F.coalesce(F.col("__next_id") != F.col(SEQUENCE_ID), F.lit(True))
         made = running.withColumn(_CLOSED_AT, self._closed_at()).withColumn(_IS_LAST, is_last)
-        return made.where(F.col(_IS_NEW) | F.col(_CLOSED_AT).isNotNull())
+        return made.where(F.col(IS_NEW) | F.col(_CLOSED_AT).isNotNull())
 
     def _closed_at(self) -> Column:
         """Return the id that closed a window, in the window's last row; null in all other rows."""
         if isinstance(self.window, Delta):
             return F.when(F.col("__next_number") > F.col(WINDOW_NUMBER), F.col("__next_id"))
         is_full = F.col(ROWS) == self.window.rows if isinstance(self.window, Rows) else F.col(ENDED)
-        return F.when(F.col(_IS_NEW) & is_full, F.col(SEQUENCE_ID))
+        return F.when(F.col(IS_NEW) & is_full, F.col(SEQUENCE_ID))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Walk:
     """A walk over the rows of a key, on a worker."""
 
-    keys: tuple[str, ...]
-    width: Any
+    width: float
 
     def __call__(self, rows: pa.Table) -> pa.Table:
         import numpy as np

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.frames.names import quoted_name
+from drainmark.jobs.frames.names import quoted, quoted_name
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.operator import KeptState, Retention, StepResult
 from drainmark.jobs.lazy import F
@@ -23,13 +23,14 @@ from drainmark.jobs.state.aggregations.aggregation import (
     finished_column,
     partial_columns,
     parts_of,
-    running_columns,
     state_columns,
 )
 from drainmark.jobs.state.aggregations.retraction import sign
+from drainmark.jobs.state.placed_rows import IS_NEW, with_state
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
     from drainmark.jobs.graph.context import OperatorContext
 
@@ -39,7 +40,12 @@ ROWS = "__rows"
 _LEFT = "__left"
 """The same number, after the check that it can be."""
 
-_IS_NEW, _NOW, _BEFORE, _EVENT = "__is_new", "__now", "__before", "__event"
+_NOW, _BEFORE, _EVENT = "__now", "__before", "__event"
+_EVENTS = (
+    f"inline(filter(array(if({_BEFORE}.rows > 0, struct({_BEFORE}.values as {_EVENT}, true as {GONE}), null), "
+    f"if({_LEFT} > 0, struct({_NOW} as {_EVENT}, false as {GONE}), null)), event -> event is not null))"
+)
+"""SQL of one row for each row of a change: the one before, gone, if there was one; the new one, if one is left."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,41 +84,40 @@ class RetractingAggregate(KeyedValues):
                 yield self.wrong("CHANGES", message, value.instead)
 
     def step(self, frames: OperatorContext) -> StepResult:
+        """Return the change stream and the changes of the state. Expressions are made once a run: each costs several
+        calls to the JVM."""
         rows = self.with_window(frames.input(self.inputs[0]))
-        made = frames.once_a_run(self.name, lambda: self._expressions(rows))
-        partials = frames.once(self, rows.groupBy(*made.by).agg(*made.partials))
-        kept = frames.once_a_run((self.name, "kept"), lambda: partials.select(*made.state).schema)
-        running = frames.once_a_run((self.name, "running"), lambda: self._running(made.values, types_of(kept)))
-        before = frames.kept(self, "", kept, partials).withColumn(_IS_NEW, F.lit(False))
-        history = frames.gathered(self, before.unionByName(partials.withColumn(_IS_NEW, F.lit(True))))
-        valid = history.select(*running).select("*", *made.valid)
-        computed = frames.once(self, valid.select("*", made.before).where(_IS_NEW))
-        changes = computed.select(*made.state, (F.col(_LEFT) == 0).alias(GONE))
-        return StepResult(computed.select(*made.events).select(*made.emitted), changes={"": changes})
-
-    def _expressions(self, rows: DataFrame) -> _Expressions:
-        from pyspark.sql import Window as Over
-
-        values, keys = self._over_changes(rows), [quoted_name(key) for key in self.all_keys]
-        in_order = Over.partitionBy(*keys).orderBy(SEQUENCE_ID)
-        now = F.struct(*(finished_column(values, name).alias(name) for name in values))
-        return _Expressions(
-            values=values,
-            by=[*self.key_columns(), *self.window_start(), F.col(SEQUENCE_ID)],
-            partials=[F.sum(sign()).alias(ROWS), *partial_columns(values, ())],
-            state=[*keys, ROWS, *(quoted_name(name) for name in state_columns(values)), SEQUENCE_ID],
-            valid=[self._rows_left(values).alias(_LEFT), now.alias(_NOW)],
-            before=F.lag(F.struct(F.col(_LEFT).alias("rows"), F.col(_NOW).alias("values")))
-            .over(in_order)
-            .alias(_BEFORE),
-            events=[SEQUENCE_ID, *keys, _event().alias(_EVENT)],
-            emitted=[
-                SEQUENCE_ID,
-                *keys,
-                *(F.col(_EVENT)["values"][name].alias(name) for name in self.values),
-                F.col(_EVENT)[GONE].alias(GONE),
-            ],
+        values, by, parts = frames.once_a_run(self.name, lambda: self._partials(rows))
+        partials = frames.once(self, rows.groupBy(*by).agg(*parts))
+        kept, running, checked, before = frames.once_a_run(
+            (self.name, ROWS), lambda: self._merged(values, partials.schema)
         )
+        history = frames.gathered(self, with_state(frames.kept(self, "", kept, partials), partials))
+        valid = history.select(*running).select("*", *checked)
+        computed = frames.once(self, valid.select("*", before).where(IS_NEW))
+        keys = quoted(self.all_keys)
+        events = computed.selectExpr(SEQUENCE_ID, *keys, _EVENTS).select(SEQUENCE_ID, *keys, f"{_EVENT}.*", GONE)
+        return StepResult(events, {"": computed.selectExpr(*quoted(kept.names), f"{_LEFT} = 0 as {GONE}")})
+
+    def _partials(self, rows: DataFrame) -> tuple[Mapping[str, Retractable], list[Column], list[Column]]:
+        """Return the values in their form over changes, the columns to group rows by, and the parts of each group."""
+        values = self._over_changes(rows)
+        return values, self.grouping(), [F.sum(sign()).alias(ROWS), *partial_columns(values, ())]
+
+    def _merged(
+        self, values: Mapping[str, Retractable], partials: StructType
+    ) -> tuple[StructType, list[Column], list[Column], Column]:
+        """Return the columns of the state; of a history, those at the end of each id; of these, the number of rows that
+        are left and the values; and of these, the same of the id before."""
+        from pyspark.sql.types import StructType
+
+        kept = StructType([partials[name] for name in (*self.all_keys, ROWS, *state_columns(values), SEQUENCE_ID)])
+        left = F.sum(ROWS).over(self.until_here(*self.window_columns)).alias(ROWS)
+        now = F.struct(*(finished_column(values, name).alias(name) for name in values)).alias(_NOW)
+        in_order = self.of_key(*self.window_columns).orderBy(SEQUENCE_ID)
+        before = F.lag(F.struct(F.col(_LEFT).alias("rows"), F.col(_NOW).alias("values"))).over(in_order)
+        running = [left, *self.running(types_of(kept), values)]
+        return kept, running, [self._rows_left(values).alias(_LEFT), now], before.alias(_BEFORE)
 
     def _over_changes(self, rows: DataFrame) -> dict[str, Retractable]:
         """Return the values in their form over changes, which depends on the types of their columns."""
@@ -122,15 +127,6 @@ class RetractingAggregate(KeyedValues):
             assert value.over_changes is not None  # noqa: S101 - `violations` sees to it
             found[name] = value.over_changes(argument[0].dataType.typeName() if argument else "")
         return found
-
-    def _running(self, values: Mapping[str, Retractable], types: Mapping[str, Any]) -> list[Column | str]:
-        """Return the state at the end of each id: for each row, the merge of it and of all earlier rows of its key."""
-        from pyspark.sql import Window as Over
-
-        keys = [quoted_name(key) for key in self.all_keys]
-        until_here = Over.partitionBy(*keys).orderBy(SEQUENCE_ID).rowsBetween(Over.unboundedPreceding, 0)
-        left = F.sum(ROWS).over(until_here).alias(ROWS)
-        return [*keys, SEQUENCE_ID, _IS_NEW, left, *running_columns(values, until_here, types)]
 
     def _rows_left(self, values: Mapping[str, Retractable]) -> Column:
         """Return the number of rows of a key that are left; an error if more of them were taken back than came."""
@@ -146,33 +142,3 @@ class RetractingAggregate(KeyedValues):
             F.lit(f"; look at the changes of {self.changes_of!r}"),
         )
         return F.when(is_short, F.raise_error(said).cast("bigint")).otherwise(F.col(ROWS))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Expressions:
-    """Expressions that are made once a run: each costs several calls to the JVM.
-
-    Attributes:
-        values: in their form over changes.
-        by: keys and `_sequence_id` of the input's rows.
-        state: keys, parts of the values, `_sequence_id`.
-        valid: the rows that are left, and the values.
-        before: the same of the id before.
-    """
-
-    values: Mapping[str, Retractable]
-    by: list[Column]
-    partials: list[Column]
-    state: list[str]
-    valid: list[Column]
-    before: Column
-    events: list[Column | str]
-    emitted: list[Column | str]
-
-
-def _event() -> Column:
-    """Return one row for each row of a change: the one before, gone, if there was one; the new one, if one is left."""
-    old = F.struct(F.lit(True).alias(GONE), F.col(_BEFORE)["values"].alias("values"))
-    new = F.struct(F.lit(False).alias(GONE), F.col(_NOW).alias("values"))
-    events = F.array(F.when(F.col(_BEFORE)["rows"] > 0, old), F.when(F.col(_LEFT) > 0, new))
-    return F.explode(F.array_compact(events))

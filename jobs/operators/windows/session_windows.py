@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from drainmark.jobs.frames.names import quoted_name, without_points
+from drainmark.jobs.frames.names import quoted, quoted_name, without_points
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.annotations import micros
 from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.operator import StepResult
 from drainmark.jobs.lazy import F
@@ -29,14 +30,17 @@ from drainmark.jobs.operators.windows.session_merging import (
     walk,
 )
 from drainmark.jobs.operators.windows.watermarks import AFTER, BEFORE, LATE_ROWS, PART, Watermark, WatermarkedValues
-from drainmark.jobs.operators.windows.window import LATE, WINDOW_END, WINDOW_START, Session, micros
-from drainmark.jobs.operators.windows.windowed_aggregate import types_of
+from drainmark.jobs.operators.windows.window import LATE, WINDOW_END, WINDOW_START, Session
+from drainmark.jobs.operators.windows.windowed_aggregate import UNBOUNDED, types_of
 from drainmark.jobs.state.aggregations.aggregation import argument_columns, running_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from drainmark.jobs.graph.context import OperatorContext
+
+_BOUNDS = (f"timestamp_micros({START}) as {WINDOW_START}", f"timestamp_micros({END}) as {WINDOW_END}")
+"""SQL of the bounds of a session, as its state has them."""
 
 _NUMBER = "__number"
 _MARK = "__mark"
@@ -53,11 +57,7 @@ class SessionWindows(WatermarkedValues):
     summary: ClassVar[str] = "rows of a key that are close in event time, closed by a watermark"
     configurations: ClassVar[tuple[str, ...]] = ("closed",)
 
-    @property
-    def bounds(self) -> Session:
-        """Return the window; an operator that a rule refused is never asked."""
-        assert isinstance(self.window, Session)  # noqa: S101 - `_class_for` sees to it
-        return self.window
+    window: Session
 
     @property
     def looked_up_by(self) -> tuple[str, ...]:
@@ -65,27 +65,20 @@ class SessionWindows(WatermarkedValues):
 
     def step(self, frames: OperatorContext) -> StepResult:
         rows = frames.once(self, frames.input(self.inputs[0]))
-        moment = self.bounds.moment()
+        moment = self.window.moment()
         watermark = self.watermark(frames, rows, moment)
         judged = watermark.judge(rows)
-        is_late = moment.isNull() | F.coalesce(moment + micros(self.bounds.gap) <= F.col(BEFORE), F.lit(False))
+        is_late = moment.isNull() | F.coalesce(moment + micros(self.window.gap) <= F.col(BEFORE), F.lit(False))
         late = judged.where(is_late).drop(BEFORE)
         new = self._put_together(frames, self.placed(frames, judged.where(~is_late)))
-        columns = [*self.key_columns(), WINDOW_START, WINDOW_END, *self.state_names()]
-        like = new.select(
-            *self.key_columns(),
-            F.timestamp_micros(START).alias(WINDOW_START),
-            F.timestamp_micros(END).alias(WINDOW_END),
-            *self.state_names(),
-            F.lit(False).alias(GONE),
-            F.col(ID).alias(SEQUENCE_ID),
-        ).schema
+        columns = [*quoted(self.all_keys), *self.state_names()]
+        like = new.selectExpr(*quoted(self.keys), *_BOUNDS, *self.state_names(), f"{ID} as {SEQUENCE_ID}").schema
         due = Due(WINDOW_END, lambda: watermark.span(lambda mark: mark))
         items = new.unionByName(self._items_of(frames.kept(self, "", like, rows, due)))
         parts = self._walked(frames, self._in_order(frames.gathered(self, items), watermark))
         made = frames.once(self, self._computed(parts, watermark, types_of(like)))
         late_rows = late.groupBy(SEQUENCE_ID).agg(F.count(F.lit(1)).alias(LATE_ROWS))
-        emitted = [*self.key_columns(), WINDOW_START, WINDOW_END, *self.finished_values(), SEQUENCE_ID]
+        emitted = [*quoted(self.all_keys), *self.finished_values(), SEQUENCE_ID]
         return StepResult(
             None,
             changes={"": made.select(*columns, GONE, SEQUENCE_ID), PART: watermark.changes(late_rows)},
@@ -94,9 +87,7 @@ class SessionWindows(WatermarkedValues):
 
     def _put_together(self, frames: OperatorContext, rows: DataFrame) -> DataFrame:
         """Return the parts of rows of a key and id that are in one session in any case, with bounds and `BEFORE`."""
-        from pyspark.sql import Window as Over
-
-        moment = self.bounds.moment()
+        moment = self.window.moment()
         columns = (name for name in rows.columns if name != BEFORE)
         arguments = argument_columns(self.values.values(), columns, self.keys)
         timed = rows.select(
@@ -107,13 +98,12 @@ class SessionWindows(WatermarkedValues):
             F.col(SEQUENCE_ID).alias(ID),
             F.struct(SEQUENCE_ID, POSITION).alias(SEQUENCE_ID),  # orders `first` and `last`, also between parts
             moment.alias(START),
-            (moment + micros(self.bounds.gap)).alias(END),
+            (moment + micros(self.window.gap)).alias(END),
         )
-        in_order = Over.partitionBy(*self.by_key(), ID).orderBy(START)
+        in_order = self.of_key(ID).orderBy(START)
         begins = F.coalesce(F.col(START) >= F.lag(END).over(in_order), F.lit(True))
         numbered = timed.withColumn(_NUMBER, begins.cast("bigint"))
-        until_here = in_order.rowsBetween(Over.unboundedPreceding, 0)
-        numbered = numbered.withColumn(_NUMBER, F.sum(_NUMBER).over(until_here))
+        numbered = numbered.withColumn(_NUMBER, F.sum(_NUMBER).over(in_order.rowsBetween(-UNBOUNDED, 0)))
         return (
             numbered.groupBy(*self.key_columns(), ID, _NUMBER)
             .agg(
@@ -128,21 +118,19 @@ class SessionWindows(WatermarkedValues):
 
     def _items_of(self, sessions: DataFrame) -> DataFrame:
         """Return the sessions that were open before the group in the shape of new parts."""
-        return sessions.select(
-            *self.key_columns(),
-            F.col(SEQUENCE_ID).alias(ID),
+        return sessions.selectExpr(
+            *quoted(self.keys),
+            f"{SEQUENCE_ID} as {ID}",
             *self.state_names(),
-            F.unix_micros(WINDOW_START).alias(START),
-            F.unix_micros(WINDOW_END).alias(END),
-            F.lit(None).cast("bigint").alias(BEFORE),
-            F.lit(False).alias(IS_NEW),
+            f"unix_micros({WINDOW_START}) as {START}",
+            f"unix_micros({WINDOW_END}) as {END}",
+            f"cast(null as bigint) as {BEFORE}",
+            f"false as {IS_NEW}",
         )
 
     def _in_order(self, items: DataFrame, watermark: Watermark) -> DataFrame:
         """Return the items of the keys that the group changes, sorted for the walk."""
-        from pyspark.sql import Window as Over
-
-        by_key = Over.partitionBy(*self.by_key())
+        by_key = self.of_key()
         mark = watermark.ids.agg(F.max(AFTER).alias(_MARK))
         closes = F.coalesce(F.min(END).over(by_key) <= F.col(_MARK), F.lit(False))
         taking_part = (
@@ -173,10 +161,8 @@ class SessionWindows(WatermarkedValues):
     def _computed(self, parts: DataFrame, watermark: Watermark, types: Mapping[str, str]) -> DataFrame:
         """Return the sessions at the end of each id that changed them, the closed ones, and those that are gone because
         they are part of another session, or begin earlier."""
-        from pyspark.sql import Window as Over
-
-        of_lineage = Over.partitionBy(*self.by_key(), LINEAGE).orderBy(ID, START)
-        until_here = of_lineage.rowsBetween(Over.unboundedPreceding, 0)
+        of_lineage = self.of_key(LINEAGE).orderBy(ID, START)
+        until_here = of_lineage.rowsBetween(-UNBOUNDED, 0)
         running = parts.select(
             *self.key_columns(),
             LINEAGE,
@@ -203,13 +189,7 @@ class SessionWindows(WatermarkedValues):
             )
         )
         found = watermark.closing(running).select("*", F.explode(changes).alias("__change"))
-        return found.select(
-            *self.key_columns(),
-            F.timestamp_micros(START).alias(WINDOW_START),
-            F.timestamp_micros(END).alias(WINDOW_END),
-            *self.state_names(),
-            "__change.*",
-        )
+        return found.selectExpr(*quoted(self.keys), *_BOUNDS, *self.state_names(), "__change.*")
 
     @staticmethod
     def _change(number: Column, *, is_gone: bool, is_closed: bool = False) -> Column:

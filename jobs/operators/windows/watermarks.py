@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.graph.annotations import micros
 from drainmark.jobs.graph.context import ABOVE, UPTO
 from drainmark.jobs.graph.operator import KeptState, Operator
 from drainmark.jobs.lazy import F
-from drainmark.jobs.operators.windows.window import LATE, WINDOW_START, micros
-from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
-from drainmark.jobs.state.placed_rows import FROM, IS_NEW, LEAVES
+from drainmark.jobs.operators.windows.window import LATE, WINDOW_START
+from drainmark.jobs.operators.windows.windowed_aggregate import UNBOUNDED, KeyedValues
+from drainmark.jobs.state.placed_rows import FROM, IS_NEW, LEAVES, with_state
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -36,7 +37,6 @@ NEWEST, MARK, LATE_ROWS = "newest", "watermark", "late_rows"
 
 BEFORE, AFTER = "__watermark_before", "__watermark_after"
 ID = "__watermark_id"
-_IS_NEW = "__is_new"
 _MARK = "__watermark"
 _IDS = "__ids"
 _STOOD = "__watermark_stood"
@@ -115,23 +115,23 @@ class Watermark:
         known = frames.kept(operator, part, frames.session.createDataFrame([], _SCHEMA).schema)
         delay = micros(lateness)
         newest = rows.groupBy(SEQUENCE_ID).agg(F.max(moment).alias(NEWEST))
-        newest = newest.select(SEQUENCE_ID, NEWEST, (F.col(NEWEST) - delay).alias(_MARK), F.lit(True).alias(_IS_NEW))
+        newest = newest.select(SEQUENCE_ID, NEWEST, (F.col(NEWEST) - delay).alias(_MARK))
         had = F.unix_micros(NEWEST)
         stood = F.coalesce(F.unix_micros(MARK), had - delay)  # older versions kept no watermark
-        before = known.select(SEQUENCE_ID, had.alias(NEWEST), stood.alias(_MARK), F.lit(False).alias(_IS_NEW))
+        before = known.select(SEQUENCE_ID, had.alias(NEWEST), stood.alias(_MARK))
         in_order = Over.partitionBy(F.lit(0)).orderBy(SEQUENCE_ID)
-        until_here = in_order.rowsBetween(Over.unboundedPreceding, 0)
-        every = newest.unionByName(before)
+        until_here = in_order.rowsBetween(-UNBOUNDED, 0)
+        every = with_state(before, newest)
         if max_ahead is not None:
             every = _bounded(every, micros(max_ahead))
         ids = every.select(
             F.col(SEQUENCE_ID).alias(ID),
-            _IS_NEW,
+            IS_NEW,
             F.max(NEWEST).over(until_here).alias(NEWEST),
-            F.max(_MARK).over(in_order.rowsBetween(Over.unboundedPreceding, -1)).alias(BEFORE),
+            F.max(_MARK).over(in_order.rowsBetween(-UNBOUNDED, -1)).alias(BEFORE),
             F.max(_MARK).over(until_here).alias(AFTER),
         )
-        return cls(ids=ids.where(_IS_NEW).drop(_IS_NEW), known=known)
+        return cls(ids=ids.where(IS_NEW).drop(IS_NEW), known=known)
 
     def judge(self, rows: DataFrame) -> DataFrame:
         """Return the rows with `BEFORE`, the watermark before their id."""
@@ -190,7 +190,7 @@ class Watermark:
 
         counted = late.select(F.col(SEQUENCE_ID).alias("__late_id"), LATE_ROWS)
         earlier = self.known.agg(F.max(LATE_ROWS).alias("__late_before"))
-        until_here = Over.partitionBy(F.lit(0)).orderBy(ID).rowsBetween(Over.unboundedPreceding, 0)
+        until_here = Over.partitionBy(F.lit(0)).orderBy(ID).rowsBetween(-UNBOUNDED, 0)
         rows = self.ids.join(counted, on=F.col(ID) == F.col("__late_id"), how="left").crossJoin(F.broadcast(earlier))
         total = F.sum(F.coalesce(F.col(LATE_ROWS), F.lit(0))).over(until_here)
         return rows.select(
@@ -207,7 +207,7 @@ def _bounded(ids: DataFrame, most: int) -> DataFrame:
     Each depends on the one before, which no SQL window can express: the ids of a group are folded as an array. The
     first id with a watermark sets it; an id without event time leaves it unchanged.
     """
-    every = ids.agg(F.sort_array(F.collect_list(F.struct(SEQUENCE_ID, NEWEST, _MARK, _IS_NEW))).alias(_IDS))
+    every = ids.agg(F.sort_array(F.collect_list(F.struct(SEQUENCE_ID, NEWEST, _MARK, IS_NEW))).alias(_IDS))
 
     def with_next(marks: Column, each: Column) -> Column:
         stands, asked = F.try_element_at(marks, F.lit(-1)), each[_MARK]
@@ -216,7 +216,7 @@ def _bounded(ids: DataFrame, most: int) -> DataFrame:
 
     marks = F.aggregate(_IDS, F.array().cast("array<bigint>"), with_next)
     found = every.select(_IDS, marks.alias(_MARK)).select(F.explode(F.arrays_zip(_IDS, _MARK)).alias("__id"))
-    told = (F.col(f"__id.{_IDS}.{name}") for name in (SEQUENCE_ID, NEWEST, _IS_NEW))
+    told = (F.col(f"__id.{_IDS}.{name}") for name in (SEQUENCE_ID, NEWEST, IS_NEW))
     return found.select(*told, f"__id.{_MARK}")
 
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.frames.names import quoted_name
-from drainmark.jobs.graph.annotations import duration_of
+from drainmark.jobs.graph.annotations import duration_of, is_count, is_duration, micros
 from drainmark.jobs.graph.operator import Retention
 from drainmark.jobs.lazy import F
+from drainmark.jobs.state.clock import moment
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -30,8 +31,6 @@ WINDOW_NUMBER = "window_number"
 STARTS = "__window_start"
 """The window start of a row before the grouping: a value may read a column `window_start` that other windows made."""
 LATE = "late"
-LONGEST = dt.timedelta(days=100_000)
-"""The longest duration that is added to event times: sums in microseconds stay within 64 bits."""
 
 
 class Emit(StrEnum):
@@ -160,16 +159,12 @@ Window = EventTime | Rows | Delta | Marked | Session | WallClock
 
 
 def moment_of(column: str) -> Column:
-    return F.unix_micros(F.col(quoted_name(column)).cast("timestamp"))
+    return F.expr(moment(column))
 
 
 def finite(number: Column) -> Column:
     """Return a number, null if it is NaN (to Spark, above all numbers) or infinite: it has no difference to itself."""
     return F.when(F.abs(number.cast("double")) < math.inf, number)
-
-
-def micros(duration: dt.timedelta) -> int:
-    return duration // dt.timedelta(microseconds=1)
 
 
 def tumbling(
@@ -396,24 +391,20 @@ def refusals(window: Window | None, emission: Emission) -> Iterator[Refusal]:
 
 def _wrong_sizes(window: Window | None) -> Iterator[Refusal]:
     rule, zero = "WINDOW_SIZE", dt.timedelta(0)
-    if isinstance(window, Rows) and not _is_count(window.rows):
+    if isinstance(window, Rows) and not is_count(window.rows):
         yield rule, f"a window of {window.rows!r} rows is none", "give a number from 1 up"
     if isinstance(window, EventTime):
-        if window.size <= zero:
+        if not is_duration(window.size, above=zero):
             yield rule, f"a window of {window.size} is none", "give a positive size"
-        if window.every <= zero or window.every > window.size:
+        if not is_duration(window.every, above=zero) or window.every > window.size:
             message = f"windows of {window.size} every {window.every} would leave rows out"
             yield rule, message, "give an every= from above 0 up to the size"
-        if window.count_trigger is not None and not _is_count(window.count_trigger):
+        if window.count_trigger is not None and not is_count(window.count_trigger):
             yield rule, f"count_trigger={window.count_trigger!r} is none", "give a number from 1 up"
-    if isinstance(window, Session) and window.gap <= zero:
+    if isinstance(window, Session) and not is_duration(window.gap, above=zero):
         yield rule, f"a gap of {window.gap} is none", "give a positive gap"
     if isinstance(window, Delta) and not window.width > 0:
         yield rule, f"a difference of {window.size} is none", "give a positive difference"
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _wrong_emissions(window: Window | None, emission: Emission) -> Iterator[Refusal]:
@@ -440,8 +431,8 @@ def _wrong_lateness(window: Window | None, emission: Emission) -> Iterator[Refus
             yield rule, message, "lateness=0 (seconds), or more"
     elif not has_watermark:
         yield rule, "lateness= is for windows of event time with bounds of their own", "leave it out"
-    elif emission.lateness < dt.timedelta(0):
+    elif not is_duration(emission.lateness):
         yield rule, f"a lateness of {emission.lateness} is none", "lateness=0 (seconds), or more"
     bound = emission.max_ahead
-    if bound is not None and (emission.lateness is None or not dt.timedelta(0) < bound <= LONGEST):
+    if bound is not None and (emission.lateness is None or not is_duration(bound, above=dt.timedelta(0))):
         yield rule, f"max_ahead={bound} bounds no watermark", "give lateness=, and seconds above 0; or leave it out"

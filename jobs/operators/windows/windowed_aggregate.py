@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.formats.file_columns import sql_of
-from drainmark.jobs.frames.names import quoted_name
-from drainmark.jobs.frames.tags import GONE, POSITION, TAGS
+from drainmark.jobs.frames.names import quoted, quoted_name
+from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.operator import Measured, Operator, Retention
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.window import (
@@ -32,19 +32,24 @@ from drainmark.jobs.operators.windows.window import (
 )
 from drainmark.jobs.state.aggregations.aggregation import (
     Aggregation,
+    Mergeable,
     StateColumn,
     finished_column,
     float_sums,
     partial_columns,
+    running_columns,
     state_columns,
 )
-from drainmark.jobs.state.placed_rows import ranked
+from drainmark.jobs.state.placed_rows import IS_NEW, ranked, with_state
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, WindowSpec
     from pyspark.sql.types import StructType
 
     from drainmark.jobs.graph.context import OperatorContext
+
+UNBOUNDED = 2**63
+"""As a bound of a window of Spark: all rows before (negative) or after a row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +136,15 @@ class KeyedValues(Operator):
     def key_columns(self) -> list[Column]:
         return [F.col(quoted_name(key)) for key in self.keys]
 
-    def by_key(self) -> list[Column]:
-        """Return the columns by which a window of Spark is partitioned."""
-        return self.key_columns() or [F.lit(0)]
+    def of_key(self, *further: str) -> WindowSpec:
+        """Return Spark's window over the rows of a key, or over those of a part of it."""
+        from pyspark.sql import Window as Over
+
+        return Over.partitionBy(*(self.key_columns() or [F.lit(0)]), *further)
+
+    def until_here(self, *further: str) -> WindowSpec:
+        """Return Spark's window over the rows of a key, or of a part of it, up to a row's id."""
+        return self.of_key(*further).orderBy(SEQUENCE_ID).rowsBetween(-UNBOUNDED, 0)
 
     def with_window(self, rows: DataFrame) -> DataFrame:
         """Return each row once for each window of event time that it is in; all rows if there are no such windows."""
@@ -141,31 +152,36 @@ class KeyedValues(Operator):
             return rows
         return rows.withColumn(STARTS, self.window.start()).where(F.col(STARTS).isNotNull())
 
-    def window_start(self) -> list[Column]:
-        """Return the key that identifies the window of a row of `with_window`."""
-        return [F.col(STARTS).alias(WINDOW_START)] if isinstance(self.window, EventTime) else []
+    def history(self, frames: OperatorContext, new: DataFrame) -> DataFrame:
+        """Return new rows of the state that the output is, and its older rows with their keys, with `IS_NEW`."""
+        new, before = frames.state(self, new)
+        history = with_state(before, new)
+        return history if before is None else frames.gathered(self, history)
 
-    def keys_as(self, prefix: str) -> list[Column]:
-        """Return the keys under other names, for the other side of a join."""
-        return [F.col(quoted_name(key)).alias(f"{prefix}{i}") for i, key in enumerate(self.keys)]
+    def running(self, types: Mapping[str, Any], values: Mapping[str, Mergeable] | None = None) -> list[Column]:
+        """Return the columns of a history at the end of each id: keys, those of windows included, `_sequence_id`,
+        `IS_NEW`, and the parts of the values, merged from a row and all earlier rows of its key or window.
 
-    def keys_equal(self, prefix: str) -> Column:
-        """Return the condition that the keys equal those of `keys_as(prefix)`; null is a key."""
-        same: Column = F.lit(True)
-        for i, key in enumerate(self.keys):
-            same = same & F.col(quoted_name(key)).eqNullSafe(F.col(f"{prefix}{i}"))
-        return same
+        Args:
+            types: of the parts.
+            values: in another form than that of plain rows.
+        """
+        keys = [F.col(quoted_name(key)) for key in self.all_keys]
+        parts = running_columns(values or self.values, self.until_here(*self.window_columns), types)
+        return [*keys, F.col(SEQUENCE_ID), F.col(IS_NEW), *parts]
+
+    def grouping(self) -> list[Column]:
+        """Return the columns by which rows of `with_window` are put together: the keys, `_sequence_id`."""
+        start = [F.col(STARTS).alias(WINDOW_START)] if isinstance(self.window, EventTime) else []
+        return [*self.key_columns(), *start, F.col(SEQUENCE_ID)]
 
     def state_names(self) -> list[str]:
         """Return the names of the columns with the values' parts."""
         return [quoted_name(name) for name in state_columns(self.values)]
 
-    def finished(self, value: str) -> Column:
-        """Return a value, computed from the state columns of its parts."""
-        return finished_column(self.values, value)
-
     def finished_values(self) -> list[Column]:
-        return [self.finished(value).alias(value) for value in self.values]
+        """Return the values, computed from the state columns of their parts."""
+        return [finished_column(self.values, value).alias(value) for value in self.values]
 
     def partials(self, frames: OperatorContext, rows: DataFrame) -> list[Column]:
         """Return aggregate expressions of the values' parts; the rows may be in any order."""
@@ -186,6 +202,21 @@ class KeyedValues(Operator):
             return any(_reads_position(part) for value in self.values.values() for part in value.parts.values())
 
         return self.placed(frames, rows) if frames.once_a_run((self.name, "order counts"), counts) else rows
+
+
+def keys_as(keys: Sequence[str], prefix: str) -> list[Column]:
+    """Return keys under other names, for the other side of a join."""
+    return [F.col(quoted_name(key)).alias(f"{prefix}{i}") for i, key in enumerate(keys)]
+
+
+def keys_equal(keys: Sequence[str], prefix: str) -> Column:
+    """Return the condition that keys equal those of `keys_as`; null is a key."""
+    return F.expr(" and ".join(f"{key} <=> {prefix}{i}" for i, key in enumerate(quoted(keys))) or "true")
+
+
+def is_last_of_id(in_order: WindowSpec) -> Column:
+    """Say whether a row is the last of its id in an ordered window of Spark."""
+    return F.coalesce(F.lead(SEQUENCE_ID).over(in_order) != F.col(SEQUENCE_ID), F.lit(True))
 
 
 def _reads_position(part: StateColumn) -> bool:

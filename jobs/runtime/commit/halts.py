@@ -72,7 +72,7 @@ class Halts:
             Halted: others changed a table.
         """
         ledger = self.ledger
-        if ledger.history.is_rewinding:
+        if ledger.history.rewinding:
             return
         try:
             require_sole_writer(ledger.outside.store, ledger.history)

@@ -106,7 +106,7 @@ def known_versions(
 
     def has(epoch: int, number: int) -> bool:
         state = now.states.get(number)
-        if now.is_rewinding or (state is not None and state.epoch <= epoch):  # a visible table may be brought up later
+        if now.rewinding or (state is not None and state.epoch <= epoch):  # a visible table may be brought up later
             return True
         rows = store.checkpoint.rows(since=number)
         return any((row.epoch, row.sequence_id) == (epoch, number) and row.kind in WITH_IDS for row in rows)
@@ -115,7 +115,7 @@ def known_versions(
         return epoch <= now.epoch and not any(first <= epoch <= last for first, last in now.lost_epochs)
 
     noted, newest = history.versions.get(name), history.states.get(history.published_id)
-    manifest = manifest_of(newest) if newest is not None and noted is not None and not history.is_rewinding else None
+    manifest = manifest_of(newest) if newest is not None and noted is not None and not history.rewinding else None
     has_rows = newest is not None and manifest is not None and bool(manifest.files.get(name))
     least = txn_version(newest.epoch, newest.sequence_id) if newest is not None and has_rows else 0
     return KnownVersions(noted=noted, least=least, epochs=claimed, has=has)
@@ -247,7 +247,7 @@ class RepairPlan:
         return max(map(_version, published), default=None)
 
     def _repair_of(self, table: RegionTable, damage: TableDamage, lost: Iterable[int]) -> TableRepair:
-        exact = None if self.history.is_rewinding else exact_repair(table.name, damage)
+        exact = None if self.history.rewinding else exact_repair(table.name, damage)
         if exact is not None:
             return exact
         return self.rebuilt(table, damage, lost) if table.is_derived else self._of_rows(table.name, damage)
@@ -414,7 +414,7 @@ def lost_before_publishing(store: RegionTables, history: RegionHistory) -> Files
 
     Nothing stands in for these files, but the inputs of the group: a rewind to before it gives them back.
     """
-    behind = () if history.is_rewinding else history.unpublished
+    behind = () if history.rewinding else history.unpublished
     for row, manifest in ((row, manifest_of(row)) for row in behind):
         for name, files in manifest.files.items() if manifest is not None else ():
             try:

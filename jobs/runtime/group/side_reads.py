@@ -11,7 +11,6 @@ from drainmark.jobs.graph.context import ABOVE, UPTO, Due, Fit
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.joins.lookup import Lookup
-from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.analysis.lookup_rows import is_awaited, no_rows, rows_at
 from drainmark.jobs.runtime.input.attempt import Attempt
@@ -43,7 +42,7 @@ class SideReads:
     rows_come_in: Callable[[], int]
     lookups: dict[str, int] = field(default_factory=dict)
 
-    def state_before(self, operator: Aggregate, partials: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+    def state_before(self, operator: Operator, partials: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         """Return partials, and the rows of the state with the same keys."""
         state, session = self.states[self.blueprint.written_by[operator.name]], self.attempt.session
         executor = self.executors.of(operator)

@@ -16,9 +16,39 @@ from typing import Generic, TypeVar
 from drainmark.jobs.state.handlers.cow_dict import CowDict, CowList, CowSet
 
 T = TypeVar("T")
+Frozen = TypeVar("Frozen")
 
 
-class Copied(Generic[T]):
+class _Kept(Generic[T, Frozen]):
+    """A value, and what is made of it when it is frozen."""
+
+    def __init__(self, value: T, keep: Callable[[T], Frozen]) -> None:
+        self.value = value
+        self._keep = keep
+        self._frozen: tuple[Frozen] | None = None
+
+    def freeze(self) -> Frozen:
+        """Freeze the value, and return the frozen version."""
+        self._frozen = (self._keep(self.value),)
+        return self._frozen[0]
+
+    @property
+    def frozen(self) -> Frozen:
+        """Return the frozen version.
+
+        Raises:
+            RuntimeError: nothing is frozen.
+        """
+        if self._frozen is None:
+            raise RuntimeError("nothing is frozen: call freeze() in prepare_for_non_blocking_checkpoint")
+        return self._frozen[0]
+
+    def thaw(self) -> None:
+        """Release the frozen version."""
+        self._frozen = None
+
+
+class Copied(_Kept[T, T]):
     """A value that is copied when it is frozen; the checkpoint encodes the copy later.
 
     Args:
@@ -51,32 +81,10 @@ class Copied(Generic[T]):
     """
 
     def __init__(self, value: T, copier: Callable[[T], T] = copy.deepcopy) -> None:
-        self.value = value
-        self._copier = copier
-        self._frozen: tuple[T] | None = None
-
-    def freeze(self) -> T:
-        """Copy the value, and return the copy."""
-        self._frozen = (self._copier(self.value),)
-        return self._frozen[0]
-
-    @property
-    def frozen(self) -> T:
-        """Return the copy.
-
-        Raises:
-            RuntimeError: nothing is frozen.
-        """
-        if self._frozen is None:
-            raise RuntimeError("nothing is frozen: call freeze() in prepare_for_non_blocking_checkpoint")
-        return self._frozen[0]
-
-    def thaw(self) -> None:
-        """Release the copy."""
-        self._frozen = None
+        super().__init__(value, copier)
 
 
-class SerialisedCopy(Generic[T]):
+class SerialisedCopy(_Kept[T, bytes]):
     """A value that is encoded when it is frozen; the checkpoint writes the bytes later.
 
     Args:
@@ -110,35 +118,13 @@ class SerialisedCopy(Generic[T]):
     """
 
     def __init__(self, value: T, encode: Callable[[T], bytes], decode: Callable[[bytes], T]) -> None:
-        self.value = value
-        self._encode = encode
+        super().__init__(value, encode)
         self._decode = decode
-        self._frozen: bytes | None = None
-
-    def freeze(self) -> bytes:
-        """Encode the value, and return its bytes."""
-        self._frozen = self._encode(self.value)
-        return self._frozen
-
-    @property
-    def frozen(self) -> bytes:
-        """Return the bytes.
-
-        Raises:
-            RuntimeError: nothing is frozen.
-        """
-        if self._frozen is None:
-            raise RuntimeError("nothing is frozen: call freeze() in prepare_for_non_blocking_checkpoint")
-        return self._frozen
 
     def restore(self, content: bytes) -> None:
         """Set the value from bytes that `frozen` returned."""
         self.value = self._decode(content)
-        self._frozen = None
-
-    def thaw(self) -> None:
-        """Release the bytes."""
-        self._frozen = None
+        self.thaw()
 
 
 __all__ = ["Copied", "CowDict", "CowList", "CowSet", "SerialisedCopy"]

@@ -46,7 +46,7 @@ def visible_too_early(workplace: Workplace, region: str) -> Iterator[str]:
     if not workplace.store(region).checkpoint.exists():
         return
     reader = RegionReader(workplace.settings, region)
-    if reader.history.is_rewinding:
+    if reader.history.rewinding:
         return
     for table in reader.history.tables:
         if table.role is not TableRole.CHANGES and reader.store.open(table).exists():

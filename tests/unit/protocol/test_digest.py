@@ -88,7 +88,7 @@ def answers(history: RegionHistory, top: int) -> dict[str, Any]:
         "some by uri": history.newest_by_uri({"f1", "f4"}),
         "above": [history.triggers_above(number) for number in range(top)],
         "targets": [nearest(history, to, horizon) for to in range(-1, top) for horizon in (0, 2, 100)],
-        "ids": (history.epoch, history.next_id, history.committed_id, history.published_id, history.is_rewinding),
+        "ids": (history.epoch, history.next_id, history.committed_id, history.published_id, history.rewinding),
         "rows": (history.halt, history.last_claim, history.unpublished, history.last_error, history.versions),
         "counts": (history.attempts, history.last_outcome, history.totals, history.rewinds),
     }

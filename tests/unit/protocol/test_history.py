@@ -55,7 +55,7 @@ def test_a_rewind_withdraws_what_is_above_and_keeps_what_is_below() -> None:
     assert list(history.states) == [1, 2]
     assert files(history.withdrawn) == ["f3"]
     assert history.committed_id == 2
-    assert history.is_rewinding
+    assert history.rewinding
 
 
 def test_a_rewind_of_a_rewind_withdraws_the_files_again_under_their_new_ids() -> None:
@@ -64,7 +64,7 @@ def test_a_rewind_of_a_rewind_withdraws_the_files_again_under_their_new_ids() ->
     )
     assert list(history.states) == [1]
     assert [(row.sequence_id, row.trigger_uri) for row in history.withdrawn] == [(5, "f2"), (6, "f3")]
-    assert not history.is_rewinding
+    assert not history.rewinding
 
 
 def test_withdrawn_files_come_back_in_input_order_whatever_their_ids() -> None:

@@ -151,15 +151,23 @@ REFUSED: list[tuple[str, Callable[[Any, Any], Any]]] = [
     ("AGGREGATE_VALUES", lambda a, b: dm.aggregate(a, keys=["k"], values=[dm.count()])),
     ("AGGREGATE_VALUES", lambda a, b: dm.aggregate(a, keys=["k"], values={"n": "count"})),
     ("WINDOW_KIND", lambda a, b: dm.aggregate(a, keys=["k"], values={"n": dm.count()}, window=5)),
-    ("ARGUMENT_TYPE", lambda a, b: dm.aggregate(
-        a, keys=["k"], values={"n": dm.count()}, window=dm.tumbling("at", hours=1), emit="closed", lateness="1 hour")),
-    ("ARGUMENT_TYPE", lambda a, b: dm.aggregate(
+    *(("WINDOW_LATENESS", lambda a, b, late=late: dm.aggregate(
+        a, keys=["k"], values={"n": dm.count()}, window=dm.tumbling("at", hours=1), emit="closed", lateness=late))
+      for late in ("1 hour", float("nan"), dt.timedelta.max)),
+    ("WINDOW_LATENESS", lambda a, b: dm.aggregate(
         a, keys=["k"], values={"n": dm.count()}, window=dm.tumbling("at", hours=1), lateness=0, max_ahead="1 hour")),
+    *(("WINDOW_SIZE", lambda a, b, gap=gap: dm.aggregate(
+        a, keys=["k"], values={"n": dm.count()}, window=dm.session("at", gap=gap), emit="closed", lateness=0))
+      for gap in ("1 hour", dt.timedelta.max)),
+    ("WINDOW_SIZE", lambda a, b: dm.aggregate(
+        a, keys=["k"], values={"n": dm.count()}, window=dm.sliding("at", hours=1, every="1 hour"))),
     ("ARGUMENT_TYPE", lambda a, b: dm.aggregate(
-        a, keys=["k"], values={"n": dm.count()}, window=dm.session("at", gap="1 hour"), emit="closed")),
-    ("ARGUMENT_TYPE", lambda a, b: dm.delay(a, ids="1")),
-    ("ARGUMENT_TYPE", lambda a, b: dm.delay(a, duration="1 hour", event_time="at")),
-    ("ARGUMENT_TYPE", lambda a, b: dm.deduplicate(a, keys=["k"], within="1 hour")),
+        a, keys=["k"], values={"n": dm.count()}, window=dm.sliding("at", delta="1 hour"))),
+    *(("DELAY_BY", lambda a, b, ids=ids: dm.delay(a, ids=ids)) for ids in ("1", 1.5, True)),
+    *(("DELAY_BY", lambda a, b, held=held: dm.delay(a, duration=held, event_time="at"))
+      for held in ("1 hour", dt.timedelta.max)),
+    *(("DEDUPLICATE_WITHIN", lambda a, b, within=within: dm.deduplicate(a, keys=["k"], within=within, event_time="at"))
+      for within in ("1 hour", 1.5, True, dt.timedelta.max)),
     ("ARGUMENT_TYPE", lambda a, b: dm.throttle(a, "fast")),
     ("JOIN_WINDOW", lambda a, b: dm.join(a, b, on=["k"], left_window="1 hour")),
 ]  # fmt: skip

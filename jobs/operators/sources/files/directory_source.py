@@ -47,7 +47,7 @@ class DirectorySource(Source):
         rounding = {"rounding": scan.rounding} if scan.rounding is not None else {}
         rescue = {"on_schema": scan.on_schema} if scan.on_schema == "rescue" else {}
         read = {"format": scan.format, "schema": schemas, "options": dict(scan.options), **rounding, **rescue}
-        return {**super().fingerprint(), "read": read, "function": self.function.source_digest()}
+        return {**super().fingerprint(), "read": read}
 
     def columns(self, access: SourceAccess, output: str) -> str:
         return self.scan.rows_of(output)

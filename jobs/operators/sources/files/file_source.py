@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.formats.format import format_of, formats
+from drainmark.jobs.graph.annotations import is_count
 from drainmark.jobs.operators.sources.contract import Replayable, SourceAccess
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.operators.sources.files.line_files import LineFiles, number_of, offset_of
@@ -146,7 +147,7 @@ class FileSource(FileSlices):
             yield "UNKNOWN_FORMAT", f"format {self.format!r} is no format of lines", f"one of {', '.join(known)}"
         else:
             yield from self.scan.problems()
-        if isinstance(self.slice_bytes, bool) or not isinstance(self.slice_bytes, int) or self.slice_bytes < 1:
+        if not is_count(self.slice_bytes):
             yield "SLICE_BYTES", f"slice_bytes={self.slice_bytes!r} is no size", "give bytes, from 1 up"
         is_name = self.rotated is None or (self.rotated.count("*") == 1 and not set(self.rotated) & set("/?["))
         if not is_name:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputMissing
+from drainmark.jobs.graph.annotations import is_count
 from drainmark.jobs.operators.sources.contract import SourceAccess
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.operators.sources.files.file_source import FileSlices, SlicePart
@@ -65,7 +66,7 @@ class ReplayableStart(FileSlices):
     def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
         if not self.schema:
             yield "SCHEMA_MISSING", "what is pushed needs a schema", 'add schema="id bigint, …"'
-        if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
+        if not is_count(self.rows):
             yield "SEGMENT_ROWS", f"rows={self.rows!r} is no number of rows", "give a whole number from 1 up"
         if self.seconds < 0:
             yield "SEGMENT_SECONDS", f"seconds={self.seconds} is below zero", "give seconds, 0 for a segment a push"

@@ -152,7 +152,7 @@ def put_right(store: RegionTables, history: RegionHistory, repair: SinkRepair, e
 def _least(history: RegionHistory, table: RegionTable) -> int:
     """Return the id that a sink must have reached: the newest that a note names, or the newest published group."""
     newest = history.states.get(history.published_id)
-    manifest = manifest_of(newest) if newest is not None and not history.is_rewinding else None
+    manifest = manifest_of(newest) if newest is not None and not history.rewinding else None
     has_rows = manifest is not None and table.name in manifest.upserts and manifest.files.get(table.history or "")
     return max(history.versions.get(table.name, INITIAL_ID), history.published_id if has_rows else INITIAL_ID)
 
