@@ -94,11 +94,57 @@ def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[Any]:
     combined = np.zeros(sum(lengths), dtype=np.int64)
     for place, key in enumerate(keys):
         chunks = [chunk for table in tables for chunk in table.column(key).chunks]
-        encoded = encoded_keys(pa.chunked_array(chunks, tables[0].schema.field(key).type))
+        codes = value_codes(pa.chunked_array(chunks, tables[0].schema.field(key).type))
         if place > 1:  # number the combinations anew, which sorts: so the product stays below rows squared
             combined = np.unique(combined, return_inverse=True)[1].astype(np.int64)
-        combined = combined * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
+        combined = combined * (int(codes.max(initial=0)) + 1) + codes
     return np.split(combined, np.cumsum(lengths)[:-1])
+
+
+def value_codes(column: pa.ChunkedArray) -> Any:
+    """Return a number for each value, below the number of rows; equal values have one number, and null is a value.
+
+    Structs are equal by field, arrays by place, and maps by key.
+    """
+    import pyarrow as pa
+
+    if not pa.types.is_nested(column.type):
+        return encoded_keys(column).indices.to_numpy().astype("int64")
+    values = column.combine_chunks()
+    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    codes = values.is_valid().to_numpy(zero_copy_only=False).astype("int64")
+    if pa.types.is_struct(values.type):
+        for part in values.flatten():
+            codes = _combined(codes, value_codes(pa.chunked_array([part])))
+        return codes
+    return _combined(codes, _list_codes(values))
+
+
+def _list_codes(values: pa.Array) -> Any:
+    """Return a number for each list or map; a null has that of an empty one."""
+    import numpy as np
+    import pyarrow as pa
+
+    is_map = pa.types.is_map(values.type)
+    if is_map:
+        values = values.cast(pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])))
+    lengths = values.value_lengths().fill_null(0).to_numpy()
+    elements = values.flatten()
+    codes = value_codes(pa.chunked_array([elements]))
+    if is_map:
+        keys = value_codes(pa.chunked_array([elements.field("key")]))
+        codes = codes[np.lexsort((keys, np.repeat(np.arange(len(lengths)), lengths)))]
+    ends = np.append(0, np.cumsum(lengths)) * codes.itemsize
+    buffers = [None, pa.py_buffer(ends.astype(np.int64)), pa.py_buffer(codes)]
+    return value_codes(pa.chunked_array([pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)]))
+
+
+def _combined(some: Any, others: Any) -> Any:
+    """Return a number for each pair of numbers, below the number of pairs."""
+    import numpy as np
+
+    pairs = some * (int(others.max(initial=0)) + 1) + others
+    return np.unique(pairs, return_inverse=True)[1].astype(np.int64)
 
 
 def encoded_keys(column: pa.ChunkedArray) -> pa.DictionaryArray:

@@ -98,7 +98,7 @@ class RunWriter:
         import pyarrow as pa
 
         left: pa.Table | None = None
-        for rows in _with_whole_keys(sorted_rows):
+        for rows in with_whole_keys(sorted_rows, ROWS_A_GROUP):
             kept = self.per_key.last(rows) if self.is_oldest else self.per_key.newest(rows)
             left = kept if left is None else pa.concat_tables([left, kept], promote_options="permissive")
             size = min(ROWS_A_GROUP, max(1, left.num_rows * ROW_GROUP_BYTES // max(1, left.nbytes)))
@@ -166,8 +166,8 @@ class MergeTask:
         return rows.filter(is_in)
 
 
-def _with_whole_keys(sorted_rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield rows in the order of their hashes; all rows with the same hash are in one table."""
+def with_whole_keys(sorted_rows: Iterable[pa.Table], count: int) -> Iterator[pa.Table]:
+    """Yield rows in the order of their hashes, `count` or more at a time; rows of one hash are in one table."""
     import pyarrow as pa
 
     held: pa.Table | None = None
@@ -175,8 +175,8 @@ def _with_whole_keys(sorted_rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
         if not rows.num_rows:
             continue
         held = rows if held is None else pa.concat_tables([held, rows], promote_options="permissive")
-        ends = _first_of_last(held[KEY_HASH])
-        if ends and held.num_rows >= ROWS_A_GROUP:
+        if held.num_rows >= count and held[KEY_HASH][0] != held[KEY_HASH][-1]:
+            ends = _first_of_last(held[KEY_HASH])
             yield held.slice(0, ends)
             held = held.slice(ends)
     if held is not None:

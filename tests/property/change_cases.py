@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -177,7 +178,8 @@ def net_of(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
     """Return of each id and key the row that an upsert sink keeps: the new one, or else the one that is gone."""
     last = {}
     for row in sorted(rows, key=lambda row: not row[GONE]):
-        last[repr([row[name] for name in (SEQUENCE_ID, *keys)])] = row
+        key = repr([row[name] for name in (SEQUENCE_ID, *keys)])
+        last[re.sub(r"-0\.0\b", "0.0", key)] = row
     return list(last.values())
 
 
@@ -193,8 +195,7 @@ class Course:
         kept: by part of the state, all of its changes.
         out: by id, the rows that the operator gave.
         refused: by id, the number of rows for the quarantine.
-        is_local: the process may go through the rows itself.
-        in_memory: whether it did, by group.
+        is_local: the process applies the changes itself, else tasks do.
     """
 
     session: Any
@@ -205,7 +206,6 @@ class Course:
     refused: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     made: dict[Any, Any] = field(default_factory=dict)
     is_local: bool = True
-    in_memory: list[bool] = field(default_factory=list)
 
     def go(self, files: dict[int, list[Row]]) -> None:
         """Process files by id as one group."""
@@ -218,7 +218,7 @@ class Course:
             few=lambda operator: self.is_local, read_kept_rows=self._known_rows,
         )  # fmt: skip
         result = self.operator.step(frames)
-        self.in_memory.append(bool(result.changed_rows))
+        assert bool(result.changed_rows) == self.is_local
         changes = {part: arrow_of(frame) for part, frame in result.changes.items()} | dict(result.changed_rows)
         output = arrow_of(result.output).to_pylist()
         assert plain(arrow_of(result.net.rows).to_pylist()) == plain(net_of(output, result.net.keys))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,9 +13,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from change_cases import Course, Files, is_bad, log, newest, plain, shown_by, versions
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 import drainmark as dm
-from drainmark.jobs.operators.changes import versions_in_memory
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.operators.changes import versions as changed_versions
+from drainmark.jobs.operators.changes.change_shape import (
+    BLOCK,
+    IN_BLOCK,
+    KEPT_DELETES,
+    KEPT_TEXT,
+    VALID_FROM,
+    ChangeShape,
+)
+from drainmark.jobs.operators.changes.numbered_changes import NET
+from drainmark.jobs.operators.changes.rules import Rules
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -67,8 +79,8 @@ def in_groups(chance: random.Random, ids: list[int]) -> list[list[int]]:
     return groups
 
 
-WAYS = [(name, True) for name in CASES] + [("scd 1", False), ("scd 2", False)]
-"""A configuration, and whether a small group is applied in memory if it can be."""
+WAYS = [(name, is_local) for name in CASES for is_local in (True, False)]
+"""A configuration, and whether changes are applied here, else in tasks."""
 
 
 @pytest.mark.seed("AC1", "AC2")
@@ -178,86 +190,181 @@ def test_what_spark_would_do_cannot_be_compared_yet(engine: SparkEngine) -> None
 KINDS = {
     "bigint": [-(2**63), -1, 0, 1, 2**63 - 1],
     "smallint": [-2, -1, 0, 7],
-    "double": [float("-inf"), -1.5, 0.0, -0.0, 1e300, float("nan")],
-    "float": [-1.5, 0.0, -0.0, float("nan")],
+    "double": [0.0, -0.0, float("nan"), float("-inf"), -1.5, 1e300],
+    "float": [0.0, -0.0, float("nan"), -1.5],
     "string": ["", "A", "a", "ab", "é", "\U0001f600", "\uffff"],
     "binary": [b"", b"\x00", b"\x7f", "é".encode()],
     "date": [dt.date(1900, 1, 1), dt.date(1970, 1, 1), dt.date(2026, 1, 2)],
     "timestamp": [dt.datetime(1900, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1, 0, 0, 0, 7, tzinfo=dt.UTC)],
     "timestamp_ntz": [dt.datetime(1900, 1, 1), dt.datetime(2026, 1, 1, 0, 0, 0, 7)],  # noqa: DTZ001
-    "decimal(20,3)": [Decimal("-1.5"), Decimal("0.001"), Decimal("99999999999999999.999")],
+    "decimal(20,3)": [Decimal("-1.500"), Decimal("0.001"), Decimal("99999999999999999.999")],
     "boolean": [False, True],
-}
-"""Values that are easily compared or ordered in another way, by type."""
+    "struct<f:double,s:string>": [
+        {"f": f, "s": s} for f, s in [(0.0, "a"), (-0.0, "a"), (float("nan"), "b"), (float("nan"), "a"), (0.0, "b")]
+    ],
+    "array<float>": [[0.0], [-0.0], [], [float("nan")], [None], [0.0, None], [0.5, 0.0]],
+    "map<string,array<double>>": [
+        [], [("a", [0.0]), ("b", None)], [("b", None), ("a", [-0.0])], [("a", [0.0])], [("a", None), ("b", [0.0])],
+        [("c", [0.5]), ("a", [0.0]), ("b", None)],
+    ],
+}  # fmt: skip
+"""Values that are easily compared or ordered in another way, by type. The first two are keys."""
+
+
+def is_ordered(kind: str) -> bool:
+    return not kind.startswith(("array", "map"))
+
+
+def codes_of(engine: SparkEngine, kind: str) -> Callable[[Any], int | None]:
+    """Return a function that numbers values: in Spark's order, and by Spark's equality."""
+    values = KINDS[kind]
+    rows = pa.table({"place": pa.array(range(len(values))), "v": pa.array(values, as_arrow(engine, kind))})
+    frame = engine.session.createDataFrame(rows, f"place bigint, v {kind}")
+    if kind.startswith("map"):
+        found = frame.groupBy("v").agg({"place": "collect_list"}).toDF("v", "places").collect()
+        codes = {place: code for code, row in enumerate(found) for place in row["places"]}
+    else:
+        ranked = frame.selectExpr("place", "dense_rank() over (order by v) as code")
+        codes = {row["place"]: row["code"] for row in ranked.collect()}
+    texts = {as_text(value): codes[place] for place, value in enumerate(values)}
+    return lambda value: None if value is None else texts[as_text(value)]
+
+
+def as_text(value: Any) -> str:
+    value = value.replace(tzinfo=None) if isinstance(value, dt.datetime) else value
+    return repr(sorted(value.items()) if isinstance(value, dict) else value)
 
 
 @pytest.mark.seed("AC1", "AC2")
 @pytest.mark.parametrize("scd_type", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
-def test_in_memory_and_by_spark_the_state_is_the_same(engine: SparkEngine, kind: str, scd_type: int) -> None:
-    chance, arrow = random.Random(f"{kind}{scd_type}"), as_arrow(engine, kind)
-    schema = pa.schema([("k", arrow), ("by", arrow), ("v", arrow), ("op", pa.string())])
-    options = {"keys": ["k"], "sequence_by": "by", "except_columns": ["op"], "stored_as_scd_type": scd_type}
+def test_values_are_alike_and_in_order_as_spark_has_them(engine: SparkEngine, kind: str, scd_type: int) -> None:
+    chance, values, code = random.Random(f"{kind}{scd_type}"), KINDS[kind], codes_of(engine, kind)
+    keys = [1, 2] if kind.startswith("map") else values[:2]
+    sequences: list[Any] = [*(values if is_ordered(kind) else range(5)), None]
+    of_key = code if keys == values[:2] else lambda value: value
+    of_sequence = code if is_ordered(kind) else lambda value: value
+    arrow, number = as_arrow(engine, kind), pa.int64()
+    schema = pa.schema(
+        [("k", number if keys == [1, 2] else arrow), ("by", arrow if is_ordered(kind) else number), ("v", arrow),
+         ("op", pa.string())]
+    )  # fmt: skip
+    options = {"keys": ["k"], "sequence_by": "by", "columns": ["k", "v"], "stored_as_scd_type": scd_type}
     courses = [
         Course(engine.session, operator_of(Case(options, lambda files: [])), schema=schema, is_local=is_local)
         for is_local in (True, False)
     ]
-    values = KINDS[kind]
-    for first in (1, 4):
-        files = {
-            number: [
-                {"k": chance.choice(values[:2]), "by": chance.choice([*values, None]),
-                 "v": chance.choice([*values, None]), "op": chance.choice("uuud")}
-                for _ in range(chance.choice([0, 2, 5, 9]))
-            ]
-            for number in (first, first + 1, first + 2)
-        }  # fmt: skip
-        for course in courses:
-            course.go(files)
-        ours, sparks = (course.kept[""][-1] for course in courses)
-        types = [[(column.name, column.type) for column in rows.schema] for rows in (ours, sparks)]
-        assert types[0] == types[1]
-        assert shown(ours) == shown(sparks)
-        for number in files:
-            assert plain(courses[0].out[number]) == plain(courses[1].out[number])
-        assert courses[0].refused == courses[1].refused
+    files = [
+        [{"k": chance.choice(keys), "by": chance.choice(sequences), "v": chance.choice([*values, None]),
+          "op": chance.choice("uuud")} for _ in range(chance.choice([0, 2, 5, 9]))]
+        for _ in range(6)
+    ]  # fmt: skip
+    for course in courses:
+        course.go({number: files[number - 1] for number in (1, 2, 3)})
+        course.go({number: files[number - 1] for number in (4, 5, 6)})
+    coded = [
+        [{"a": of_key(row["k"]), "b": 0, "n": of_sequence(row["by"]), "op": row["op"], "v": code(row["v"])}
+         for row in rows if has_all_parts(row["by"])]
+        for rows in files
+    ]  # fmt: skip
+    wanted = newest(coded, ["a", "v"]) if scd_type == 1 else versions(coded, ["a", "v"], ["v"])
+    for course in courses:
+        for at, expected in enumerate(wanted, 1):
+            found = [
+                {"a": of_key(row.pop("k")), "v": code(row.pop("v")),
+                 **{name: of_sequence(value) if name.startswith("valid") else value for name, value in row.items()}}
+                for row in map(dict, course.out[at])
+            ]  # fmt: skip
+            assert plain(found) == plain(expected), (at, course.is_local)
+    ours, sparks = (pa.concat_tables(course.kept[""]) for course in courses)
+    assert [(column.name, column.type) for column in ours.schema] == [(each.name, each.type) for each in sparks.schema]
+    assert shown(ours) == shown(sparks)
 
 
-@pytest.mark.seed("AC2", "ER1")
-def test_an_erased_change_does_not_come_back_as_it_was_before(engine: SparkEngine) -> None:
-    """A change with the same sequence had replaced another one; an erasure leaves the key of the last one alone."""
-    options = {"columns": ["a", "b", "x", "y"], "stored_as_scd_type": 2}
-    course = Course(engine.session, operator_of(Case(options, lambda files: [])))
-    row = {"a": "p", "b": 1, "n": 1, "at": None, "op": "u", "x": 1, "y": None}
+def has_all_parts(sequence: Any) -> bool:
+    return sequence is not None and None not in (sequence.values() if isinstance(sequence, dict) else ())
+
+
+@pytest.mark.seed("AC1", "AC2", "ER1")
+@pytest.mark.parametrize("is_local", [True, False])
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_an_erased_change_does_not_come_back_as_it_was_before(
+    engine: SparkEngine, scd_type: int, is_local: bool
+) -> None:
+    """A change of the same key had been replaced by another one; an erasure leaves the key of the last one alone."""
+    options = {"columns": ["a", "b", "x", "y"], "stored_as_scd_type": scd_type}
+    course = Course(engine.session, operator_of(Case(options, lambda files: [])), is_local=is_local)
+    row = {"a": "p", "b": 1, "n": 3, "at": None, "op": "u", "x": 1, "y": None}
     course.go({1: [row]})
     kept = course.kept[""][0]
     (first,) = kept.to_pylist()
-    left = {name: first[name] for name in ("a", "b", "_by_text")} | {"_gone": True, "_sequence_id": 2}
+    left = {name: first.get(name) for name in ("a", "b", "_by_text")} | {"_gone": True, "_sequence_id": 2}
     course.kept[""].append(pa.Table.from_pylist([left], kept.schema))
-    course.go({3: [{**row, "n": 2, "x": 2}]})
-    assert [(found["valid_from"], found["_gone"]) for found in course.out[3]] == [(2, False)]
+    course.go({3: [{**row, "n": 2 if scd_type == 1 else 4, "x": 2}]})
+    assert [(found["x"], found["_gone"]) for found in course.out[3]] == [(2, False)]
+
+
+PAST = ["a", "b", "x", "y"]
+
+
+def rules_of(tracked: list[str]) -> Rules:
+    """Return the rules for histories, which need no Spark."""
+    types = {"a": StringType(), "b": LongType(), "x": LongType(), "y": DoubleType()}
+    columns = StructType([StructField(name, kind) for name, kind in types.items()])
+    shape = ChangeShape(
+        keys=("a", "b"), columns=columns, by_type=LongType(), is_float=False, is_history=True, forgets=False,
+        tracked=tuple(tracked),
+    )  # fmt: skip
+    return Rules(shape=shape)
+
+
+def as_kept(files: dict[int, list[dict[str, Any]]]) -> pa.Table:
+    """Return changes as the rules take them."""
+    numbers = dict.fromkeys((VALID_FROM, SEQUENCE_ID, BLOCK, IN_BLOCK), pa.int64())
+    types = {"a": pa.string(), "b": pa.int64(), "x": pa.int64(), "y": pa.float64(), KEPT_DELETES: pa.bool_()}
+    rows = [
+        {**row, VALID_FROM: row["n"], KEPT_DELETES: row["op"] == "d", KEPT_TEXT: str(row["n"]), SEQUENCE_ID: number,
+         BLOCK: 0, IN_BLOCK: place}
+        for number, mine in files.items() for place, row in enumerate(mine) if not is_bad(row)
+    ]  # fmt: skip
+    return pa.Table.from_pylist(rows, pa.schema([*types.items(), *numbers.items(), (KEPT_TEXT, pa.string())]))
+
+
+NOTHING = pa.table({SEQUENCE_ID: pa.array([], pa.int64())})
 
 
 @pytest.mark.seed("AC2")
-def test_late_changes_before_a_long_history_are_not_applied_in_memory(
-    engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("tracked", [["x", "y"], ["x"]])
+@pytest.mark.parametrize("places", [2_000_000, 5])
+def test_parts_of_histories_and_of_groups_give_what_the_whole_gives(
+    monkeypatch: pytest.MonkeyPatch, tracked: list[str], places: int
 ) -> None:
-    """Each id of a group has all later versions: fifty late changes of a key with a million took six gigabytes."""
-    monkeypatch.setattr(versions_in_memory, "MOST_PLACES", 60)
-    options = {"columns": ["a", "b", "x", "y"], "stored_as_scd_type": 2}
-    row = {"a": "p", "b": 1, "at": None, "op": "u", "y": None}
-    files = {1: [{**row, "n": n, "x": n} for n in range(10, 30)]}
-    late = {number: [{**row, "n": number, "x": -1}] for number in (2, 3, 4)}
-    courses = [
-        Course(engine.session, operator_of(Case(options, lambda files: [])), is_local=is_local)
-        for is_local in (True, False)
-    ]
-    for course in courses:
-        course.go(files)
-        course.go(late)
-    assert courses[0].in_memory == [True, False]
-    assert shown(courses[0].kept[""][-1]) == shown(courses[1].kept[""][-1])
-    assert [plain(courses[0].out[number]) for number in late] == [plain(courses[1].out[number]) for number in late]
+    monkeypatch.setattr(changed_versions, "MOST_PLACES", places)
+    for seed in range(40):
+        chance = random.Random(seed)
+        files = log(chance, 14, keys=chance.choice([2, 4]))
+        known, out = NOTHING, defaultdict[int, list[dict[str, Any]]](list)
+        for group in in_groups(chance, list(range(1, 15))):
+            applied = rules_of(tracked).apply(as_kept({number: files[number - 1] for number in group}), known)
+            known = pa.concat_tables([known, applied.kept], promote_options="default")
+            assert applied.output is not None
+            for row in applied.output.drop_columns([NET]).to_pylist():
+                out[row.pop(SEQUENCE_ID)].append(row)
+        wanted = versions(files, PAST, tracked)
+        assert [plain(out[number]) for number in range(1, 15)] == [plain(rows) for rows in wanted], seed
+
+
+@pytest.mark.seed("AC2")
+def test_late_changes_of_a_long_history_are_compared_with_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifty late changes of a key with a million took six gigabytes, when each id had all later versions."""
+    row = {"a": "p", "b": 1, "op": "u", "y": None}
+    known = rules_of(["x"]).apply(as_kept({1: [{**row, "n": n, "x": n} for n in range(0, 20_000, 2)]}), NOTHING).kept
+    monkeypatch.setattr(changed_versions, "MOST_PLACES", 500)
+    monkeypatch.delattr(Rules, "_by_halves")
+    late = {number: [{**row, "n": 200 * number + 1, "x": -1}] for number in range(2, 52)}
+    for tracked in (["x"], ["x", "y"]):
+        found = rules_of(tracked).apply(as_kept(late), known)
+        assert (found.kept.num_rows, found.output and found.output.num_rows) == (100, 150)
 
 
 def as_arrow(engine: SparkEngine, kind: str) -> pa.DataType:

@@ -1,33 +1,29 @@
 """`apply_changes`: the rows of a table, or their history, out of its inserts, updates and deletes in any order.
 
-Its output is a change stream: a row with `_gone` takes a row back. `scd1.py` and `scd2.py` have the two computations,
-and what they give is computed in memory if a group is small.
+Its output is a change stream: a row with `_gone` takes a row back. `newest.py` and `versions.py` have the two
+computations.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.formats.file_columns import literal
-from drainmark.jobs.frames.names import quoted, quoted_name
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.row_order import payload_of
-from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID, SOURCE_FILE
-from drainmark.jobs.graph.context import Net
+from drainmark.jobs.frames.tags import GONE, SOURCE_FILE
 from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Retention, StepResult, names_of
-from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.changes.change_shape import (
     BY,
     DELETES,
     KEPT_FORGOTTEN,
     KEPT_NAMES,
     KEPT_TEXT,
-    PLACE,
-    ROW,
     TRUNCATES,
     VALID_FROM,
     VALIDITY,
@@ -36,12 +32,7 @@ from drainmark.jobs.operators.changes.change_shape import (
     is_ordered,
     parts_of,
 )
-from drainmark.jobs.operators.changes.changes_in_memory import are_plain, is_refused, keys_of, to_collect
-from drainmark.jobs.operators.changes.newest_in_memory import NewestInMemory
-from drainmark.jobs.operators.changes.scd1 import TRUNCATED, Newest
-from drainmark.jobs.operators.changes.scd2 import Versions
-from drainmark.jobs.operators.changes.versions_in_memory import VersionsInMemory
-from drainmark.jobs.operators.sinks.quarantine import refused_rows
+from drainmark.jobs.operators.changes.group_changes import TRUNCATED, GroupChanges
 from drainmark.jobs.state import clock
 from drainmark.jobs.state.placed_rows import ranked, require_columns
 
@@ -57,7 +48,7 @@ __all__ = ["apply_changes"]
 class ApplyChanges(Operator):
     """State of type 1: the last change of each key, also if it is a delete; of type 2: all changes of each key.
 
-    The state is the history of upsert sinks with these keys, see `scd1.py` and `scd2.py`.
+    The state is the history of upsert sinks with these keys, see `newest.py` and `versions.py`.
 
     Attributes:
         sequence_by: SQL; several expressions are compared one after the other.
@@ -110,11 +101,6 @@ class ApplyChanges(Operator):
         if self.within is not None:
             states.append(clock.clock_state())
         return tuple(states)
-
-    @property
-    def goes_in_memory(self) -> bool:
-        """Say whether changes of plain types may be applied in memory; what few applications ask for needs Spark."""
-        return self.apply_as_truncates is None and self.within is None and self.tracked is self.untracked is None
 
     def _history_of(self) -> tuple[str, ...]:
         if self.scd_type == 1:
@@ -209,27 +195,14 @@ class ApplyChanges(Operator):
         rows = ranked(frames, self, port, () if self.apply_as_truncates else self.keys)
         shape = frames.once_a_run((self.name, "shape"), lambda: self._shape(rows))
         judged = frames.once(self, self._judged(rows, shape), is_cheap=True)
-        is_local = frames.is_local(self) and self.goes_in_memory and are_plain(shape)
-        if is_local and (made := _in_memory(self, frames, judged, shape)) is not None:
-            return made
-        refused = _refused(judged)
-        changes = judged.where(f"{WHY} is null").selectExpr(
-            *quoted(self.keys),
-            SEQUENCE_ID,
-            f"{POSITION} as {PLACE}",
-            BY,
-            DELETES,
-            TRUNCATES,
-            f"{shape.row} as {ROW}",
-        )
-        if self.scd_type == 1:
-            has_truncates = self.apply_as_truncates is not None
-            result = Newest(operator=self, shape=shape, has_truncates=has_truncates, within=self.within).step(
-                frames, changes
-            )
-        else:
-            result = Versions(operator=self, shape=shape).step(frames, changes)
-        return replace(result, refused=refused)
+        return GroupChanges(
+            operator=self,
+            frames=frames,
+            shape=shape,
+            judged=judged,
+            has_truncates=self.apply_as_truncates is not None,
+            within=self.within,
+        ).applied()
 
     def _judged(self, rows: DataFrame, shape: ChangeShape) -> DataFrame:
         """Return rows with their sequence, what they do, and `WHY` they are refused: null if they are not."""
@@ -287,34 +260,13 @@ class ApplyChanges(Operator):
             columns=StructType([StructField(name, rows.schema[name].dataType) for name in names]),
             by_type=DoubleType() if is_float else by_type,
             is_float=is_float,
+            is_history=self.scd_type == 2,
+            forgets=self.within is not None,
             tracked=tuple(name for name in names if name not in untracked) if self.tracked is None else self.tracked,
         )
 
     def _unfit(self, message: str, remedy: str) -> OperatorFailed:
         return OperatorFailed(f"{self.name!r}: {message}", operator=self.name, location=self.location, remedy=remedy)
-
-
-def _in_memory(
-    operator: ApplyChanges, frames: OperatorContext, judged: DataFrame, shape: ChangeShape
-) -> StepResult | None:
-    """Apply changes in this process, in which the state looks up the rows of their keys; None if that is too much."""
-    is_history, looks_up = operator.scd_type == 2, frames.looks_up(operator, "")
-    rows = frames.collect(operator, to_collect(judged, shape, has_hash=looks_up, has_text=is_history))
-    refused = None
-    if is_refused(rows).any():
-        rows, refused = rows.filter(~is_refused(rows)), _refused(judged)
-    known = frames.read_kept_rows(operator, "", keys_of(rows, shape))
-    applied = (VersionsInMemory if is_history else NewestInMemory).of(shape, rows, known)
-    if applied is None:
-        return None
-    made, is_read = shape.output(is_history=is_history), frames.reads(operator, "")
-    output = frames.local(operator, applied.output() if is_read else None, made)
-    net = Net(operator.kept[0].history_of, frames.local(operator, applied.net(), made)) if is_read else None
-    return StepResult(output, changed_rows={"": applied.kept()}, net=net, refused=refused)
-
-
-def _refused(judged: DataFrame) -> DataFrame:
-    return refused_rows(judged.where(f"{WHY} is not null"), F.col(WHY), hidden=[BY, DELETES, TRUNCATES, WHY])
 
 
 def _listed(names: tuple[str, ...] | None) -> list[str] | None:

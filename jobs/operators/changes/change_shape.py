@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.frames.names import quoted, quoted_name
+from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 BY = "__by"
-PLACE = "__place"
 DELETES = "__deletes"
 TRUNCATES = "__truncates"
-ROW = "__row"
-OLD = "__old"
 WHY = "__why"
-"""Columns of changes on their way: the sequence, the place within the id, what the change does, its row, the row that
-it replaces, and the reason for which it is refused."""
+"""Columns of changes on their way: the sequence, what the change does, and the reason for which it is refused."""
+
+BLOCK, IN_BLOCK = "__block", "__in_block"
+"""The place of a change within its id."""
 
 KEPT_BY, KEPT_TEXT, KEPT_DELETES = "_by", "_by_text", "_deletes"
 """Columns of the state beside those of the output: the sequence; the same as a text, which can be a key; a delete."""
@@ -29,13 +28,8 @@ KEPT_DELETED_AT, KEPT_FORGOTTEN = "_deleted_at", "_forgotten"
 delete, that nothing is remembered of it."""
 KEPT_NAMES = (KEPT_BY, KEPT_TEXT, KEPT_DELETES, KEPT_DELETED_AT, KEPT_FORGOTTEN)
 
-KNOWN_PLACE = f"struct(0L as block, {SEQUENCE_ID} as row) as {PLACE}"
-"""The place of a change of the state, SQL: by its id, among those before the group, which have the id 0 there."""
-
 VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
 VALIDITY = (VALID_FROM, VALID_TO, IS_CURRENT)
-
-_NOT_COMPARED = ("map", "variant", "interval")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +41,8 @@ class ChangeShape:
         columns: of the output, with keys and without `VALIDITY`, with their types.
         by_type: type of a sequence.
         is_float: it is a float, of which 0.0 and -0.0 are one sequence.
+        is_history: the output has the versions of each key, else its newest row.
+        forgets: deletes are forgotten after a while.
         tracked: columns in which a difference begins a new version.
     """
 
@@ -54,22 +50,24 @@ class ChangeShape:
     columns: StructType
     by_type: DataType
     is_float: bool
+    is_history: bool
+    forgets: bool
     tracked: tuple[str, ...]
 
     @property
-    def row(self) -> str:
-        """Return the SQL of a row's output columns as one struct."""
-        return f"struct({', '.join(quoted(self.columns.names))})"
+    def tracks_all(self) -> bool:
+        """Say whether all columns are tracked, so that a version has the values of its first change."""
+        return {*self.keys, *self.tracked} >= {*self.columns.names}
 
     @property
-    def kept_row(self) -> list[str]:
-        """Return the SQL of the output columns in the state: of a delete it keeps the keys."""
-        return [
-            quoted_name(name)
-            if name in self.keys
-            else f"if({DELETES}, null, {self.of_row(name)}) as {quoted_name(name)}"
-            for name in self.columns.names
-        ]
+    def by(self) -> str:
+        """Return the column of the state with the sequence."""
+        return VALID_FROM if self.is_history else KEPT_BY
+
+    @property
+    def deletes(self) -> str:
+        """Return the column of the state that says whether a change is a delete."""
+        return KEPT_DELETES if self.is_history else GONE
 
     @property
     def text(self) -> str:
@@ -81,32 +79,34 @@ class ChangeShape:
         texts = (f"cast({part.sql} as string)" for part in parts_of(BY, self.by_type))
         return f"to_json(array({', '.join(texts)}))"
 
-    def output(self, *, is_history: bool) -> StructType:
+    @property
+    def output(self) -> StructType:
         """Return the type of the output: newest rows, or versions."""
         from pyspark.sql.types import BooleanType, LongType, StructType
 
         made = StructType().add(SEQUENCE_ID, LongType()).add(GONE, BooleanType())
         made = StructType([*made.fields, *self.columns.fields])
-        if is_history:
-            made = made.add(VALID_FROM, self.by_type).add(VALID_TO, self.by_type).add(IS_CURRENT, BooleanType())
-        return made
+        return self._with_validity(made) if self.is_history else made
 
-    def of_row(self, name: str) -> str:
-        return f"{ROW}.{quoted_name(name)}"
+    @property
+    def kept(self) -> StructType:
+        """Return the type of the state."""
+        from pyspark.sql.types import BooleanType, LongType, StringType, StructType
 
-    def alike(self, left: str, right: str, names: Sequence[str] | None = None) -> str:
-        """Return the SQL condition that two structs have the same values in some columns; null equals null."""
-        kinds = {field.name: field.dataType.simpleString() for field in self.columns.fields}
-        names = self.columns.names if names is None else names
-        if len(names) == len(kinds) and not any(odd in kind for kind in kinds.values() for odd in _NOT_COMPARED):
-            return f"({left} <=> {right})"
-        pairs = []
-        for name in names:
-            one, other = (f"{side}.{quoted_name(name)}" for side in (left, right))
-            if any(odd in kinds[name] for odd in _NOT_COMPARED):
-                one, other = f"to_json(struct({one} as v))", f"to_json(struct({other} as v))"
-            pairs.append(f"{one} <=> {other}")
-        return f"({' and '.join(pairs) or 'true'})"
+        made = StructType([*self.columns.fields])
+        if self.is_history:
+            made = self._with_validity(made).add(KEPT_TEXT, StringType())
+            made = made.add(KEPT_DELETES, BooleanType()).add(GONE, BooleanType())
+        else:
+            made = made.add(KEPT_BY, self.by_type).add(GONE, BooleanType())
+            made = made.add(KEPT_DELETED_AT, LongType()) if self.forgets else made
+            made = made.add(KEPT_FORGOTTEN, BooleanType())
+        return made.add(SEQUENCE_ID, LongType())
+
+    def _with_validity(self, made: StructType) -> StructType:
+        from pyspark.sql.types import BooleanType
+
+        return made.add(VALID_FROM, self.by_type).add(VALID_TO, self.by_type).add(IS_CURRENT, BooleanType())
 
 
 @dataclass(frozen=True, slots=True)

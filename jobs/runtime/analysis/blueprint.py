@@ -100,7 +100,7 @@ class Blueprint:
     @property
     def small_groups(self) -> int:
         """Return how many times the setting `small_group_bytes` a group may have and go by this process."""
-        in_memory = (isinstance(each, ApplyChanges) and each.goes_in_memory for each in self.region.operators)
+        in_memory = (isinstance(each, ApplyChanges) for each in self.region.operators)
         return 2 if any(in_memory) else 1
 
     def readers(self, name: str, output: str = "") -> int:
