@@ -11,11 +11,12 @@ import pkgutil
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from drainmark.jobs.errors import DrainmarkError, Location, UnknownName, UsageError
 from drainmark.jobs.errors.environment import ApplicationBroken
@@ -32,6 +33,7 @@ _FILE_MODULE = "drainmark_application_"
 _TOO_MANY = re.compile(
     r"(?P<name>\w+)(?:\.__init__)?\(\) takes (?:from \d+ to )?(?P<taken>\d+) positional arguments? but (?P<given>\d+)"
 )
+_UNKNOWN_ARGUMENT = re.compile(r"(?P<name>\w+)(?:\.__init__)?\(\) got an unexpected keyword argument '(?P<given>.*?)'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,9 +203,10 @@ def _broken(reference: str, error: BaseException) -> ApplicationBroken:
     location = _location_of(error)
     where = f" ({location})" if location is not None else ""
     text = error.msg if isinstance(error, SyntaxError) else str(error)
-    said, remedy = _nameless_arguments(error) or (
-        f"{type(error).__name__}: {text}",
-        "fix it, or install the missing package",
+    said, remedy = (
+        _nameless_arguments(error)
+        or _unknown_argument(error)
+        or (f"{type(error).__name__}: {text}", "fix it, or install the missing package")
     )
     return ApplicationBroken(
         f"application {reference!r} cannot be loaded: {said}{where}",
@@ -214,10 +217,10 @@ def _broken(reference: str, error: BaseException) -> ApplicationBroken:
 
 def _nameless_arguments(error: BaseException) -> tuple[str, str] | None:
     """Return the fault and the right call if a function of ours got arguments without names, else None."""
-    found = _TOO_MANY.match(str(error)) if isinstance(error, TypeError) else None
-    called = getattr(importlib.import_module("drainmark"), found["name"], None) if found is not None else None
-    if found is None or not callable(called):
+    call = _call_of_ours(_TOO_MANY, error)
+    if call is None:
         return None
+    found, called = call
     parameters = inspect.signature(called).parameters.values()
     names = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
     before = [f"{each.name}, " for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
@@ -225,9 +228,28 @@ def _nameless_arguments(error: BaseException) -> tuple[str, str] | None:
     if not names or taken != len(before) + isinstance(called, type):  # not a function of ours
         return None
     count = int(found["given"]) - taken
-    call = f"dm.{found['name']}({''.join(before)}{', '.join(f'{name}=…' for name in names[:count])})"
+    right = f"dm.{found['name']}({''.join(before)}{', '.join(f'{name}=…' for name in names[:count])})"
     without = "1 argument without its name" if count == 1 else f"{count} arguments without their names"
-    return f"dm.{found['name']} was given {without}", f"write {call}"
+    return f"dm.{found['name']} was given {without}", f"write {right}"
+
+
+def _unknown_argument(error: BaseException) -> tuple[str, str] | None:
+    """Return the fault and the nearest argument if a function of ours got one that it does not have, else None."""
+    call = _call_of_ours(_UNKNOWN_ARGUMENT, error)
+    if call is None:
+        return None
+    found, called = call
+    known = list(inspect.signature(called).parameters)
+    if found["given"] in known:  # not a function of ours
+        return None
+    return f"dm.{found['name']} has no argument {found['given']!r}", nearest(found["given"], known)
+
+
+def _call_of_ours(told: re.Pattern[str], error: BaseException) -> tuple[re.Match[str], Callable[..., Any]] | None:
+    """Return what Python told about a wrong call, and the function of ours that has the called name, if one has."""
+    found = told.match(str(error)) if isinstance(error, TypeError) else None
+    called = getattr(importlib.import_module("drainmark"), found["name"], None) if found is not None else None
+    return (found, called) if found is not None and callable(called) else None
 
 
 def _location_of(error: BaseException) -> Location | None:

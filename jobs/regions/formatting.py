@@ -34,9 +34,12 @@ def seconds(value: dt.timedelta | None) -> float | None:
 
 
 def trigger_noun(region: RegionPlan) -> str:
-    """Return the word for the triggers of a region: file, or slice, or trigger if its starts have both."""
-    if region.parameters.period is not None:
-        return "slice"
+    """Return the word for the triggers of a region; those of a periodic one are slices, also of files."""
+    return "slice" if region.parameters.period is not None else input_noun(region)
+
+
+def input_noun(region: RegionPlan) -> str:
+    """Return the word for what a scan of a region finds: file, or slice, or trigger if its starts have both."""
     kinds = {"slice" if isinstance(start, SlicedSource) else "file" for start in region.starts}
     return kinds.pop() if len(kinds) == 1 else "trigger"
 

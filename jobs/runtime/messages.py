@@ -50,10 +50,10 @@ def scanned_identity(kept: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kept.items() if name not in (DIGESTS, "output", "origin")}
 
 
-def skip_command(region: str, *uris: str, reason: str = "'…'") -> str:
+def skip_command(region: str, *uris: str) -> str:
     """Return the command that skips some triggers."""
     files = " --file ".join(map(shell_word, uris))
-    return f"drainmark skip {region} --file {files} --reason {reason}"
+    return f"drainmark skip {region} --file {files} --reason '…'"
 
 
 _PASSED_OVER = re.compile(r"\w+ skip .*")
@@ -68,20 +68,22 @@ def halt_remedies(region: str, history: RegionHistory) -> list[str]:
     if history.halt is None:
         return []
     halt = history.halt.detail
+    error = halt.get("error") or {}
+    said = error.get("remedy") or ""
     resume = f"drainmark resume {region}"
     commands = [resume]
     if is_source_rewound(history):  # to skip the slice, or to resume, would leave the withdrawn rows where they are
-        return [f"{halt['error']['remedy'].partition(',')[0]} --yes"]
-    if (halt.get("error") or {}).get("id") == SplitBrain.id:
+        return [f"{said.partition(',')[0]} --yes"]
+    if error.get("id") == SplitBrain.id:
         commands = [f"{PUT_RIGHT} && {resume}"]
-    if (halt.get("error") or {}).get("id") == FilesLost.id:
-        commands = [f"{halt['error']['remedy'].partition(',')[0]} --yes && {resume}"]
-    if f"{resume} {ACCEPT_LOSS}" in ((halt.get("error") or {}).get("remedy") or ""):
+    if error.get("id") == FilesLost.id:
+        commands = [f"{said.partition(',')[0]} --yes && {resume}"]
+    if f"{resume} {ACCEPT_LOSS}" in said:
         commands = [f"{resume} {ACCEPT_LOSS} --reason '…'"]
-    if (anew := _TAKEN_ANEW.search((halt.get("error") or {}).get("remedy") or "")) is not None:
+    if (anew := _TAKEN_ANEW.search(said)) is not None:
         commands.append(f"{anew[0]} --yes")
-    if (halt.get("error") or {}).get("id") == ErasedInput.id:
-        commands += _PASSED_OVER.findall(halt["error"]["remedy"])
+    if error.get("id") == ErasedInput.id:
+        commands += _PASSED_OVER.findall(said)
     elif halt.get("trigger"):
         before = _committed_behind(history, halt["trigger"])
         first = "" if before is None else f"drainmark reset {region} --to {before} --yes && "
@@ -127,7 +129,8 @@ def _halted(region: str, history: RegionHistory, beginning: str) -> Halted:
     remedy = (error.get("remedy") if is_final else None) or "fix the cause"
     then = "then, if no file of the code changed" if detail.get("code") else "then"
     commands = (each for each in halt_remedies(region, history) if each.removesuffix(" --yes") not in remedy)
-    remedy = f"{remedy}; {then}: {', or: '.join(commands)}"
+    further = ", or: ".join(commands)
+    remedy = f"{remedy}; {then}: {further}" if further else remedy
     return Halted(
         f"{beginning}{reason}{blame}{cause}",
         operator=detail.get("operator"),

@@ -32,7 +32,8 @@ def require_folder(folder: Path) -> None:
     """
     if not folder.is_dir():
         msg = f"the folder to scan does not exist: {folder}"
-        raise UsageError(msg, remedy="create it, or give another one with --input")
+        moved = "if it was moved, move it back: at another path its files count once more"
+        raise UsageError(msg, remedy=f"create it; {moved}; or read another folder: --input PATH")
 
 
 def facts_of(path: str, *, follow_links: bool) -> os.stat_result | str:

@@ -445,10 +445,7 @@ def _reader(workplace: Workplace, table: str) -> RegionReader:
     """Return a reader of the region that writes a table."""
     from drainmark.resources.checkpoints.as_of import reader_of
 
-    try:
-        return reader_of(workplace.settings, table)
-    except UnknownName as error:
-        raise _not_written_yet(workplace, table) or error from None
+    return reader_of(workplace.settings, table, declared=lambda: _declared_tables(workplace, table))
 
 
 def _print_rows(asked: Asked, found: pa.Table, limit: int | None) -> None:
@@ -457,20 +454,26 @@ def _print_rows(asked: Asked, found: pa.Table, limit: int | None) -> None:
     asked.answer_rows(found.column_names, found.num_rows, limit, lambda count: python_rows(found.slice(0, count)))
 
 
-def _not_written_yet(workplace: Workplace, table: str) -> UnknownName | None:
-    """Return an error if an application of the project declares the table and its region has not run, else None."""
+def _declared_tables(workplace: Workplace, table: str) -> list[str]:
+    """Return the names of the tables that the applications of the project declare.
+
+    Raises:
+        UnknownName: `table` is one of them; its region has not run.
+    """
     from drainmark.orchestration.workplace.declaration import own_applications
     from drainmark.orchestration.workplace.workplace import opened_in_time
     from drainmark.resources.checkpoints.as_of import is_called
 
+    names = list[str]()
     for reference, opened in opened_in_time(
         workplace.settings, own_applications(workplace), most_seconds=_PATIENCE_SECONDS
     ):
         for region in () if isinstance(opened, Exception) else opened.plan.regions:
             if any(is_called(found.name, table) for found in region.tables):
                 msg = f"table {table!r} is not there yet: {region.name}, which writes it, has not run"
-                return UnknownName(msg, remedy=f"drainmark run {shell_word(_as_typed(reference))}")
-    return None
+                raise UnknownName(msg, remedy=f"drainmark run {shell_word(_as_typed(reference))}")
+            names += [found.name.removeprefix("lake/") for found in region.tables]
+    return names
 
 
 def _as_typed(reference: str) -> str:

@@ -136,4 +136,4 @@ def _show_erased(found: dict[str, Any]) -> None:
         output.note(f"not searched: {each}")
 
 
-_WHY = {"skipped": "has no such column", "passed": "left as it is"}
+_WHY = {"skipped": "has no such column, or none of a type with such a value", "passed": "left as it is"}

@@ -392,7 +392,7 @@ def scan(
     region: OneRegion = None,
 ) -> None:
     """Scan once and note new input. Processes nothing."""
-    from drainmark.jobs.regions.formatting import counted
+    from drainmark.jobs.regions.formatting import counted, input_noun
     from drainmark.orchestration.workplace.declaration import named_application
     from drainmark.orchestration.workplace.schema_files import keep_schemas
     from drainmark.orchestration.workplace.workplace import open_in_time
@@ -401,13 +401,14 @@ def scan(
     reference, start = named_application(workplace, app)
     opened = open_in_time(workplace.settings, reference, inputs=inputs or ())
     keep_schemas(opened.schemas, workplace.has_states)
-    found = [_scan(workplace, opened, plan) for plan in _regions(opened, region, start)]
+    plans = _regions(opened, region, start)
+    found = [_scan(workplace, opened, plan) for plan in plans]
     if asked.as_json:
         output.emit(found)
         return
-    for entry in found:
+    for plan, entry in zip(plans, found, strict=True):
         numbers = f"{entry['new']} new, {entry['changed']} changed, {entry['unsettled']} still settling"
-        seen = f"{counted(entry['seen'], 'file')} seen"
+        seen = f"{counted(entry['seen'], input_noun(plan))} seen"
         output.say(f"{entry['region']}: {seen}, {numbers}; {entry['pending_triggers']} pending")
         for refused in entry["refused"]:
             output.note(f"{entry['region']}: left out {refused['file']}: {refused['reason']}")

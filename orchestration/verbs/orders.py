@@ -423,6 +423,10 @@ def _queued(done: Mapping[str, Any]) -> Done:
                 f"  {replaced['file']} {would}processed anew; its new state replaces {replaced['sequence_id']}"
                 for replaced in done["replaces"]
             ),
+            *(
+                f"  {kept['file']} changed since {kept['sequence_id']}, whose rows stay unless --again replaces them"
+                for kept in done["beside"]
+            ),
         ),
         remarks=tuple(f"{region}: left out {each['file']}: {each['reason']}" for each in done["refused"]),
     )

@@ -20,7 +20,7 @@ from drainmark.resources.delta.table_files import TableFiles
 from drainmark.resources.storage.bucket_folder import tables_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     import pyarrow as pa
 
@@ -198,8 +198,11 @@ def in_order(rows: pa.Table, table: RegionTable) -> pa.Table:
     return rows.sort_by(keys) if keys else rows
 
 
-def reader_of(settings: Settings, table: str) -> RegionReader:
+def reader_of(settings: Settings, table: str, *, declared: Callable[[], list[str]] = list) -> RegionReader:
     """Return a reader of the region that writes a table, or else of one that wrote it before its sink left the code.
+
+    Args:
+        declared: returns the names of tables that the code declares; it is called if no region wrote this one.
 
     Raises:
         UnknownName: none does; the remedy names the nearest table.
@@ -218,7 +221,16 @@ def reader_of(settings: Settings, table: str) -> RegionReader:
     if former:
         return former[0]
     known += [name.removeprefix("lake/") for name, _ in tables_outside(tables)]
+    known += [name for name in declared() if name not in known]
+    if not known:
+        raise _nothing_ran(settings)
     raise UnknownName(f"no region writes a table {table!r}", remedy=nearest(table, known))
+
+
+def _nothing_ran(settings: Settings) -> UnknownName:
+    """Return the error of a home without regions: nothing ran yet, or the reader thinks of another home."""
+    msg = f"no region has run in {settings.tables_url or settings.home} yet"
+    return UnknownName(msg, remedy="run an application first, or name another home: home=, --home, DRAINMARK_HOME")
 
 
 def outside_at(settings: Settings, table: str, at: int | dt.datetime | str | None) -> pa.Table | None:
@@ -255,6 +267,8 @@ def _store_of(settings: Settings, name: str) -> RegionTables:
         return _tables_of(settings, below[0], tables)
     if below:
         raise UnknownName(f"application {name!r} has several regions", remedy=f"name one of {', '.join(below)}")
+    if not known:
+        raise _nothing_ran(settings)
     raise UnknownName(f"there is no region {name!r}", remedy=nearest(name, list(known)))
 
 

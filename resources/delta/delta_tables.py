@@ -201,7 +201,7 @@ def require_own(table: Any, folder: Folder, region: str) -> None:
             f" if nobody needs that region any more: drainmark tables drop --region {shell_word(maker)}"
         )
     else:
-        remedy = "choose another table name"
+        remedy = f"choose another table name; or if the application {app} was renamed, give its file the old name back"
     raise ForeignTable(msg, remedy=remedy, table=folder.uri)
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
-from drainmark.jobs.errors import UsageError
+from drainmark.jobs.errors import StoreUnavailable, UsageError
 from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.resources.inputs.task_answers import asked
 from drainmark.resources.variables import read_variable
@@ -150,13 +151,24 @@ def _is_secret(name: str) -> bool:
 
 @lru_cache(maxsize=16)
 def engine_at(url: Any) -> Any:
-    """Return the engine of a database; it keeps no idle connections."""
-    from sqlalchemy import create_engine, make_url
+    """Return the engine of a database that is read; it keeps no idle connections, and makes no SQLite file."""
+    from sqlalchemy import create_engine, event, make_url
     from sqlalchemy.pool import NullPool
 
     made = make_url(url)
     _hide(made.password or "", *(str(value) for name, value in made.query.items() if _SECRET.search(name.lower())))
-    return create_engine(made, poolclass=NullPool, hide_parameters=True)
+    engine = create_engine(made, poolclass=NullPool, hide_parameters=True)
+    if made.get_backend_name() == "sqlite":
+        event.listen(engine, "do_connect", _require_file)
+    return engine
+
+
+def _require_file(_dialect: Any, _record: Any, arguments: Sequence[str], named: Mapping[str, Any]) -> None:
+    """Refuse to connect to an SQLite file that is not there: SQLite would make an empty one."""
+    path = arguments[0]
+    if path != ":memory:" and not named.get("uri") and not Path(path).exists():
+        msg = f"there is no database {path}"
+        raise StoreUnavailable(msg, remedy="correct its URL in the setting databases, or put the file there")
 
 
 def _hide(*values: str) -> None:

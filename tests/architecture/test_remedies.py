@@ -40,7 +40,6 @@ CASES: dict[str, dict[str, str]] = {
     },
     "jobs/runtime/group/backlog.py": {
         "resume": "test_an_input_without_the_person_is_read_again",
-        "skip --file --reason": "test_a_run_goes_on_and_reads_nothing_again_that_held_the_person",
     },
     "jobs/runtime/commit/replacement.py": {
         "reset --to": "test_a_file_that_cannot_be_replaced_is_read_again_behind_a_rewind",

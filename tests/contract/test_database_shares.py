@@ -34,6 +34,7 @@ CURSORS: dict[str, tuple[Any, Any, list[Any]]] = {
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def access(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RegionAccess]:
+    (tmp_path / "rows.db").touch()  # a source makes no file
     url = f"sqlite:///{tmp_path / 'rows.db'}"
     if request.param == "postgresql":
         given = sa.make_url(request.getfixturevalue("postgres_url")).set(drivername="postgresql+psycopg")

@@ -171,6 +171,13 @@ def test_what_somebody_else_made_is_refused(tmp_path: Path) -> None:
         assert refused.value.remedy
 
 
+def test_the_table_of_a_renamed_application_tells_its_old_name(tmp_path: Path) -> None:
+    new_table(tmp_path / "t")
+    with pytest.raises(ForeignTable) as refused:
+        ManagedTable(tmp_path / "t", "store/orders").create(ORDERS)
+    assert f"if the application {REGION.partition('/')[0]} was renamed" in (refused.value.remedy or "")
+
+
 def test_staged_files_do_not_make_a_folder_foreign(place: Folder) -> None:
     table = ManagedTable(place / "t", REGION)
     staged(table, ("a", 1, 1, 1))

@@ -365,6 +365,7 @@ def test_times_and_texts_are_cursors_too(access: RegionAccess) -> None:
 
 def moments(access: RegionAccess, *seconds: float) -> Any:
     """Write times as SQLAlchemy does, to the microsecond; return the engine of the database."""
+    sqlite3.connect(access.settings.project_root / "people.db").close()  # a source makes no file
     engine = access.database("here")
     table = sa.Table("moments", sa.MetaData(), sa.Column("at", sa.DateTime), sa.Column("n", sa.Double))
     with engine.begin() as connection:
@@ -458,7 +459,15 @@ def test_a_time_as_start_is_a_time_again_after_the_registry() -> None:
     assert source._value({"upto": "2026-01-02 10:00:00.500000"}) == dt.datetime.fromisoformat("2026-01-02 10:00:00.5")
 
 
+def test_a_file_that_is_not_there_is_named_and_not_made(access: RegionAccess) -> None:
+    file = access.settings.project_root / "people.db"
+    with pytest.raises(StoreUnavailable, match=f"there is no database {file}"):
+        dm.DatabaseSource("here", query=QUERY, schema="id bigint").next_slice(None, access, ONE)
+    assert not file.exists()
+
+
 def test_a_database_that_refuses_the_query_is_named(access: RegionAccess) -> None:
+    sqlite3.connect(access.settings.project_root / "people.db").close()
     source = dm.DatabaseSource("here", query=QUERY, schema="id bigint, name string")
     with pytest.raises(StoreUnavailable, match=r"'here'.*people") as raised:
         source.next_slice(None, access, ONE)

@@ -71,6 +71,15 @@ def values(table: str, column: str = "customer", at: int | None = None) -> list[
     return sorted(dm.read("app", table, at=at)[column].to_pylist())
 
 
+def test_a_column_that_no_table_has_is_told_with_the_nearest(root: Path) -> None:
+    ran(root, 'dm.sink(rows, dm.DeltaAppend("all_rows"))\n')
+    before = values("all_rows")
+    certificate = erased(root, WHERE.replace("customer", "custmer"))
+    assert values("all_rows") == before
+    assert any("did you mean 'customer'" in said for said in certificate["not_searched"])
+    assert not any("did you mean" in said for said in erased(root)["not_searched"])
+
+
 @pytest.mark.seed("ER1")
 def test_a_number_is_the_number_of_its_column_and_nothing_else(root: Path) -> None:
     ran(root, 'dm.sink(rows, dm.DeltaAppend("all_rows"))\ndm.sink(rows, dm.DeltaUpsert("newest", keys=["item"]))\n')

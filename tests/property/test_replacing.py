@@ -24,7 +24,7 @@ from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.orchestration import doctor
 from drainmark.orchestration.discovery.scan_recording import record_scan
 from drainmark.orchestration.inspection.status import history_entries
-from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.verbs import interventions, orders
 from drainmark.orchestration.verbs.inputs.backfill import Queueing, Wanted, plan_queue
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -114,6 +114,19 @@ def test_the_new_state_withdraws_the_rows_of_the_old_and_history_says_so(fed: Ha
     assert [(entry["sequence_id"], entry["replaced_by"]) for entry in entries] == [(1, 3), (2, None), (3, None)]
     kept = fed.workplace.store(fed.region).table("lake/kept")
     assert kept.delta_version() == 2, "one commit to create, one a group"
+
+
+def test_a_changed_file_that_is_queued_beside_its_earlier_state_is_told(fed: HandFed) -> None:
+    for name in "ab":
+        fed.write(name, [f"{name}1"])
+    fed.add("a", "b")
+    fed.drain(2)
+    fed.write("a", ["a1", "a2"])
+
+    order = orders.backfill(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / "*")))
+    assert order.facts["beside"] == [{"file": str(fed.inbox / "a"), "sequence_id": 1}]
+    assert "a changed since 1, whose rows stay unless --again replaces them" in order.plan[-1]
+    assert again(fed, "a")["beside"] == []
 
 
 def test_the_scan_takes_a_file_that_waits_or_was_replaced_for_what_it_is(fed: HandFed) -> None:

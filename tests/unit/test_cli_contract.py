@@ -245,10 +245,19 @@ def test_a_table_that_is_declared_and_not_written_yet_is_not_unknown(
     monkeypatch.delenv("DRAINMARK_HOME", raising=False)
     for name, said in (
         ("pushed", "app/rows, which writes it, has not run → drainmark run app.py"),
-        ("psuhed", "known: none"),
+        ("psuhed", "no region writes a table 'psuhed' → did you mean 'pushed'?"),
     ):
         assert invoke(["show", name]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_a_scan_counts_what_a_run_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "app.py").write_text(PUSHED)
+    monkeypatch.chdir(tmp_path)
+    assert invoke(["scan", "app.py", "--home", str(tmp_path / "home")]) == 0
+    assert "app/rows: 0 slices seen" in capsys.readouterr().out
 
 
 def test_a_parameter_without_a_default_is_refused_with_its_line(

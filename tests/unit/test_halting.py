@@ -18,6 +18,7 @@ from waiting import eventually
 
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import InputChanged
+from drainmark.jobs.errors.environment import ErasedInput
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.runtime.messages import halted_error
@@ -158,6 +159,14 @@ def test_a_halt_for_what_a_source_lost_says_it_once_with_the_way_on(place: Workp
     error = halted_error(REGION, place.history(REGION))
     assert lost.message in error.message
     assert (error.remedy or "").startswith("fix the cause")
+
+
+def test_a_remedy_that_names_all_commands_is_not_told_twice(place: Workplace) -> None:
+    skip = f"drainmark skip {REGION} --file /in/b.txt --reason '…'"
+    erased = ErasedInput("/in/b.txt is back", remedy=f"mend it, and drainmark resume {REGION}; or {skip}")
+    with owning(region_owner(place, REGION)) as owner:
+        owner.halts.halt(erased.message, trigger="/in/b.txt", operator=None, error=erased.to_json())
+    assert halted_error(REGION, place.history(REGION)).remedy == erased.remedy
 
 
 @pytest.mark.parametrize(

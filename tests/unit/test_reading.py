@@ -135,6 +135,16 @@ def test_unknown_names_and_ids_name_the_nearest(fed: Counting) -> None:
     assert refused.value.facts["nearest"] == 4
 
 
+def test_a_home_in_which_nothing_ran_is_said_to_be_empty(tmp_path: Path) -> None:
+    for ask in (
+        lambda: dm.read("app", "counts", home=str(tmp_path)),
+        lambda: dm.changes("counts", after=0, home=str(tmp_path)),
+    ):
+        with pytest.raises(UnknownName, match=f"no region has run in {tmp_path} yet") as empty:
+            ask()
+        assert "--home" in (empty.value.remedy or "")
+
+
 def test_show_takes_a_limit_and_says_what_it_left_out(fed: Counting, capsys: pytest.CaptureFixture[str]) -> None:
     def show(*arguments: str) -> Any:
         capsys.readouterr()

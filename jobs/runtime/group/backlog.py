@@ -135,7 +135,7 @@ class IdAssignment:
             uris = list(dict.fromkeys(each.uri for each in found))
             others = f" and {len(uris) - 1} other pending input{'s' * (len(uris) > 2)}" if len(uris) > 1 else ""
             msg = f"{first}{others} held rows of a person who was erased since, and would bring them back"
-            what, skip = "it" if len(uris) == 1 else "them", skip_command(region, *uris, reason="erased")
+            what, skip = "it" if len(uris) == 1 else "them", skip_command(region, *uris)
             remedy = f"take these rows out of {what}, and drainmark resume {region}; or pass over {what}: {skip}"
             raise ErasedInput(msg, remedy=remedy, triggers=tuple(found), trigger=first)
 

@@ -66,7 +66,8 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
 
     In its facts, `committed`, `pending` and `passed` (skipped, refused, retracted) count identities that are known and
     stay unchanged. `replaced` counts the files that are read again, as retracted ones are with `again`; `replaces`
-    lists those with a state in force, which the new state is to replace, each with the id of its newest state.
+    lists those with a state in force, which the new state is to replace, each with the id of its newest state;
+    `beside` lists files in the same way that changed since their state, whose rows stay beside the new ones.
 
     Raises:
         ReplaceRefused: files are to be replaced in a region that keeps state; nothing was queued.
@@ -85,22 +86,25 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
     counts: Counter[str] = Counter()
     refused: list[dict[str, str]] = []
     new: list[NewTrigger] = []
-    newest = history.newest_by_uri() if wanted.again else {}
+    newest = history.newest_by_uri({uri for uri, _ in matched})
     retracted = retracted_uris(history)
     for uri, trigger in matched:
         if isinstance(trigger, str):
             refused.append({"file": uri, "reason": trigger})
             continue
-        is_replacing = uri in newest or (wanted.again and uri in retracted)
+        is_replacing = wanted.again and (uri in newest or uri in retracted)
         status, wanted_trigger = _judged(workplace, region, trigger, is_replacing=is_replacing)
         counts["passed" if status == "committed" and uri in retracted else status] += 1
         if status in ("queued", "replaced"):
             new.append(wanted_trigger)
-    replaces = [
-        {"file": trigger.uri, "sequence_id": newest[trigger.uri]}
-        for trigger in new
-        if AGAIN in trigger.identity and trigger.uri in newest
-    ]
+    replaces, beside = (
+        [
+            {"file": trigger.uri, "sequence_id": newest[trigger.uri]}
+            for trigger in new
+            if (AGAIN in trigger.identity) is anew and trigger.uri in newest
+        ]
+        for anew in (True, False)
+    )
     if replaces:
         horizon = declared(workplace, region).rewind_horizon
         ids = [newest[str(each["file"])] for each in replaces]
@@ -111,6 +115,7 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
         "queued": len(new),
         "replaced": len(replaces),
         "replaces": replaces,
+        "beside": beside,
         "committed": counts["committed"],
         "pending": counts["pending"],
         "passed": counts["passed"],

@@ -68,7 +68,21 @@ def plan(
         "regions": told,
         "outside": outside,
         "rows": sum(table["rows"] for each in told for table in each["tables"]) + sum(t["rows"] for t in outside),
+        "not_searched": _unknown_columns(workplace, person, regions),
     }
+
+
+def _unknown_columns(workplace: Workplace, person: Person, regions: Sequence[str]) -> list[str]:
+    """Return a sentence for each column of the condition that no table has: it may be a slip, and finds nobody."""
+    from drainmark.jobs.runtime.maintenance.erasure import tables_of
+    from drainmark.resources.erasure import home
+
+    if next(iter(home.autonomous_tables(workplace.tables)), None) is not None:
+        return []  # these may have it
+    tables = [table for each in regions for table in tables_of(workplace.store(each), workplace.history(each))]
+    names = sorted({name for table in tables for name in table.columns or table.column_names})
+    unknown = [each.column for each in person.conditions if not each.among(names)]
+    return [f"tables by {column!r}, a column that none of them has: {nearest(column, names)}" for column in unknown]
 
 
 def passed_tables(workplace: Workplace, regions: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
@@ -159,7 +173,8 @@ def erase(
     left = _left(workplace, person) if is_whole else []
     for notes in noted.values():
         notes.write("end", {"at": world.now()})
-    return _certificate(person, name, told, outside, left, passed=passed, is_whole=is_whole)
+    unsearched = [*_unknown_columns(workplace, person, regions), *passed]
+    return _certificate(person, name, told, outside, left, unsearched=unsearched, is_whole=is_whole)
 
 
 def _region(region: str, notes: Notes, passed: Collection[str]) -> dict[str, Any]:
@@ -191,11 +206,11 @@ def _certificate(
     outside: Sequence[Mapping[str, Any]],
     left: Sequence[Mapping[str, Any]],
     *,
-    passed: Collection[str],
+    unsearched: Sequence[str],
     is_whole: bool,
 ) -> dict[str, Any]:
     skipped = [table["table"] for each in regions for table in each["tables"] if table["state"] == "skipped"]
-    not_searched = [*passed, *_BEYOND]
+    not_searched = [*unsearched, *_BEYOND]
     if not person.is_text:
         not_searched.append(
             "free text, messages, logs and files outside of tables: a value is too short to be told there"

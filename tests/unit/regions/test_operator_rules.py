@@ -353,8 +353,31 @@ def test_arguments_without_names_are_named_in_the_call_to_write(
     assert f"write {remedy}" in (caught.value.remedy or "")
 
 
-def test_calls_of_others_are_told_as_python_tells_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("call", "said", "remedy"),
+    [
+        ('dm.DirectoryScan(path="in", patern="*.csv")', "dm.DirectoryScan has no argument 'patern'", "'pattern'"),
+        ('dm.DeltaUpsert("t", key=["k"])', "dm.DeltaUpsert has no argument 'key'", "'keys'"),
+        ('dm.aggregate("lines", key=["k"], values={})', "dm.aggregate has no argument 'key'", "'keys'"),
+    ],
+)
+def test_an_argument_that_there_is_not_is_told_with_the_nearest(
+    tmp_path: Path, call: str, said: str, remedy: str
+) -> None:
     path = tmp_path / "app.py"
-    path.write_text("def sink(*, to): pass\n\nsink(1)\ndef other(): pass\n")
-    with pytest.raises(ApplicationBroken, match=r"TypeError: sink\(\) takes 0"):
+    path.write_text(f"import drainmark as dm\n\n{call}\n")
+    with pytest.raises(ApplicationBroken, match=said) as caught:
+        load_application(str(path))
+    assert str(caught.value.location) == f"{path}:3"
+    assert (caught.value.remedy or "").startswith(f"did you mean {remedy}?")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [("sink(1)", r"TypeError: sink\(\) takes 0"), ("sink(stream=1, to=1)", r"TypeError: sink\(\) got an unexpected")],
+)
+def test_calls_of_others_are_told_as_python_tells_them(tmp_path: Path, call: str, said: str) -> None:
+    path = tmp_path / "app.py"
+    path.write_text(f"def sink(*, to): pass\n\n{call}\ndef other(): pass\n")
+    with pytest.raises(ApplicationBroken, match=said):
         load_application(str(path))
