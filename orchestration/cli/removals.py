@@ -93,7 +93,7 @@ def erase(
     Rewinds stay possible, and give the past without these rows. Inputs are not changed: those that hold rows are
     listed, and no run reads them again while they are as they are. Without --yes only the plan is shown.
     """
-    from drainmark.jobs.protocol.erasure import Person
+    from drainmark.jobs.protocol.persons import Person
     from drainmark.orchestration.verbs.removals import erase as verb
 
     person, workplace = Person.parse(where, also or ()), asked.workplace

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 
 from drainmark.jobs import world
-from drainmark.jobs.protocol import erasure
+from drainmark.jobs.protocol import persons
 from drainmark.jobs.protocol.stage_flow import is_part
 from drainmark.resources.checkpoints.checkpoint_table import CHECKPOINTS, CheckpointTable
 from drainmark.resources.delta.managed_table import ManagedTable
@@ -66,7 +66,7 @@ class Leftovers:
         dead = [
             each
             for each in _dead(folder, STAGING_FOLDER, below_epoch)
-            if not is_part(_attempt_of(each)) and not erasure.is_attempt(_attempt_of(each))
+            if not is_part(_attempt_of(each)) and not persons.is_attempt(_attempt_of(each))
         ]
         if not dead:
             return []

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from drainmark.jobs import world
 from drainmark.jobs.operators.sources.pushed.push_buffer import locked
-from drainmark.jobs.protocol.erasure import Person
+from drainmark.jobs.protocol.persons import Person
 from drainmark.jobs.tasks.places import sync_folder, write_durably
 
 BUFFERS = "buffers"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.protocol.digest import digest_of
-from drainmark.jobs.protocol.erasure import Person
 from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.persons import Person
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import split_txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile

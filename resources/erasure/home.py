@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from drainmark.jobs import world
-from drainmark.jobs.protocol.erasure import Person, spellings
+from drainmark.jobs.protocol.persons import Person, spellings
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.places import write_durably

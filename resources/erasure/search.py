@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.protocol.erasure import Person
+from drainmark.jobs.protocol.persons import Person
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.triggers import FILE
 from drainmark.jobs.scan.folder import path_of

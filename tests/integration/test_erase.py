@@ -20,7 +20,7 @@ from killed_commands import KILLED, killed_at
 
 import drainmark as dm
 from drainmark.jobs import failpoints
-from drainmark.jobs.protocol.erasure import Person
+from drainmark.jobs.protocol.persons import Person
 from drainmark.jobs.runtime.maintenance.compaction import maintain_region
 from drainmark.jobs.state import keyed_state
 from drainmark.orchestration.cli.main import invoke

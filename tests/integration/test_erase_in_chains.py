@@ -9,7 +9,7 @@ from by_hand import HandFed
 from chained_by_hand import Reader, one, place, rewound, source_of
 from integration.test_erase import found_in
 
-from drainmark.jobs.protocol.erasure import Person
+from drainmark.jobs.protocol.persons import Person
 from drainmark.orchestration.verbs.removals.erase import erase
 from drainmark.orchestration.workplace.workplace import Workplace
 

@@ -19,7 +19,7 @@ from integration.test_erase import found_in
 
 import drainmark as dm
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.protocol.erasure import Person
+from drainmark.jobs.protocol.persons import Person
 from drainmark.orchestration.cli.main import invoke
 from drainmark.resources.erasure.conditions import condition_of
 from drainmark.resources.storage.bucket_folder import BucketFolder

@@ -22,8 +22,8 @@ from drainmark.jobs.errors.environment import EraseRefused
 from drainmark.jobs.failpoints import ErasePoint
 from drainmark.jobs.frames.arrow import typed
 from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.protocol.erasure import Person, attempt_of
 from drainmark.jobs.protocol.history import manifest_of
+from drainmark.jobs.protocol.persons import Person, attempt_of
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.protocol.rewind_steps import Rewind

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import UnknownName
 from drainmark.jobs.graph.application import nearest
-from drainmark.jobs.protocol.erasure import Person
+from drainmark.jobs.protocol.persons import Person
 from drainmark.jobs.protocol.records.triggers import RETRACTION
 from drainmark.orchestration.dagster_assets.instance import instance_home
 from drainmark.orchestration.runs.region_runs import region_owner
