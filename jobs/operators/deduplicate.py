@@ -11,7 +11,7 @@ from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.names import quoted, quoted_name
 from drainmark.jobs.frames.row_order import payload_of, same, tags_in
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
-from drainmark.jobs.graph.annotations import is_count, is_duration
+from drainmark.jobs.graph.annotations import LONGEST, is_count, is_duration
 from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import KeptState, Measured, Operator, Positions, Retention, StepResult, names_of
@@ -68,7 +68,8 @@ class Deduplicate(Operator):
             yield self.wrong("DEDUPLICATE_KEYS", "it has no keys", 'give keys=["order_id"]')
         if isinstance(self.within, dt.timedelta):
             if not is_duration(self.within, above=dt.timedelta(0)):
-                yield self.wrong("DEDUPLICATE_WITHIN", f"within={self.within} is no while", "give a time above zero")
+                remedy = f"give a time above zero, and at most {LONGEST.days} days"
+                yield self.wrong("DEDUPLICATE_WITHIN", f"within={self.within} is no while", remedy)
             if self.event_time is None:
                 message = "a duration is one of event time, and no column says which"
                 yield self.wrong("DEDUPLICATE_TIME", message, 'give event_time="sold_at", or within a number of ids')

@@ -11,7 +11,7 @@ from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.names import quoted
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.annotations import is_count, is_duration
+from drainmark.jobs.graph.annotations import LONGEST, is_count, is_duration
 from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import KeptState, Measured, Operator, Positions, Retention, StepResult
@@ -68,7 +68,7 @@ class Delay(Operator):
             yield self.wrong("DELAY_BY", f"ids={self.ids!r} is no delay", "give 1 or more")
         is_while = is_duration(self.duration, above=dt.timedelta(0)) and self.event_time is not None
         if self.duration is not None and not is_while:
-            message = "a duration is above zero and of event time"
+            message = f"a duration is above zero, of event time, and at most {LONGEST.days} days"
             yield self.wrong("DELAY_BY", message, 'give duration=timedelta(minutes=5), event_time="sold_at"')
 
     def step(self, frames: OperatorContext) -> StepResult:

@@ -178,7 +178,9 @@ def _field(verb: Verb) -> dg.Field:
 
 def blank(verb: Verb) -> dict[str, Any]:
     """Return all fields of a verb with their defaults: a launchpad that begins without them would not show them."""
-    return {name: "" if field.is_required() else field.default for name, field in config_of(verb).model_fields.items()}
+    fields = config_of(verb).model_fields.items()
+    missing = {name: "" if field.annotation is str else [""] for name, field in fields}
+    return {name: missing[name] if field.is_required() else field.default for name, field in fields}
 
 
 def _table(region: str) -> str:

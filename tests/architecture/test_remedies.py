@@ -46,7 +46,6 @@ CASES: dict[str, dict[str, str]] = {
     },
     "jobs/runtime/commit/removal/retractable.py": {
         "reset --to --yes": "test_changes_that_were_dropped_are_not_guessed",
-        "skip --file --reason": "test_changes_that_were_dropped_are_not_guessed",
     },
     "jobs/runtime/commit/table_damage.py": {
         "reset --to": "test_a_group_whose_files_are_lost_before_it_is_published_comes_again_behind_a_rewind",

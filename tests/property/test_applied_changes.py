@@ -6,26 +6,30 @@ import datetime as dt
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from change_cases import Course, Files, is_bad, log, newest, plain, shown_by, versions
+from change_cases import NOON, Course, Files, is_bad, log, newest, plain, shown_by, versions
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 import drainmark as dm
-from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.errors import OperatorFailed
+from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.operators.changes import versions as changed_versions
 from drainmark.jobs.operators.changes.change_shape import (
     BLOCK,
     IN_BLOCK,
+    KEPT_BY,
     KEPT_DELETES,
+    KEPT_FORGOTTEN,
     KEPT_TEXT,
     VALID_FROM,
     ChangeShape,
 )
+from drainmark.jobs.operators.changes.newest import Newest
 from drainmark.jobs.operators.changes.numbered_changes import NET
 from drainmark.jobs.operators.changes.rules import Rules
 from drainmark.resources.spark.session import SparkEngine
@@ -176,6 +180,19 @@ def test_a_row_with_a_part_of_its_sequence_is_refused(engine: SparkEngine) -> No
     assert (course.refused, len(course.out[1])) == ({1: 1}, 1)
 
 
+@pytest.mark.seed("AC1", "AC2")
+@pytest.mark.parametrize("name", ["__net", "__block", "__IS_NEW", "__is_kept", "__key_hash", "__truncated", "__by"])
+def test_a_column_that_changes_get_on_their_way_is_refused_before_a_run(engine: SparkEngine, name: str) -> None:
+    """Some of them were an error only in a large group."""
+    schema = pa.schema([("k", pa.int64()), ("n", pa.int64()), (name, pa.int64())])
+    course = Course(engine.session, operator_of(Case({"keys": ["k"]}, lambda files: [])), schema=schema)
+    course.operator = replace(course.operator, apply_as_deletes=None)
+    with pytest.raises(OperatorFailed) as caught:
+        course.go({1: [{"k": 1, "n": 1, name: 1}]})
+    assert name in str(caught.value)
+    assert ("except_columns" in caught.value.remedy) == (name != "__by")
+
+
 def test_what_spark_would_do_cannot_be_compared_yet(engine: SparkEngine) -> None:
     """Spark's `create_auto_cdc_flow` needs a table that implements `SupportsRowLevelOperations`."""
     jvm = engine.session.sparkContext._jvm  # type: ignore[attr-defined]
@@ -302,6 +319,46 @@ def test_an_erased_change_does_not_come_back_as_it_was_before(
     course.kept[""].append(pa.Table.from_pylist([left], kept.schema))
     course.go({3: [{**row, "n": 2 if scd_type == 1 else 4, "x": 2}]})
     assert [(found["x"], found["_gone"]) for found in course.out[3]] == [(2, False)]
+
+
+def change(n: int, op: str, b: int = 1) -> dict[str, Any]:
+    """Return a change of one key, or a truncate."""
+    key = {"a": None, "b": None} if op == "t" else {"a": "p", "b": b}
+    return {**key, "n": n, "at": NOON + dt.timedelta(minutes=n), "op": op, "x": n, "y": None}
+
+
+@pytest.mark.seed("AC1")
+@pytest.mark.parametrize("is_local", [True, False])
+def test_a_truncate_is_remembered_also_if_it_came_before_a_delete_that_is_forgotten(
+    engine: SparkEngine, is_local: bool
+) -> None:
+    options = {"columns": SHOWN, "apply_as_truncates": "op = 't'", "within": 1}
+    files = [[change(30, "d")], [change(20, "t")], [], [], [change(10, "u")], [change(20, "u")]]
+    for groups in ([[1, 2, 3, 4, 5, 6]], [[1, 2, 3], [4, 5, 6]]):
+        course = Course(engine.session, operator_of(Case(options, lambda files: [])), is_local=is_local)
+        for group in groups:
+            course.go({number: files[number - 1] for number in group})
+        assert [(number, row["n"]) for number in range(1, 7) for row in course.out[number]] == [(6, 20)]
+
+
+@pytest.mark.seed("AC1")
+def test_a_group_with_many_truncates_has_few_deletes_of_each_key() -> None:
+    """Of each key and truncate there was one: twenty truncates in a group took a gigabyte of each task."""
+    rules = rules_of(["x", "y"])
+    shape = replace(rules.shape, is_history=False)
+    known = pa.table({"a": ["p"] * 1000, "b": range(1000), "x": range(1000), "y": [0.5] * 1000, KEPT_BY: [1] * 1000,
+                      GONE: [False] * 1000, SEQUENCE_ID: [1] * 1000})  # fmt: skip
+    places = {BLOCK: 0, IN_BLOCK: 0, GONE: True, KEPT_FORGOTTEN: True}
+    cuts = pa.Table.from_pylist([{KEPT_BY: n, SEQUENCE_ID: n, **places} for n in range(2, 502)])
+    rows = (
+        known.slice(0, 0)
+        .append_column(BLOCK, pa.array([], pa.int64()))
+        .append_column(IN_BLOCK, pa.array([], pa.int64()))
+    )
+    found = Newest.of(shape, rows, known, cuts, None)
+    assert found.changes.new <= 2000
+    assert found.kept()[SEQUENCE_ID].to_pylist() == [2] * 1000
+    assert found.output().num_rows == 1000
 
 
 PAST = ["a", "b", "x", "y"]

@@ -16,11 +16,14 @@ from drainmark.jobs.formats.file_columns import literal
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import GONE, SOURCE_FILE
+from drainmark.jobs.graph.annotations import LONGEST, is_duration
 from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, default_name, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Retention, StepResult, names_of
 from drainmark.jobs.operators.changes.change_shape import (
+    BLOCK,
     BY,
     DELETES,
+    IN_BLOCK,
     KEPT_FORGOTTEN,
     KEPT_NAMES,
     KEPT_TEXT,
@@ -32,9 +35,12 @@ from drainmark.jobs.operators.changes.change_shape import (
     is_ordered,
     parts_of,
 )
-from drainmark.jobs.operators.changes.group_changes import TRUNCATED, GroupChanges
+from drainmark.jobs.operators.changes.group_changes import TRUNCATED, UNTIL, GroupChanges
+from drainmark.jobs.operators.changes.numbered_changes import NET
+from drainmark.jobs.operators.changes.rules import IS_KEPT
 from drainmark.jobs.state import clock
-from drainmark.jobs.state.placed_rows import ranked, require_columns
+from drainmark.jobs.state.placed_rows import IS_NEW, ranked, require_columns
+from drainmark.jobs.state.run_files import KEY_HASH
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,6 +48,10 @@ if TYPE_CHECKING:
     from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["apply_changes"]
+
+_SAID = {BY, DELETES, TRUNCATES, WHY}
+_ON_THE_WAY = _SAID | {BLOCK, IN_BLOCK, UNTIL, IS_NEW, KEY_HASH, NET, IS_KEPT}
+"""Columns that changes get beside all columns of the stream, and beside those of the output."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,8 +190,9 @@ class ApplyChanges(Operator):
             message = "within= is for type 1: in a history the deletes are the ends of versions"
             yield self.wrong(rule, message, "leave within= out")
         if isinstance(self.within, dt.timedelta):
-            if self.within <= dt.timedelta(0):
-                yield self.wrong(rule, f"within={self.within} is no while", "give a time above zero")
+            if not is_duration(self.within, above=dt.timedelta(0)):
+                remedy = f"give a time above zero, and at most {LONGEST.days} days"
+                yield self.wrong(rule, f"within={self.within} is no while", remedy)
             if len(self.sequence_by) != 1:
                 message = "a duration needs a sequence that is one time"
                 yield self.wrong(rule, message, 'give sequence_by="updated_at", or within a number of triggers')
@@ -241,9 +252,10 @@ class ApplyChanges(Operator):
             names = [*(key for key in self.keys if key not in self.columns), *self.columns]
         else:
             names = [name for name in given if name not in (*(self.except_columns or ()), SOURCE_FILE)]
-        taken = {GONE, *KEPT_NAMES, *(VALIDITY if self.scd_type == 2 else ())}
-        if clashes := sorted(name for name in names if name.lower() in taken):
-            remedy = f"leave it out by except_columns={clashes}, or rename it in a dm.functor before"
+        taken = {GONE, *KEPT_NAMES, *_ON_THE_WAY, *(VALIDITY if self.scd_type == 2 else ())}
+        if clashes := sorted(name for name in {*names, *given} if name.lower() in (taken if name in names else _SAID)):
+            leave = "" if _SAID & {*map(str.lower, clashes)} else f"leave it out by except_columns={clashes}, or "
+            remedy = f"{leave}rename it in a dm.functor before"
             raise self._unfit(f"{port.stream!r} has a column {', '.join(clashes)}, which it makes itself", remedy)
         by_type = rows.selectExpr(*self._said(False)).schema[BY].dataType
         for part in parts_of(self.sequence_by[0], by_type):

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 TRUNCATED = "truncates"
 """The part of the state with the last truncate."""
 
-_UNTIL = "__truncated"
+UNTIL = "__truncated"
+"""Column of changes on their way: the last truncate before the group."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -145,8 +146,8 @@ class GroupChanges:
 
         frames, operator = self.frames, self.operator
         known = frames.kept(operator, TRUNCATED, StructType([StructField(KEPT_BY, self.shape.by_type)]))
-        changes = changes.crossJoin(known.agg(F.expr(f"max({KEPT_BY}) as {_UNTIL}")))
-        changes = changes.where(f"{_UNTIL} is null or {KEPT_BY} >= {_UNTIL}").drop(_UNTIL)
+        changes = changes.crossJoin(known.agg(F.expr(f"max({KEPT_BY}) as {UNTIL}")))
+        changes = changes.where(f"{UNTIL} is null or {KEPT_BY} >= {UNTIL}").drop(UNTIL)
         last = F.expr(f"max(struct({KEPT_BY}, {BLOCK}, {IN_BLOCK})) as last")
         cuts = changes.where(TRUNCATES).groupBy(SEQUENCE_ID).agg(last)
         cuts = cuts.selectExpr("last.*", SEQUENCE_ID, f"true as {GONE}", f"true as {KEPT_FORGOTTEN}")

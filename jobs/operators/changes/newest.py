@@ -129,10 +129,7 @@ class Newest:
         import numpy as np
         import pyarrow as pa
 
-        changes = Changes.of(shape, rows, known)
-        if cuts is not None:
-            rows = pa.concat_tables([rows, _of_all_keys(changes, cuts)], promote_options="default")
-            changes = Changes.of(shape, rows, known)
+        changes = Changes.of(shape, rows if cuts is None else _cut(shape, rows, known, cuts), known)
         truncates = flags_of(changes.column(KEPT_FORGOTTEN, pa.bool_()))
         deleted_at = np.full(len(truncates), _NEVER) if while_ is None else while_.deleted_at(changes, truncates)
         now, before, following = _applied(changes, deleted_at, while_)
@@ -203,14 +200,36 @@ class Newest:
         return table_of({SEQUENCE_ID: ids, GONE: gone, **self.changes.rows(of[chosen]), NET: net})
 
 
-def _of_all_keys(changes: Changes, cuts: pa.Table) -> pa.Table:
-    """Return each truncate as a delete of each key."""
-    import numpy as np
+def _cut(shape: ChangeShape, rows: pa.Table, known: pa.Table, cuts: pa.Table) -> pa.Table:
+    """Return the new changes that no truncate of an earlier id makes void, and truncates as deletes of keys.
 
-    first = np.unique(changes.keys, return_index=True)[1]
-    of, number = (grid.ravel() for grid in np.meshgrid(first, np.arange(cuts.num_rows)))
-    keys = {name: changes.columns[name].take(of) for name in changes.shape.keys}
-    return table_of({**keys, **{name: cuts[name].take(number) for name in cuts.column_names}})
+    After a change, the first truncate that is as late takes the row of its key; the others find nothing. So there are
+    at most two deletes for a change, however many truncates a group has: one of its id, and one of a later id.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    changes = Changes.of(shape, pa.concat_tables([rows, cuts], promote_options="default"), known)
+    ids, ranks = changes.ids, changes.ranks
+    of_cuts = np.arange(rows.num_rows, changes.new)
+    of_cuts = of_cuts[np.argsort(ids[of_cuts])]
+    until = np.append(_NONE, np.maximum.accumulate(ranks[of_cuts]))
+    is_void = ranks < until[np.searchsorted(ids[of_cuts], ids)]
+    of_cuts = of_cuts[~is_void[of_cuts]]  # now their ranks are in order, too
+    mine = np.flatnonzero(~is_void)
+    mine = mine[(mine < rows.num_rows) | (mine >= changes.new)]
+    as_late = np.searchsorted(ranks[of_cuts], ranks[mine])
+    pairs = [
+        changes.keys[mine] * (len(of_cuts) + 1) + np.maximum(np.searchsorted(ids[of_cuts], ids[mine], side), as_late)
+        for side in ("left", "right")
+    ]
+    key, number = np.divmod(np.unique(np.concatenate(pairs)), len(of_cuts) + 1)
+    key, number = key[number < len(of_cuts)], number[number < len(of_cuts)]
+    keys, first = np.unique(changes.keys, return_index=True)
+    of_key, of_cut = first[np.searchsorted(keys, key)], of_cuts[number] - rows.num_rows
+    names = {name: changes.columns[name].take(of_key) for name in shape.keys}
+    deletes = table_of({**names, **{name: cuts[name].take(of_cut) for name in cuts.column_names}})
+    return pa.concat_tables([rows.filter(~is_void[: rows.num_rows]), deletes], promote_options="default")
 
 
 def _applied(changes: Changes, deleted_at: Numbers, while_: While | None) -> tuple[Numbers, Numbers, Numbers]:

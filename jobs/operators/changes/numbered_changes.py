@@ -61,7 +61,7 @@ class Changes:
         Args:
             rows: the new ones, as rows of the state with `BLOCK` and `IN_BLOCK`.
             known: rows of the state.
-            end: the column of the state with other sequences, whose ranks `ranks_of` returns; "" for none.
+            end: the column of the state with other sequences, whose ranks are `ends`; "" for none.
         """
         import numpy as np
         import pyarrow as pa

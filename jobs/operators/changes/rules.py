@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 250_000
 """A task applies the changes of so many rows at a time, or of one key: about 250 MB."""
 
-_IS_KEPT = "__is_kept"
+IS_KEPT = "__is_kept"
+"""Column of what tasks make: the row is one of the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +99,17 @@ class Rules:
         return in_tasks(keyed.repartition(KEY_HASH).sortWithinPartitions(KEY_HASH), _Task(self), self.made)
 
     def kept_of(self, made: DataFrame) -> DataFrame:
-        return made.where(_IS_KEPT).select(quoted(self.shape.kept.names))
+        return made.where(IS_KEPT).select(quoted(self.shape.kept.names))
 
     def output_of(self, made: DataFrame) -> DataFrame:
-        return made.where(f"not {_IS_KEPT}").select(*quoted(self.shape.output.names), NET)
+        return made.where(f"not {IS_KEPT}").select(*quoted(self.shape.output.names), NET)
 
     @property
     def made(self) -> StructType:
         """Return the type of the rows that tasks make: rows of the state, or of the output."""
         from pyspark.sql.types import BooleanType
 
-        return relaxed_type(self.shape.kept).add(NET, BooleanType()).add(_IS_KEPT, BooleanType())
+        return relaxed_type(self.shape.kept).add(NET, BooleanType()).add(IS_KEPT, BooleanType())
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,4 +129,4 @@ class _Task:
             for made, is_kept in ((applied.kept, True), (applied.output, False)):
                 if made is not None and made.num_rows:
                     flags = pa.repeat(is_kept, made.num_rows)
-                    yield from typed(made.append_column(_IS_KEPT, flags), schema).combine_chunks().to_batches()
+                    yield from typed(made.append_column(IS_KEPT, flags), schema).combine_chunks().to_batches()

@@ -79,8 +79,7 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
     found = load_region(workplace, region)
     source = source_of(found[1]) if found is not None else None
     folder = source_folder(workplace, source) if source is not None else None
-    scan = source.scan if source is not None else None
-    matched = _matched(workplace, wanted, scan, folder)
+    matched = _matched(workplace, wanted, source.scan if source is not None else None, folder)
     if not matched:
         raise _none_matched(wanted)
     counts: Counter[str] = Counter()

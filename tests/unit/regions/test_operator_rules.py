@@ -79,6 +79,7 @@ REFUSED: list[tuple[str, Callable[[Any, Any], Any]]] = [
         a, stored_as_scd_type=2, track_history_columns=["k"], track_history_except_columns=["k"])),
     ("APPLY_CHANGES_WITHIN", lambda a, b: applied(a, within=-1)),
     ("APPLY_CHANGES_WITHIN", lambda a, b: applied(a, within=-MINUTE)),
+    ("APPLY_CHANGES_WITHIN", lambda a, b: applied(a, within=dt.timedelta.max)),  # in microseconds above 64 bits
     ("APPLY_CHANGES_WITHIN", lambda a, b: applied(a, within=MINUTE, sequence_by=["at", "k"])),
     ("APPLY_CHANGES_WITHIN", lambda a, b: applied(a, within=1, stored_as_scd_type=2)),
     ("ARGUMENT_TYPE", lambda a, b: applied(a, within="1 hour")),
