@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, wraps
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 import dagster as dg
 import typer
@@ -179,8 +179,12 @@ def _field(verb: Verb) -> dg.Field:
 def blank(verb: Verb) -> dict[str, Any]:
     """Return all fields of a verb with their defaults: a launchpad that begins without them would not show them."""
     fields = config_of(verb).model_fields.items()
-    missing = {name: "" if field.annotation is str else [""] for name, field in fields}
-    return {name: missing[name] if field.is_required() else field.default for name, field in fields}
+    return {name: _empty(field.annotation) if field.is_required() else field.default for name, field in fields}
+
+
+def _empty(kind: Any) -> Any:
+    """Return the value with which a launchpad begins where one is needed: an empty text, or a list of one."""
+    return [""] if get_origin(kind) is list else ""
 
 
 def _table(region: str) -> str:

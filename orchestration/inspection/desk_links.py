@@ -24,6 +24,9 @@ _SPELT = {"quarantine redrive": "redrive", "doctor --repair": "repair", "tables 
 
 _NUMBERS = ("to", "by")
 
+_LISTS = {("skip", "file"): "files"}
+"""Options that a command may have several times, and what the desk calls their list."""
+
 _COMMAND = re.compile(r"(?:^|(?<=[\s(]))drainmark ")
 _WORD = re.compile(r"""\s*((?:'[^']*'|"[^"]*"|[^\s'";&()])+)""")
 
@@ -69,14 +72,14 @@ def orders_in(region: str, text: str) -> Iterator[Filled]:
     for words in _commands(text):
         spelt = _SPELT.get(" ".join(words[:2]))
         verb = spelt or (words[0] if words and words[0] in _VERBS else None)
-        named, options = _options(words[2 if spelt else 1 :])
+        named, options = _options(verb or "", words[2 if spelt else 1 :])
         if verb == "drop" and len(named) == 1:
             yield verb, {"table": named[0], **options}
         elif verb == "repair" or (verb is not None and verb != "drop" and named[:1] == [region]):
             yield verb, {**({"file": named[1]} if len(named) > 1 else {}), **options}
 
 
-def _options(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+def _options(verb: str, words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """Return the arguments of a command, and its options by the names that they have on the desk."""
     named: list[str] = []
     found: dict[str, Any] = {}
@@ -90,8 +93,11 @@ def _options(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
         value: Any = waiting.pop(0) if waiting and not waiting[0].startswith("--") else True
         if name in _NUMBERS and str(value).isdigit():
             value = int(value)
-        if name != "yes":
-            found[name] = "" if value == "…" else value
+        value = "" if value == "…" else value
+        if (several := _LISTS.get((verb, name))) is not None:
+            found[several] = [*found.get(several, ()), value]
+        elif name != "yes":
+            found[name] = value
     return named, found
 
 

@@ -192,33 +192,58 @@ def publish(workplace: Workplace, region: str) -> dict[str, Any]:
 
 def skip(workplace: Workplace, region: str, files: Sequence[str], reason: str) -> dict[str, Any]:
     """Commit an empty state in place of each of some pending files; end a halt, or clear an error, of which one of them
-    is the cause.
+    is the cause. The same command goes on after a crash.
 
     Raises:
-        UnknownName: no trigger has that name.
-        UsageError: it is not pending, or the name means several pending files. Nothing was skipped.
+        UnknownName, UsageError: see `to_skip`. Nothing was skipped.
     """
-    for file in files:  # a wrong name should not cost a claim
-        pending_trigger(workplace, region, file)
+    to_skip(workplace, region, files, workplace.history(region))  # a wrong name should not cost a claim
     with owning(region_owner(workplace, region)) as owner:
-        triggers = {each.uri: each for each in (pending_trigger(workplace, region, file) for file in files)}
+        pending, before = to_skip(workplace, region, files, owner.history)
         blamed, skipped = blamed_trigger(owner.history), []
-        for trigger in sorted(triggers.values(), key=lambda each: each.order_index):
+        for trigger in sorted(pending.values(), key=lambda each: each.order_index):
             number = owner.groups.skip(trigger, reason)
             workplace.registry.triggers.mark_skipped(region, owner.epoch, trigger.id, number, reason)
             skipped.append({"trigger": trigger.uri, "sequence_id": number})
-        is_resumed = blamed in triggers
+        is_resumed = blamed in pending or blamed in before
         if is_resumed:
             owner.halts.resume(f"skipped {blamed}: {reason}")
             workplace.registry.progress.clear_error(region, owner.epoch)
+    skipped_before = [{"trigger": uri, "sequence_id": number} for uri, number in before.items()]
     return {
         "region": region,
-        **skipped[-1],
+        **(skipped or skipped_before)[-1],
         "skipped": skipped,
+        "skipped_before": skipped_before,
         "reason": reason,
         "is_resumed": is_resumed,
         "state": owner.state.value,
     }
+
+
+def to_skip(
+    workplace: Workplace, region: str, files: Sequence[str], history: RegionHistory
+) -> tuple[dict[str, Trigger], dict[str, int]]:
+    """Return, by uri, the pending triggers that some files mean, and the ids of those that are skipped already.
+
+    A command that did not come to its end has skipped some files, and the halt that it was to end is still there.
+
+    Raises:
+        UnknownName: no trigger has that name.
+        UsageError: it is not pending, or the name means several pending files; or there is nothing left to do.
+    """
+    pending: dict[str, Trigger] = {}
+    before: dict[str, int] = {}
+    for trigger in (_named_trigger(workplace, region, file) for file in files):
+        if trigger.status is TriggerStatus.PENDING:
+            pending[trigger.uri] = trigger
+        elif trigger.status is TriggerStatus.SKIPPED and trigger.sequence_id is not None:
+            before[trigger.uri] = trigger.sequence_id
+        else:
+            raise _not_pending(workplace, region, trigger)
+    if not pending and blamed_trigger(history) not in before:
+        raise _not_pending(workplace, region, _named_trigger(workplace, region, files[0]))
+    return pending, before
 
 
 def blamed_trigger(history: RegionHistory) -> str | None:
@@ -231,25 +256,22 @@ def blamed_trigger(history: RegionHistory) -> str | None:
     return blamed
 
 
-def pending_trigger(workplace: Workplace, region: str, file: str) -> Trigger:
-    """Return the pending trigger that a path, or the end of one, means.
-
-    Raises:
-        UnknownName, UsageError: see `skip`.
-    """
+def _named_trigger(workplace: Workplace, region: str, file: str) -> Trigger:
+    """Return the trigger that a path, or the end of one, means: the newest pending one, else the newest."""
     seen = triggers_named(workplace, region, file)
     waiting = [trigger for trigger in seen if trigger.status is TriggerStatus.PENDING]
     require_one_file(file, {trigger.uri for trigger in waiting}, "pending files")
-    if waiting:
-        return waiting[-1]
-    if seen:
-        last = seen[-1]
-        number = f" as sequence id {last.sequence_id}" if last.sequence_id is not None else ""
-        remedy = None
-        if last.status is TriggerStatus.COMMITTED and last.sequence_id is not None:
-            horizon = declared(workplace, region).rewind_horizon
-            before = target_before(workplace.history(region), last.sequence_id, horizon)
-            remedy = f"drainmark reset {region} --to {before} makes it pending again"
-        raise UsageError(f"{last.uri} is not pending: it is {last.status.value}{number}", remedy=remedy)
-    msg = f"no trigger of region {region!r} is called {file!r}"
-    raise UnknownName(msg, remedy=f"drainmark scan {region.partition('/')[0]} looks for new files")
+    if not seen:
+        msg = f"no trigger of region {region!r} is called {file!r}"
+        raise UnknownName(msg, remedy=f"drainmark scan {region.partition('/')[0]} looks for new files")
+    return (waiting or seen)[-1]
+
+
+def _not_pending(workplace: Workplace, region: str, trigger: Trigger) -> UsageError:
+    number = f" as sequence id {trigger.sequence_id}" if trigger.sequence_id is not None else ""
+    remedy = None
+    if trigger.status is TriggerStatus.COMMITTED and trigger.sequence_id is not None:
+        horizon = declared(workplace, region).rewind_horizon
+        before = target_before(workplace.history(region), trigger.sequence_id, horizon)
+        remedy = f"drainmark reset {region} --to {before} makes it pending again"
+    return UsageError(f"{trigger.uri} is not pending: it is {trigger.status.value}{number}", remedy=remedy)

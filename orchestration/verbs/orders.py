@@ -302,33 +302,38 @@ def skip(
     """Return the order to skip pending files.
 
     Raises:
-        UsageError: no file or no reason is given; else see `interventions.pending_trigger`.
+        UsageError: no file or no reason is given; else see `interventions.to_skip`.
         UnknownName: see there.
     """
     for file in files or [""]:
         _require("file", file)
     _require("reason", reason)
-    found = {each.uri: each for each in (interventions.pending_trigger(workplace, region, file) for file in files)}
     history = workplace.history(region)
-    goes_on = interventions.blamed_trigger(history) in found
+    found, before = interventions.to_skip(workplace, region, files, history)
+    goes_on = interventions.blamed_trigger(history) in (*found, *before)
     facts = {**_standing(workplace, region, history), "triggers": [*found], "reason": reason, "is_resumed": goes_on}
     lines = [f"{region}: skip {uri}, for which an empty state stands: {reason}" for uri in found]
+    passed = tuple(f"{region}: {uri} is skipped already, as {number}" for uri, number in before.items())
+    lines += passed
+    is_one = len(found) + len(before) == 1
     if goes_on:
-        lines.append(f"  the region failed on {'it' if len(found) == 1 else 'one of them'}, and may go on then")
+        lines.append(f"  the region failed on {'it' if is_one else 'one of them'}, and may go on then")
     elif history.halt is not None:
-        which = "this file" if len(found) == 1 else "these files"
+        which = "this file" if is_one else "these files"
         lines.append(f"  the region stays halted, not because of {which}: {halt_text(region, history)}")
     others = said_of(max(0, facts["pending_triggers"] - len(found)), "other file", "are", "is")
     lines.append(f"  {others} pending")
 
     def act() -> Done:
-        done = interventions.skip(workplace, region, [*found], reason)
+        done = interventions.skip(workplace, region, [*found, *before], reason)
         then = "; the region may go on" if done["is_resumed"] else ""
-        said = ", ".join(f"{each['trigger']} is skipped as {each['sequence_id']}" for each in done["skipped"])
-        return Done(facts=done, lines=(f"{region}: {said}{then}",))
+        skipped = done["skipped"] or done["skipped_before"]
+        said = ", ".join(f"{each['trigger']} is skipped as {each['sequence_id']}" for each in skipped)
+        return Done(facts=done, lines=(*(passed if found else ()), f"{region}: {said}{then}"))
 
     identities = [each.identity_key for each in found.values()]
     bound = {**_interventions(history), "triggers": [*found], "is_resumed": goes_on, "identities": identities}
+    bound["skipped_before"] = before
     return Order(verb="skip", region=region, facts=facts, plan=tuple(lines), bound=bound, act=act)
 
 

@@ -11,16 +11,18 @@ from types import SimpleNamespace
 import pytest
 from by_hand import HandFed
 
+from drainmark.jobs import failpoints
 from drainmark.jobs.errors import UsageError
+from drainmark.jobs.errors.environment import ErasedInput
 from drainmark.jobs.printable import printable
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.regions.plan_diff import StateChange
-from drainmark.jobs.runtime.messages import halt_text
+from drainmark.jobs.runtime.messages import halt_text, skip_command
 from drainmark.jobs.scan.folder import uri_of
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.cli.plan import remedy_for
 from drainmark.orchestration.inspection.status import status_of
-from drainmark.orchestration.verbs.interventions import pending_trigger
+from drainmark.orchestration.verbs.interventions import to_skip
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
@@ -82,10 +84,38 @@ def test_the_whole_path_of_one_of_several_files_can_be_pasted(fed: HandFed, tmp_
         fed.write(f"{folder}/x.csv", ["1"])
     fed.add("$(touch done)/x.csv", "b/x.csv")
     with pytest.raises(UsageError) as caught:
-        pending_trigger(fed.workplace, fed.region, "x.csv")
+        to_skip(fed.workplace, fed.region, ["x.csv"], fed.history())
     path = (caught.value.remedy or "").removeprefix("give the whole path, e.g. ")
     (word,) = pasted(f"drainmark {path}", tmp_path / "empty")
-    assert pending_trigger(fed.workplace, fed.region, word).uri == word
+    assert [*to_skip(fed.workplace, fed.region, [word], fed.history())[0]] == [word]
+
+
+def test_the_command_that_passes_over_several_files_goes_on_after_a_failure(fed: HandFed, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    names = ("1.csv", "2.csv", "3.csv")
+    uris = [uri_of(str(fed.inbox / name)) for name in names]
+    for name in names:
+        fed.write(name, ["1"])
+    fed.add(*names)
+    command = skip_command(fed.region, *uris[:2])
+    with fed.owning() as owner:
+        error = {"id": ErasedInput.id, "message": "erased", "remedy": f"resume it; or pass over them: {command}"}
+        owner.halts.halt("erased", trigger=uris[0], operator=None, error=error)
+    words = [*pasted(command, tmp_path / "empty"), "--home", str(fed.workplace.home)]
+    failpoints.arm("checkpoint.before_commit:raise:2")
+    try:
+        assert invoke(words) != 0
+    finally:
+        failpoints.arm("")
+    assert fed.history().halt is not None
+    assert command in status_of(fed.workplace, fed.region)["remedies"]
+    assert invoke(words) == 0, "what is skipped already is passed over"
+    history = fed.history()
+    assert history.halt is None
+    assert [row.trigger_uri for row in history.states.values()] == uris[:2]
+    assert fed.workplace.registry.pending_count(fed.region) == 1
+    assert invoke(words) == 2, "nothing is left to do"
+    assert fed.history().committed_id == history.committed_id
 
 
 def test_the_path_of_an_application_is_one_word(tmp_path: Path) -> None:
