@@ -50,16 +50,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not _LONGEST.intersection(item.path.parts))
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return our order of whole files, if that is asked for."""
-    if config.getoption("dist") != "loadfile":
-        return None
-    from spark_workers import FilesBySpark
-
-    return FilesBySpark(config, log)
-
-
 _LONGEST = frozenset(("recovery", "cluster", "test_operator_library.py"))
 """Folders and files that take longest."""
 

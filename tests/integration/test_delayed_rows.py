@@ -63,6 +63,6 @@ def test_a_trigger_that_was_quarantined_counts_and_one_that_was_skipped_does_not
     application = open_application(dm.build_application(declared))
     run_once(workplace, application, max_triggers=1)
     scan_region(workplace, application.region())
-    skip(workplace, "delayed/read", str(inbox / "2.csv"), "not wanted")
+    skip(workplace, "delayed/read", [str(inbox / "2.csv")], "not wanted")
     run_once(workplace, application)
     assert {row["k"]: row["_sequence_id"] for row in rows(workplace, "delayed/read", "late")} == {"a": 4}

@@ -239,7 +239,7 @@ def test_a_key_that_sqlite_cannot_hold_halts_and_a_rewind_doubles_nothing(workpl
     assert halt.detail["error"]["id"] == "CONSTRAINT_VIOLATED"
     assert halt.detail["trigger"].endswith("1.csv")
     assert newest() == [(1.5, 1), (None, 2)]
-    skip(workplace, REGION, str(inbox / "1.csv"), "no key")
+    skip(workplace, REGION, [str(inbox / "1.csv")], "no key")
     run_once(workplace, opened)
     assert newest() == [(1.5, 4), (None, 5)]
     for to, before in ((min(workplace.history(REGION).states), [(1.5, 1), (None, 2)]), (0, [])):

@@ -321,7 +321,7 @@ def test_a_skip_while_a_stage_stands_behind_holds_nobody_up(run_app: RunApp) -> 
     end_abruptly(begun, gate)
     result.add({"6.txt": "nobody can read this\n"})
     scan(result.workplace, result.opened, result.region)
-    assert skip(result.workplace, REGION, "6.txt", "for the test")["sequence_id"] > EVERY
+    assert skip(result.workplace, REGION, ["6.txt"], "for the test")["sequence_id"] > EVERY
     result.opened = open_on(staged(gate), result.inbox.folders)  # aligned: the file waits for all stages
     result.regions = result.opened.plan.regions
     again = Background(result)

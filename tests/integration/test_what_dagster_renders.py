@@ -82,7 +82,7 @@ def test_nothing_that_is_said_acts_and_all_of_it_can_be_read(
     drop(tmp_path, POISON, f"a,{VALUE}\n")
     assert not started(repository, instance, JOB, NODE).success
     assert workplace.history(REGION).halt is not None
-    skip = {"skip": {"file": POISON, "reason": REASON}}
+    skip = {"skip": {"files": [POISON], "reason": REASON}}
     assert started(repository, instance, f"{JOB}__plan", "order", verb=skip).success
     verb = verbs(workplace.home, capsys)
     verb("skip", REGION, "--file", POISON, "--reason", REASON)
@@ -94,7 +94,7 @@ def test_nothing_that_is_said_acts_and_all_of_it_can_be_read(
     (orders,) = {text for text in found if f", or [{JOB}__plan: skip](" in text}
     _, (job, config) = map(launched, re.findall(r"\((/guess/[^)]*)\)", orders))
     (options,) = config["ops"]["order"]["config"]["verb"].values()
-    assert (job, Path(options["file"]).name) == (f"{JOB}__plan", POISON)
+    assert (job, *(Path(file).name for file in options["files"])) == (f"{JOB}__plan", POISON)
     assert dg.validate_run_config(repository.get_job(job), config)
     assert {text: what for text in found if (what := acting(text))} == {}
     read = "\n".join(map(shown, found))
