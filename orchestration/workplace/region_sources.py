@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
-from drainmark.jobs.operators.sources.source import SlicedSource
+from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -45,7 +45,7 @@ def has_folder(region: RegionPlan) -> bool:
 
 def has_threads(region: RegionPlan) -> bool:
     """Say whether the region has a start with a thread of its own, which lives only while a run does."""
-    return any(isinstance(start, SlicedSource) and start.has_thread for start in region.starts)
+    return any(isinstance(start, Source) and start.has_thread for start in region.starts)
 
 
 def shown_folder(workplace: Workplace, region: RegionPlan) -> str:

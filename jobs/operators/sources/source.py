@@ -47,6 +47,11 @@ class Source(FunctionOperator):
         return False
 
     @property
+    def has_thread(self) -> bool:
+        """Say whether a thread of its own submits its rows; it then needs a run that stays."""
+        return False
+
+    @property
     def hears_checkpoints(self) -> bool:
         """Say whether `on_checkpointed` does anything."""
         return False
@@ -103,7 +108,6 @@ class SlicedSource(Source):
 
     @property
     def has_thread(self) -> bool:
-        """Say whether a thread of its own submits its rows; it then needs a run that stays."""
         return self.reads.has_thread
 
     def found_wrong(self) -> Iterator[tuple[str, str, str]]:

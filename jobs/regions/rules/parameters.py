@@ -12,6 +12,7 @@ from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.annotations import Alignment, Channels, Checkpoints, Consistent, Runs, TriggerKind
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.graph.code_digests import UserFunction, attributes_used
+from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.regions.merging import Draft, broken, starts_of
 
 _CRON = re.compile(
@@ -166,7 +167,7 @@ def thread_without_run(draft: Draft) -> Iterator[Violation]:
     for region in draft.regions:
         starts = starts_of(draft.graph, region)
         for start, annotation in starts:
-            has_thread = getattr(start, "has_thread", False)  # of sources that read slices, not of all operators
+            has_thread = isinstance(start, Source) and start.has_thread
             if has_thread and (never := _never_stays([each for _, each in starts], annotation)):
                 why, remedy = never
                 yield broken(

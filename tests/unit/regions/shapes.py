@@ -13,6 +13,7 @@ from drainmark.jobs.graph.application import Application
 from drainmark.jobs.graph.composite_instance import CompositeInstance
 from drainmark.jobs.graph.operator import Guarantee, Operator, OutputState, Vectorises
 from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.regions.reachability import PortClass
 
@@ -36,10 +37,15 @@ class Beacon(Operator):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Threaded(Beacon):
+class Threaded(Source):
     """A start with a thread of its own."""
 
     kind: ClassVar[str] = "threaded"
+
+    function: Any = None
+
+    def fingerprint(self) -> Any:
+        return {"kind": self.kind}
 
     @property
     def has_thread(self) -> bool:
