@@ -11,7 +11,7 @@ import pkgutil
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,8 +75,13 @@ def nearest(name: str, known: list[str], *, below: str = "") -> str:
     Args:
         below: common prefix of all names; the comparison leaves it out.
     """
+    return guess(name, known, below=below) or f"known: {', '.join(sorted(known)) or 'none'}"
+
+
+def guess(name: str, known: Iterable[str], *, below: str = "") -> str:
+    """Return 'did you mean …' with the closest known name; "" if none is close. See `nearest`."""
     close = difflib.get_close_matches(name.removeprefix(below), [each.removeprefix(below) for each in known], n=1)
-    return f"did you mean {below + close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
+    return f"did you mean {below + close[0]!r}?" if close else ""
 
 
 @contextmanager
@@ -270,11 +275,10 @@ def _imported(reference: str) -> ModuleType:
     except (ImportError, ValueError):
         found = None
     if found is None or "." not in reference:
-        close = difflib.get_close_matches(reference, shipped_applications(), n=1)
         listed = "give its Python file, or a name that `drainmark apps` lists"
         raise UnknownName(
             f"there is no application {reference!r}: no name that is known here, no dotted module, no Python file",
-            remedy=f"did you mean {close[0]!r}?" if close else listed,
+            remedy=guess(reference, shipped_applications()) or listed,
         )
     with module_loading(reference):
         return importlib.import_module(reference)

@@ -1,7 +1,4 @@
-"""Whose rows leave in an erasure: columns and the values that they have, as an operator writes them; pure.
-
-`customer = 17 AND email IN ('a@b.c', 'a@b.org')` names the rows in which each of the columns has one of its values.
-"""
+"""Whose rows leave in an erasure: the conditions that hold for them, and the ways to write their values; pure."""
 
 from __future__ import annotations
 
@@ -9,14 +6,12 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from drainmark.jobs.errors import UsageError
+from drainmark.jobs.protocol.row_conditions import Condition, conditions
 
-_TOKEN = re.compile(
-    r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<name>`[^`]+`)|(?P<sign>[=(),])|(?P<word>[^\s=(),'`]+))""", re.VERBOSE
-)
 _LONG_ENOUGH = 5
 """A value of so many letters is looked for in free text; a shorter one, such as 17, would be found everywhere."""
 
@@ -35,23 +30,6 @@ def is_attempt(attempt: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """One column, and the values of which it has one, as texts.
-
-    Attributes:
-        also: other names that the column has in some tables.
-    """
-
-    column: str
-    values: tuple[str, ...]
-    also: tuple[str, ...] = ()
-
-    def among(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return those of the names of the column that a table has."""
-        return tuple(name for name in (self.column, *self.also) if name in names)
-
-
-@dataclass(frozen=True, slots=True)
 class Person:
     """The rows that leave: each condition holds for them.
 
@@ -62,16 +40,18 @@ class Person:
     conditions: tuple[Condition, ...]
 
     @classmethod
-    def parse(cls, text: str, also: Sequence[str] = ()) -> Person:
-        """Return the person whom a text names: `COLUMN = VALUE` or `COLUMN IN (VALUE, …)`, joined by AND.
+    def parse(cls, *texts: str, also: Sequence[str] = ()) -> Person:
+        """Return the person whom some conditions name; see `row_conditions`.
 
         Args:
-            also: `COLUMN=NAME`: another name that a column of the text has in some tables.
+            also: `COLUMN=NAME`: another name that a column of the conditions has in some tables.
 
         Raises:
-            UsageError: the text says something else.
+            UsageError: a text says something else, or gives an empty value.
         """
-        found = tuple(_Reader(text).conditions())
+        found = conditions(texts)
+        if any("" in each.values for each in found):
+            raise UsageError("an empty text names nobody", remedy="name a column with the person's own value")
         pairs = [tuple(part.strip().strip("`") for part in pair.partition("=")[::2]) for pair in also]
         known = [each.column for each in found]
         if wrong := [pair for pair, (column, name) in zip(also, pairs, strict=True) if column not in known or not name]:
@@ -142,61 +122,3 @@ def _pattern(condition: Condition) -> re.Pattern[bytes]:
         re.escape(text.encode("utf-8", "surrogatepass")) for text in sorted(written, key=len, reverse=True)
     )
     return re.compile(rb"(?<![0-9A-Za-z_])(?:" + either + rb")(?![0-9A-Za-z_])")
-
-
-class _Reader:
-    """Reads the conditions of a text, word by word."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._words = [*self._cut()]
-        self._at = 0
-
-    def conditions(self) -> Iterator[Condition]:
-        yield self._condition()
-        while self._at < len(self._words):
-            if self._next().upper() != "AND":
-                raise self._refusal()
-            yield self._condition()
-
-    def _condition(self) -> Condition:
-        column, verb = self._next().strip("`"), self._next().upper()
-        if verb == "=":
-            return Condition(column, (self._value(),))
-        if verb != "IN" or self._next() != "(":
-            raise self._refusal()
-        values = [self._value()]
-        while (sign := self._next()) == ",":
-            values.append(self._value())
-        if sign != ")":
-            raise self._refusal()
-        return Condition(column, tuple(values))
-
-    def _value(self) -> str:
-        word = self._next()
-        if word.startswith("'"):
-            word = word[1:-1].replace("''", "'")
-        elif word in "=(),":
-            raise self._refusal()
-        if not word:
-            raise UsageError("an empty text names nobody", remedy="name a column with the person's own value")
-        return word
-
-    def _next(self) -> str:
-        if self._at >= len(self._words):
-            raise self._refusal()
-        self._at += 1
-        return self._words[self._at - 1]
-
-    def _cut(self) -> Iterator[str]:
-        at, text = 0, self._text.rstrip()
-        while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None:
-                raise self._refusal()
-            at = found.end()
-            yield found.group().strip()
-
-    def _refusal(self) -> UsageError:
-        msg = f"--where {self._text!r} is not of the form COLUMN = VALUE AND COLUMN IN (VALUE, VALUE)"
-        return UsageError(msg, remedy='for example: --where "customer = 17", or --where "email = \'a@b.c\'"')

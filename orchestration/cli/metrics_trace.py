@@ -8,7 +8,7 @@ import typer
 
 from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.terminal import completion, output
-from drainmark.orchestration.cli.terminal.options import AppOrRegion, Asked, RegionName
+from drainmark.orchestration.cli.terminal.options import CONDITIONS, AppOrRegion, Asked, RegionName
 
 
 def metrics(
@@ -46,7 +46,7 @@ def trace(
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option("--where", metavar="COLUMN=VALUE", help="… with this value; several must all hold."),
+        typer.Option("--where", metavar="CONDITION", help=f"Which of them: {CONDITIONS} `null` is no value."),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="All ids that ever changed the keys of the rows, not only the last.")
@@ -56,30 +56,23 @@ def trace(
     ] = 10,
 ) -> None:
     """Follow a file to its ids and rows, or a row back to its file."""
+    from drainmark.jobs.protocol.row_conditions import conditions
     from drainmark.orchestration.tracing.trace import Tracer
     from drainmark.orchestration.workplace.declaration import noted_folder
 
     if sum(asked is not None for asked in (file, sequence, table)) != 1:
-        raise UsageError("nothing to trace", remedy="--file F, --sequence N, or --table T --where COLUMN=VALUE")
+        raise UsageError("nothing to trace", remedy="--file F, --sequence N, or --table T --where 'COLUMN = VALUE'")
     if (where or everything) and table is None:
-        raise UsageError("--where and --all choose rows of a table", remedy="--table T --where COLUMN=VALUE")
+        raise UsageError("--where and --all choose rows of a table", remedy="--table T --where 'COLUMN = VALUE'")
     workplace = asked.workplace
     name = asked.region(region)
     tracer = Tracer.of(workplace, name, limit=limit)
     if table is not None:
-        found = tracer.row(table, _conditions(where), everything=everything)
+        found = tracer.row(table, conditions(where or ()), everything=everything)
     else:
         found = tracer.file(file) if file is not None else tracer.sequence(sequence or 0)
     show = _show_file if table is None else _show_rows
     asked.answer(found, lambda found: show(found, noted_folder(workplace, name)))
-
-
-def _conditions(given: list[str] | None) -> dict[str, str]:
-    pairs = [item.partition("=") for item in given or ()]
-    for name, separator, _ in pairs:
-        if not separator or not name:
-            raise UsageError(f"--where takes COLUMN=VALUE, not {name!r}")
-    return {name: value for name, _, value in pairs}
 
 
 def _show_file(found: dict[str, Any], folder: str | None) -> None:

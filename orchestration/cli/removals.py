@@ -10,7 +10,7 @@ import typer
 from drainmark.jobs.errors import DrainmarkError, UsageError
 from drainmark.jobs.regions.formatting import counted
 from drainmark.orchestration.cli.terminal import output
-from drainmark.orchestration.cli.terminal.options import Asked, RegionOrAll, nothing_changed
+from drainmark.orchestration.cli.terminal.options import CONDITIONS, Asked, RegionOrAll, nothing_changed
 
 
 def gc(
@@ -74,7 +74,7 @@ def erase(
     *,
     region: RegionOrAll = None,
     where: Annotated[
-        str, typer.Option("--where", help="COLUMN = VALUE, COLUMN IN (VALUE, …), joined by AND.", metavar="CONDITION")
+        list[str], typer.Option("--where", metavar="CONDITION", help=f"The rows of the person: {CONDITIONS}")
     ],
     also: Annotated[
         list[str] | None,
@@ -96,13 +96,14 @@ def erase(
     from drainmark.jobs.protocol.persons import Person
     from drainmark.orchestration.verbs.removals import erase as verb
 
-    person, workplace = Person.parse(where, also or ()), asked.workplace
+    person, workplace = Person.parse(*where, also=also or ()), asked.workplace
     regions = verb.regions_of(workplace, region)
     left_out = verb.passed_tables(workplace, regions, passed or ())
     if certificate is not None and certificate.exists():
         raise UsageError(f"{certificate} exists", remedy="name a file that does not")
     if not asked.yes:
-        asked.answer(verb.plan(workplace, person, regions, passed=left_out), _show_erased)
+        planned = verb.plan(workplace, person, regions, passed=left_out, is_whole=region is None)
+        asked.answer(planned, _show_erased)
         raise nothing_changed()
     done = verb.erase(workplace, person, regions, passed=left_out, is_whole=region is None)
     if certificate is not None:

@@ -7,17 +7,18 @@ or were passed before they got an id, are in the registry alone.
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.formats.values.far_times import python_rows
+from drainmark.jobs.graph.application import guess
 from drainmark.jobs.protocol.chains import reads_in
 from drainmark.jobs.protocol.history import RegionHistory, commit_times, retracted_by
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import PERIOD, RETRACTION, Trigger, TriggerStatus
+from drainmark.jobs.protocol.row_conditions import Condition
 from drainmark.jobs.runtime.messages import scanned_identity
 from drainmark.orchestration.discovery.state_inputs import files_behind
 from drainmark.orchestration.inspection.region_view import facts_of
@@ -131,12 +132,12 @@ class Tracer:
 
     # --- and back --------------------------------------------------------------------------------------------------
 
-    def row(self, table: str, where: Mapping[str, str], *, everything: bool = False) -> dict[str, Any]:
-        """Return the files that made the rows of a table that have these values.
+    def row(self, table: str, where: Sequence[Condition], *, everything: bool = False) -> dict[str, Any]:
+        """Return the files that made the rows of a table for which all of some conditions hold.
 
         Args:
             table: a sink, or a path below DRAINMARK_HOME such as `state/APP/OPERATOR`.
-            where: values by column as text; `null` means no value.
+            where: the value `null` means no value.
             everything: for tables of one row per key, return all ids that changed these keys, not only the last one.
 
         Raises:
@@ -152,7 +153,7 @@ class Tracer:
         return {
             "region": self.region,
             "table": wanted.name,
-            "where": dict(where),
+            "where": {each.column: each.values[0] if len(each.values) == 1 else [*each.values] for each in where},
             "rows": found.num_rows,
             "sample": python_rows(found.slice(0, self.tables.limit)),
             "triggers": sorted({entry["trigger"] for entry in ids if entry["trigger"] is not None}),
@@ -275,8 +276,7 @@ def _place(row: CheckpointRow, seen: Sequence[Trigger]) -> int:
 def _nearest_file(name: str, uris: Iterable[str], region: str) -> str:
     """Return the remedy that names the file with a last part most like the name's."""
     known = sorted({uri.rpartition("/")[2] for uri in uris})[-_COMPARED:]
-    close = difflib.get_close_matches(name.rpartition("/")[2], known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"drainmark scan {region.partition('/')[0]} looks for new files"
+    return guess(name.rpartition("/")[2], known) or f"drainmark scan {region.partition('/')[0]} looks for new files"
 
 
 def _waiting_entry(trigger: Trigger) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import functools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from drainmark.jobs.protocol.history import RegionHistory, manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.row_conditions import Condition
 from drainmark.resources.checkpoints.as_of import called, committed_files
 
 if TYPE_CHECKING:
@@ -49,8 +51,8 @@ class TracedTables:
         known = [table.name.removeprefix("lake/") for table in self.history.tables]
         raise UnknownName(f"region {self.store.region!r} has no table {name!r}", remedy=nearest(name, known))
 
-    def meant(self, table: RegionTable, where: Mapping[str, str]) -> pa.Table:
-        """Return the rows of a table that have these values, given as text."""
+    def meant(self, table: RegionTable, where: Sequence[Condition]) -> pa.Table:
+        """Return the rows of a table for which all of some conditions hold."""
         return self._read(table, _condition(table, where))
 
     def changes(self, table: RegionTable, rows: pa.Table) -> set[int]:
@@ -138,29 +140,35 @@ class TracedTables:
         return managed.files.read(committed, where)
 
 
-def _condition(table: RegionTable, where: Mapping[str, str]) -> pa.compute.Expression | None:
-    """Return the condition for rows with these values, which are read as the column's type."""
+def _condition(table: RegionTable, where: Sequence[Condition]) -> pa.compute.Expression | None:
+    """Return the condition for the rows of a table, whose values are read as the columns' types."""
     import pyarrow as pa
-    import pyarrow.compute as pc
     from deltalake import Schema
 
     schema = pa.schema(Schema.from_json(table.schema_json))
-    condition: pa.compute.Expression | None = None
-    for column, text in where.items():
-        if column not in schema.names:
-            remedy = nearest(column, [each["name"] for each in json.loads(table.schema_json)["fields"]])
-            raise UnknownName(f"table {table.name} has no column {column!r}", remedy=remedy)
-        kind = schema.field(column).type
-        if pa.types.is_string_view(kind):  # Arrow cannot compare it with strings of Parquet files
-            kind = pa.string()
-        value = pc.field(column).cast(kind)
-        if text == "null":
-            is_same = value.is_null() | (value == text) if kind == pa.string() else value.is_null()
-        else:
-            try:
-                is_same = value == pa.scalar(text).cast(kind)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                msg = f"{text!r} is no value of {table.name}.{column}, which is {kind}"
-                raise UsageError(msg, remedy="timestamps as 2026-01-31T12:00:00Z, dates as 2026-01-31") from error
-        condition = is_same if condition is None else condition & is_same
-    return condition
+    found: list[pa.compute.Expression] = []
+    for each in where:
+        if each.column not in schema.names:
+            raise UnknownName(
+                f"table {table.name} has no column {each.column!r}", remedy=nearest(each.column, table.column_names)
+            )
+        kind = schema.field(each.column).type
+        found.append(functools.reduce(operator.or_, (_is(table, each.column, kind, text) for text in each.values)))
+    return functools.reduce(operator.and_, found) if found else None
+
+
+def _is(table: RegionTable, column: str, kind: pa.DataType, text: str) -> pa.compute.Expression:
+    """Return the condition that a column has the value that a text means in its type."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_string_view(kind):  # Arrow cannot compare it with strings of Parquet files
+        kind = pa.string()
+    value = pc.field(column).cast(kind)
+    if text == "null":
+        return value.is_null() | (value == text) if kind == pa.string() else value.is_null()
+    try:
+        return value == pa.scalar(text).cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        msg = f"{text!r} is no value of {table.name}.{column}, which is {kind}"
+        raise UsageError(msg, remedy="timestamps as 2026-01-31T12:00:00Z, dates as 2026-01-31") from error

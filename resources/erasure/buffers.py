@@ -29,6 +29,15 @@ def held(home: Path, region: str, person: Person) -> dict[str, int]:
     return found
 
 
+def columns(home: Path, region: str) -> dict[str, frozenset[str]]:
+    """Return the columns of the pushed rows of a region, by source; only of sources that have rows."""
+    found = {
+        folder.name: frozenset(name for path in folder.glob("*.jsonl") for _, row in _rows(path) for name in row)
+        for folder in _sources(home, region)
+    }
+    return {name: columns for name, columns in found.items() if columns}
+
+
 def regions(home: Path) -> set[str]:
     """Return the regions to which rows were pushed in this home."""
     folder = home / BUFFERS
@@ -56,14 +65,20 @@ def _sources(home: Path, region: str) -> list[Path]:
 
 
 def _lines(path: Path, person: Person) -> Iterator[tuple[bytes, bool]]:
-    """Yield each line, with whether it stays; a line that a crash cut off is no row."""
+    """Yield each line, with whether it stays."""
+    for line, row in _rows(path):
+        yield line, not (row and _is_of(row, person))
+
+
+def _rows(path: Path) -> Iterator[tuple[bytes, dict[str, object]]]:
+    """Yield each line with its row; a line that a crash cut off is none, {}."""
     with path.open("rb") as file:
         for line in file:
             try:
                 row = json.loads(line, parse_float=Decimal)
             except ValueError:
                 row = None
-            yield line, not (isinstance(row, dict) and _is_of(row, person))
+            yield line, row if isinstance(row, dict) else {}
 
 
 def _is_of(row: dict[str, object], person: Person) -> bool:

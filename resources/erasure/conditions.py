@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.protocol.persons import Condition, Person, spellings
+from drainmark.jobs.protocol.persons import Person, spellings
+from drainmark.jobs.protocol.row_conditions import Condition
 
 if TYPE_CHECKING:
     import pyarrow as pa

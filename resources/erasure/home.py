@@ -46,6 +46,12 @@ def autonomous_tables(tables: Folder) -> Iterator[tuple[Folder, str, str]]:
                 yield folder, name, owner
 
 
+def autonomous_columns(tables: Folder) -> dict[str, frozenset[str]]:
+    """Return the columns of each table that autonomous operators write, by its name."""
+    found = autonomous_tables(tables)
+    return {name: frozenset(arrow_schema(delta_tables.open_table(folder)).names) for folder, name, _ in found}
+
+
 def search_autonomous(folder: Folder, table: str, person: Person) -> dict[str, Any] | None:
     """Return the number of rows of a person in a table; None if it lacks the columns."""
     opened = delta_tables.open_table(folder)

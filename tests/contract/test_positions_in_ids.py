@@ -21,6 +21,7 @@ from drainmark.jobs.errors import InputChanged, InputMissing, SourceRewound, Usa
 from drainmark.jobs.protocol.chains import IDS, readings_of
 from drainmark.jobs.protocol.records.schema_compatibility import TableChange
 from drainmark.jobs.protocol.records.triggers import slices_of
+from drainmark.jobs.protocol.row_conditions import conditions
 from drainmark.jobs.regions.plan_diff import TableDifference
 from drainmark.orchestration import doctor
 from drainmark.orchestration.html_report.page_file import page_path
@@ -227,7 +228,7 @@ def test_status_and_trace_follow_rows_across_regions(place: Workplace, one: Hand
 
     assert "three/rows reads two/rows through id 2 at" in page_path(place.home, three.region).read_text()
 
-    found: Any = Tracer.of(place, three.region).row("third", {"value": "b"})
+    found: Any = Tracer.of(place, three.region).row("third", conditions(["value = b"]))
     assert [(each["region"], each["sequence_id"]) for each in found["origins"]] == [("two/rows", 2), ("one/files", 2)]
     assert found["origins"][-1]["trigger"].endswith("/b")
     assert Tracer.of(place, two.region).sequence(1)["origins"][0]["trigger"].endswith("/a")

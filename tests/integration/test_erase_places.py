@@ -71,13 +71,111 @@ def values(table: str, column: str = "customer", at: int | None = None) -> list[
     return sorted(dm.read("app", table, at=at)[column].to_pylist())
 
 
-def test_a_column_that_no_table_has_is_told_with_the_nearest(root: Path) -> None:
+NONE_HAS = [
+    (("custmer = 17",), "'custmer'", "did you mean 'customer'? known: customer, id, item"),
+    (("zip = 17",), "'zip'", "known: customer, id, item"),
+    (("customer = ann AND emial = x",), "'emial'", "known: customer, id, item"),
+    (("customer = ann", "--also", "customer=custommer"), "'custommer'", "did you mean 'customer'?"),
+]
+
+
+@pytest.mark.seed("ER5")
+@pytest.mark.parametrize(("asked", "said", "remedy"), NONE_HAS)
+def test_a_column_that_no_table_has_is_refused_before_anything_is_written(
+    root: Path, capsys: pytest.CaptureFixture[str], asked: Sequence[str], said: str, remedy: str
+) -> None:
+    ran(root, 'dm.sink(rows, dm.DeltaAppend("all_rows"))\n')
+    before = written(root)
+    for yes in ((), ("--yes",)):
+        error = refused(capsys, "erase", "--where", *asked, *yes)
+        assert error["id"] == "UNKNOWN_NAME"
+        assert said in error["message"]
+        assert remedy in error["remedy"]
+        assert written(root) == before
+
+
+def refused(capsys: pytest.CaptureFixture[str], *command: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert invoke([*command, "--json"]) == 2
+    error: dict[str, Any] = json.loads(capsys.readouterr().err)["error"]
+    return error
+
+
+def written(root: Path) -> dict[Path, bytes]:
+    """Return all files of the tables, with their logs, and what lies beside the checkpoints."""
+    folders = (root / "home" / name for name in ("checkpoints", "lake", "state", "buffers"))
+    return {path: path.read_bytes() for folder in folders for path in folder.rglob("*") if path.is_file()}
+
+
+READING = f"from __future__ import annotations\n{SOURCE}"
+
+
+def only(column: str) -> str:
+    """Return a sink of one column, and the function before it."""
+    return f"""
+@dm.functor
+def of_{column}(rows) -> "{column} string":
+    return [{{"{column}": str(row["{column}"])}} for row in rows]
+dm.sink(of_{column}, dm.DeltaAppend("with_{column}"))
+"""
+
+
+@pytest.mark.seed("ER5")
+def test_columns_of_different_tables_do_not_make_a_person(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ran(root, only("customer") + only("id"), source=READING)
+    error = refused(capsys, "erase", "--where", "customer = ann AND id = 17", "--yes")
+    assert error["id"] == "UNKNOWN_NAME"
+    assert "customer, id" in error["message"]
+    assert values("with_customer") == sorted(["ann", "ann", "bob", PERSON, PERSON, "eve"])
+
+
+@pytest.mark.seed("ER5")
+def test_a_value_that_occurs_nowhere_is_found_nowhere(root: Path) -> None:
     ran(root, 'dm.sink(rows, dm.DeltaAppend("all_rows"))\n')
     before = values("all_rows")
-    certificate = erased(root, WHERE.replace("customer", "custmer"))
+    certificate = erased(root, "customer = nobody")
     assert values("all_rows") == before
-    assert any("did you mean 'customer'" in said for said in certificate["not_searched"])
-    assert not any("did you mean" in said for said in erased(root)["not_searched"])
+    assert [table["rows"] for region in certificate["regions"] for table in region["tables"]] == [0, 0]
+
+
+@pytest.mark.seed("ER1")
+def test_of_several_conditions_none_is_passed_over(root: Path) -> None:
+    """The last one alone names more rows than all of them."""
+    ran(root, 'dm.sink(rows, dm.DeltaAppend("all_rows"))\n')
+    erased(root, "id = 18", "--where", "item = cup")
+    assert values("all_rows", "item") == ["cup", "jug", "pot", "tea", "tea"]
+
+
+@pytest.mark.seed("ER5")
+def test_a_column_that_only_a_table_has_which_left_the_code_is_known(root: Path) -> None:
+    ran(root, only("customer"), source=READING, files=FILES[:1])
+    (root / "app.py").write_text(READING + only("item"))
+    (root / "inbox" / "1.csv").write_text(FILES[1])
+    settle(root / "inbox")
+    done("run", "app.py")
+    assert erased(root)["found_afterwards"] == []
+    assert found_in(root / "home") == {}
+
+
+@pytest.mark.seed("ER5")
+def test_bad_records_are_erased_by_their_own_columns(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No table has the column of which the source would have made it: `raw` has the record as it was."""
+    ran(root, only("item"), source=READING, files=(f"tea,{PERSON},x\n" * 2,))
+    assert "raw" in refused(capsys, "erase", "--where", WHERE)["remedy"]
+    erased(root, f"raw = '{PERSON}'")
+    assert found_in(root / "home") == {}
+
+
+@pytest.mark.seed("ER5")
+@pytest.mark.parametrize("yes", [(), ("--yes",)], ids=["plan", "yes"])
+def test_a_home_without_tables_says_so(root: Path, capsys: pytest.CaptureFixture[str], yes: Sequence[str]) -> None:
+    (root / "drainmark.toml").write_text('home = "home"\n')
+    assert "--home" in refused(capsys, "erase", "--where", WHERE, *yes)["remedy"], "there is no home at all"
+    (root / "home").mkdir()
+    assert invoke(["erase", "--where", WHERE, *yes]) == (0 if yes else 2)
+    said = capsys.readouterr().err
+    assert f"{root / 'home'} has none yet, since no region has run" in said
+    assert "known: none" not in said
 
 
 @pytest.mark.seed("ER1")
@@ -228,15 +326,23 @@ def test_rows_leave_sinks_that_left_the_code(root: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.seed("ER5")
-def test_a_column_of_another_name_is_found_and_erased_by_that_name(root: Path) -> None:
+@pytest.mark.parametrize(
+    "all_rows", ['dm.sink(rows, dm.DeltaAppend("all_rows"))\n', ""], ids=["one has it", "none has it"]
+)
+def test_a_column_of_another_name_is_found_and_erased_by_that_name(
+    root: Path, capsys: pytest.CaptureFixture[str], all_rows: str
+) -> None:
     sinks = """
 newest = dm.aggregate(rows, keys=["item"], values={"who": dm.last("customer")}, name="newest")
 dm.sink(newest, dm.DeltaUpsert("who_was_last", keys=["item"]))
 """
-    ran(root, sinks)
-    first = erased(root)
-    assert {each["path"].partition("/_staged")[0] for each in first["found_afterwards"]} >= {"state/app/newest"}
-    assert "state/app/newest" in first["without_columns"]
+    ran(root, f"{sinks}{all_rows}")
+    if all_rows:
+        first = erased(root)
+        assert {each["path"].partition("/_staged")[0] for each in first["found_afterwards"]} >= {"state/app/newest"}
+        assert "state/app/newest" in first["without_columns"]
+    else:
+        assert "who" in refused(capsys, "erase", "--where", WHERE, "--yes")["remedy"]
     second = erased(root, WHERE, "--also", "customer=who")
     assert second["found_afterwards"] == []
     assert found_in(root / "home") == {}

@@ -169,6 +169,14 @@ def test_a_state_in_which_nobody_can_look_is_named_before_anything_changes(
     assert {each["path"].partition("/_staged")[0] for each in certificate["found_afterwards"]} <= {name}
     assert all(path.startswith(name) for path in found_in(root / "home"))
     assert values("all_rows") == values("kept_rows") == ["ann"]
+    unknown = ("erase", "--where", "phone = 555-17")
+    capsys.readouterr()
+    done(*unknown, code=2)
+    assert f"--except {name}" in capsys.readouterr().err, "it may be a column of what the handler keeps"
+    done(*unknown, "--except", name, "--certificate", "phone.json")
+    told = json.loads((root / "phone.json").read_text())["not_searched"]
+    assert name in told
+    assert any("'phone'" in each for each in told)
 
 
 CHANGES = """

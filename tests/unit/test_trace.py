@@ -210,6 +210,13 @@ def test_a_row_leads_back_to_its_file(fed: Counting, capsys: pytest.CaptureFixtu
     assert (narrowed["rows"], [Path(uri).name for uri in narrowed["triggers"]]) == (1, ["two.csv"])
 
 
+def test_a_condition_is_written_as_that_of_an_erasure(fed: Counting, capsys: pytest.CaptureFixture[str]) -> None:
+    found = call(fed, capsys, "--table", "kept", "--where", "value IN ('b', c) AND _sequence_id IN (2, 3)")
+    assert (found["rows"], found["where"]) == (2, {"value": ["b", "c"], "_sequence_id": ["2", "3"]})
+    assert [Path(uri).name for uri in found["triggers"]] == ["three.csv", "two.csv"]
+    assert call(fed, capsys, "--table", "kept", "--where", "value IN (null, 'a')")["rows"] == 1
+
+
 def test_a_key_leads_to_its_last_change_and_with_all_to_every_change(
     fed: Counting, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -241,6 +248,7 @@ def test_null_and_no_row_are_answers_too(fed: Counting, capsys: pytest.CaptureFi
         (("--table", "last", "--where", "valu=b"), "UNKNOWN_NAME", "value"),
         (("--table", "kept", "--where", "_sequence_id=one"), "USAGE", ""),
         (("--table", "kept", "--where", "value"), "USAGE", ""),
+        (("--table", "kept", "--where", "value = a OR value = b"), "USAGE", "for example"),
         (("--where", "value=b"), "USAGE", "--table"),
         ((), "USAGE", "--file"),
         (("--file", "one.csv", "--sequence", "1"), "USAGE", "--file"),

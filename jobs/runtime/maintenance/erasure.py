@@ -10,7 +10,7 @@ table shows them, histories before the tables that are made from them; only then
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -95,6 +95,32 @@ def tables_of(store: RegionTables, history: RegionHistory) -> list[RegionTable]:
     """Return the tables that a region has or had, those of sinks that left the code included."""
     others = [table for table in history.former if not table.is_managed]
     return [*own_tables(store, history), *others]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """The columns of a table: those that the code writes, and those that only older rows have.
+
+    Attributes:
+        are_opaque: some of them may hold rows in a form that no condition reaches.
+    """
+
+    table: str
+    names: frozenset[str]
+    are_opaque: bool = False
+
+
+def columns_of_tables(store: RegionTables, tables: Iterable[RegionTable]) -> list[Columns]:
+    """Return the columns of tables of a region, by which a person is looked for."""
+    return [_columns(store, table) for table in tables]
+
+
+def _columns(store: RegionTables, table: RegionTable) -> Columns:
+    names = frozenset((*table.column_names, *table.columns))
+    if not table.is_managed or not store.table(table.name).is_own():
+        return Columns(table=table.name, names=names)
+    schema = arrow_schema(delta_tables.open_table(store.table(table.name).folder))
+    return Columns(table=table.name, names=names.union(schema.names), are_opaque=bool(opaque_columns(schema)))
 
 
 _LOOKS = 3

@@ -43,6 +43,7 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter of the application.", show_default=False),
 ]
+CONDITIONS = "COLUMN = VALUE, COLUMN IN (VALUE, …), joined by AND; if given several times, all must hold."
 AppName = Annotated[
     str | None,
     typer.Argument(
@@ -162,9 +163,15 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def nothing_changed(flags: str = "") -> UsageError:
-    """Return the error behind a plan that is only shown; `flags` are needed besides `--yes`, each behind a space."""
-    return UsageError("nothing was changed: this is the plan", remedy=f"repeat it with --yes{flags} to carry it out")
+def nothing_changed(flags: str = "", *, then: Sequence[str] = ()) -> UsageError:
+    """Return the error behind a plan that is only shown.
+
+    Args:
+        flags: those that are needed besides `--yes`, each behind a space.
+        then: what is to be done after it.
+    """
+    remedy = "; then: ".join((f"repeat it with --yes{flags} to carry it out", *then))
+    return UsageError("nothing was changed: this is the plan", remedy=remedy)
 
 
 def parameters(given: Sequence[str] | None) -> dict[str, str]:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
-from drainmark.jobs.errors import UnknownName
-from drainmark.jobs.graph.application import nearest
+from drainmark.jobs.errors import UnknownName, UsageError
+from drainmark.jobs.frames.tags import TAGS
+from drainmark.jobs.graph.application import guess, nearest
 from drainmark.jobs.protocol.persons import Person
 from drainmark.jobs.protocol.records.triggers import RETRACTION
 from drainmark.orchestration.dagster_assets.instance import instance_home
@@ -26,7 +27,7 @@ from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace, drainmark_version
 
 if TYPE_CHECKING:
-    from drainmark.jobs.runtime.maintenance.erasure import Searched
+    from drainmark.jobs.runtime.maintenance.erasure import Columns, Searched
     from drainmark.resources.erasure.notes import Notes
     from drainmark.resources.settings import Settings
 
@@ -39,15 +40,19 @@ _BEYOND = (
 
 
 def plan(
-    workplace: Workplace, person: Person, regions: Sequence[str], *, passed: Collection[str] = ()
+    workplace: Workplace, person: Person, regions: Sequence[str], *, passed: Collection[str] = (), is_whole: bool = True
 ) -> dict[str, Any]:
     """Return what an erasure would find now; nothing changes.
 
     Args:
-        passed: names of tables that stay as they are.
+        passed, is_whole: see `erase`.
+
+    Raises:
+        UnknownName: see `erase`.
     """
     from drainmark.jobs.runtime.maintenance.erasure import search, tables_of
 
+    unsearched = _require_known(workplace, person, regions, passed, is_whole=is_whole)
     told = []
     for region in regions:
         store, history = workplace.store(region), workplace.history(region)
@@ -61,28 +66,67 @@ def plan(
                 "inputs": [each.to_json() for each in _inputs(workplace, region, person, ids)],
             }
         )
-    outside = _autonomous(workplace, person)
+    outside = _autonomous(workplace, person) if is_whole else []
     return {
         "dry_run": True,
         "columns": list(person.columns),
         "regions": told,
         "outside": outside,
         "rows": sum(table["rows"] for each in told for table in each["tables"]) + sum(t["rows"] for t in outside),
-        "not_searched": _unknown_columns(workplace, person, regions),
+        "not_searched": unsearched,
     }
 
 
-def _unknown_columns(workplace: Workplace, person: Person, regions: Sequence[str]) -> list[str]:
-    """Return a sentence for each column of the condition that no table has: it may be a slip, and finds nobody."""
-    from drainmark.jobs.runtime.maintenance.erasure import tables_of
-    from drainmark.resources.erasure import home
+def _require_known(
+    workplace: Workplace, person: Person, regions: Sequence[str], passed: Collection[str], *, is_whole: bool
+) -> list[str]:
+    """Refuse a person whom no table can show: nobody would be found, and it would seem that nobody is there.
 
-    if next(iter(home.autonomous_tables(workplace.tables)), None) is not None:
-        return []  # these may have it
-    tables = [table for each in regions for table in tables_of(workplace.store(each), workplace.history(each))]
-    names = sorted({name for table in tables for name in table.columns or table.column_names})
-    unknown = [each.column for each in person.conditions if not each.among(names)]
-    return [f"tables by {column!r}, a column that none of them has: {nearest(column, names)}" for column in unknown]
+    A table that stays as it is, and of which nobody can look into the values, may have any columns there.
+
+    Returns:
+        what is to be said of tables in which nobody is looked for, for the certificate.
+
+    Raises:
+        UnknownName: no table has one of the columns, or no table all of them.
+        UsageError: there is no home.
+    """
+    tables = _columns(workplace, regions, is_whole=is_whole)
+    if not workplace.home.is_dir():
+        raise UsageError(f"there is no folder {workplace.home}", remedy="name the home: --home PATH")
+    if not tables:
+        place = workplace.settings.tables_url or workplace.home
+        return [f"tables: {place} has none yet, since no region has run; --home names another home"]
+    known = frozenset[str]().union(*(each.names for each in tables))
+    opaque = [each.table for each in tables if each.are_opaque]
+    unknown = [each.column for each in person.conditions if not each.among(known)]
+    unknown += [name for each in person.conditions for name in each.also if name not in known]
+    if unknown and not set(opaque) & set(passed):
+        shown = sorted(known.difference(TAGS))
+        remedy = " ".join(filter(None, (guess(unknown[0], shown), f"known: {', '.join(shown)}")))
+        inside = f"; or, if rows are inside of values, --except {opaque[0]}" if opaque else ""
+        raise UnknownName(f"no table has a column {unknown[0]!r}, so nobody would be found", remedy=f"{remedy}{inside}")
+    if not unknown and not any(person.columns_in(each.names) for each in tables):
+        msg = f"no table has all of the columns {', '.join(person.columns)}, so nobody would be found"
+        raise UnknownName(msg, remedy="erase by the columns of one table at a time")
+    return [f"tables by {name!r}, a column that none of them has" for name in unknown]
+
+
+def _columns(workplace: Workplace, regions: Sequence[str], *, is_whole: bool) -> list[Columns]:
+    """Return the columns of each table, and of the pushed rows of each source, in which a person is looked for."""
+    from drainmark.jobs.runtime.maintenance.erasure import Columns, columns_of_tables, tables_of
+    from drainmark.resources.erasure import buffers, home
+
+    found: list[Columns] = []
+    for region in regions:
+        store = workplace.store(region)
+        found += columns_of_tables(store, tables_of(store, workplace.history(region)))
+    for region in buffers.regions(workplace.home) if is_whole else regions:
+        pushed = buffers.columns(workplace.home, region)
+        found += [Columns(table=f"{buffers.BUFFERS}/{region}/{name}", names=names) for name, names in pushed.items()]
+    if is_whole:
+        found += [Columns(table=name, names=names) for name, names in home.autonomous_columns(workplace.tables).items()]
+    return found
 
 
 def passed_tables(workplace: Workplace, regions: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
@@ -143,6 +187,7 @@ def erase(
         is_whole: also what is outside of these regions.
 
     Raises:
+        UnknownName: no table has one of the columns, or no table all of them; nothing was changed.
         EraseRefused: see `RegionErasure.carry_out`; of this region nothing was changed.
         Owned: a run has one of the regions; nothing was changed.
     """
@@ -150,6 +195,7 @@ def erase(
     from drainmark.resources.erasure.notes import Notes
     from drainmark.resources.home_secret import home_key
 
+    unsearched = _require_known(workplace, person, regions, passed, is_whole=is_whole)
     name = person.digest(home_key(workplace.home, "erase"))
     noted: dict[str, Notes] = {}
     with ExitStack() as held:
@@ -173,8 +219,7 @@ def erase(
     left = _left(workplace, person) if is_whole else []
     for notes in noted.values():
         notes.write("end", {"at": world.now()})
-    unsearched = [*_unknown_columns(workplace, person, regions), *passed]
-    return _certificate(person, name, told, outside, left, unsearched=unsearched, is_whole=is_whole)
+    return _certificate(person, name, told, outside, left, unsearched=[*unsearched, *passed], is_whole=is_whole)
 
 
 def _region(region: str, notes: Notes, passed: Collection[str]) -> dict[str, Any]:

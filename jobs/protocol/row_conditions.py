@@ -1,0 +1,123 @@
+"""Conditions on rows, as an operator writes them behind `--where`; pure.
+
+`customer = 17 AND email IN ('a@b.c', 'a@b.org')` means the rows in which each of the columns has one of its values. A
+value with blanks or signs stands between single quotes, and a column with blanks between backticks; but
+`COLUMN=VALUE`, without blanks around the sign, takes all that follows as one value, unless that has another condition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from drainmark.jobs.errors import UsageError
+
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<name>`[^`]+`)|(?P<sign>[=(),])|(?P<word>[^\s=(),'`]+))""", re.VERBOSE
+)
+_PLAIN = re.compile(r"(?P<column>`[^`]+`|[^\s=(),'`]+(?: [^\s=(),'`]+)*)=(?P<value>(?![\s'`(=]).*|)", re.DOTALL)
+"""A column, and behind the sign all the rest."""
+
+_FURTHER = re.compile(r"^(?:AND|OR)\b|\b(?:AND|OR)\s*$|\s[^\s=]+\s*(?:[=<>!]|\bIN\b\s*\()", re.IGNORECASE)
+"""What such a value may not have: it may be meant as another condition. So may a column with `_JOINED`."""
+
+_JOINED = re.compile(r"\b(?:AND|OR)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One column, and the values of which it has one, as texts.
+
+    Attributes:
+        also: other names that the column has in some tables.
+    """
+
+    column: str
+    values: tuple[str, ...]
+    also: tuple[str, ...] = ()
+
+    def among(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return those of the names of the column that a table has."""
+        return tuple(name for name in (self.column, *self.also) if name in names)
+
+
+def conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
+    """Return the conditions of some texts, which must all hold.
+
+    Raises:
+        UsageError: a text says something else, or a column is in two conditions.
+    """
+    found = tuple(condition for text in texts for condition in _conditions(text))
+    columns = [each.column for each in found]
+    for column in columns:
+        if columns.count(column) > 1:
+            msg = f"--where names the column {column!r} twice, and a row has one value there"
+            raise UsageError(msg, remedy=f'to mean several values: --where "{column} IN (VALUE, VALUE)"')
+    return found
+
+
+def _conditions(text: str) -> Sequence[Condition]:
+    try:
+        return [*_Reader(text).conditions()]
+    except UsageError:
+        plain = _PLAIN.fullmatch(text)
+        if plain is None or _FURTHER.search(plain["value"]) or _JOINED.search(plain["column"]):
+            raise
+        return [Condition(plain["column"].strip("`"), (plain["value"],))]
+
+
+class _Reader:
+    """Reads the conditions of a text, word by word."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._words = [*self._cut()]
+        self._at = 0
+
+    def conditions(self) -> Iterator[Condition]:
+        yield self._condition()
+        while self._at < len(self._words):
+            if self._next().upper() != "AND":
+                raise self._refusal()
+            yield self._condition()
+
+    def _condition(self) -> Condition:
+        column, verb = self._next().strip("`"), self._next().upper()
+        if verb == "=":
+            return Condition(column, (self._value(),))
+        if verb != "IN" or self._next() != "(":
+            raise self._refusal()
+        values = [self._value()]
+        while (sign := self._next()) == ",":
+            values.append(self._value())
+        if sign != ")":
+            raise self._refusal()
+        return Condition(column, tuple(values))
+
+    def _value(self) -> str:
+        word = self._next()
+        if word.startswith("'"):
+            return word[1:-1].replace("''", "'")
+        if word in "=(),":
+            raise self._refusal()
+        return word
+
+    def _next(self) -> str:
+        if self._at >= len(self._words):
+            raise self._refusal()
+        self._at += 1
+        return self._words[self._at - 1]
+
+    def _cut(self) -> Iterator[str]:
+        at, text = 0, self._text.rstrip()
+        while at < len(text):
+            found = _TOKEN.match(text, at)
+            if found is None:
+                raise self._refusal()
+            at = found.end()
+            yield found.group().strip()
+
+    def _refusal(self) -> UsageError:
+        msg = f"--where {self._text!r} is not of the form COLUMN = VALUE AND COLUMN IN (VALUE, VALUE)"
+        return UsageError(msg, remedy="for example: --where \"customer = 17\", or --where \"name = 'Ann O''Neil'\"")
