@@ -432,6 +432,10 @@ def _queued(done: Mapping[str, Any]) -> Done:
                 f"  {kept['file']} changed since {kept['sequence_id']}, whose rows stay unless --again replaces them"
                 for kept in done["beside"]
             ),
+            *(
+                f"  {kept['file']} changed since {kept['sequence_id']} and is left out; --again replaces its rows"
+                for kept in done["ignored"]
+            ),
         ),
         remarks=tuple(f"{region}: left out {each['file']}: {each['reason']}" for each in done["refused"]),
     )

@@ -132,8 +132,10 @@ CASES: dict[str, dict[str, str]] = {
         "doctor --repair": "test_what_a_halted_run_and_the_plan_of_a_rewind_tell_puts_the_tables_right",
         "resume": "test_a_halt_that_was_asked_for_is_ended_by_what_the_verbs_say",
     },
+    "orchestration/verbs/inputs/backfill.py": {
+        "backfill --input --again": "test_a_changed_file_is_not_queued_beside_its_earlier_state",
+    },
     "orchestration/verbs/inputs/quarantine.py": {
-        "backfill --input --again": "test_a_mended_file_is_taken_in_again_under_an_id_of_its_own",
         "reset --to": "test_the_verbs_print_what_they_found",
     },
     "orchestration/verbs/removals/table_drops.py": {
@@ -141,7 +143,6 @@ CASES: dict[str, dict[str, str]] = {
         "tables drop --region --yes": "test_a_drop_of_a_region_that_died_goes_on",
     },
     "orchestration/verbs/table_repair.py": {
-        "reset --to --yes": "test_ids_that_are_lost_are_told_and_a_rewind_below_them_brings_them_back",
         "reset --to": "test_ids_that_are_lost_are_told_and_a_rewind_below_them_brings_them_back",
     },
     "orchestration/tracing/trace.py": {

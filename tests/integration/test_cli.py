@@ -474,6 +474,21 @@ def test_a_backfill_queues_each_identity_once(project: Project, tmp_path: Path) 
     assert project.counts() == {**AFTER[4], "be": AFTER[4]["be"] + 2}
 
 
+@pytest.mark.seed("I4")
+def test_a_changed_file_of_a_region_that_keeps_state_is_backfilled_behind_a_rewind(fresh: Project) -> None:
+    for name in ("a.txt", "b.txt", "c.txt"):
+        fresh.write(name, TEXTS[name])
+    fresh.run()
+    fresh.write("b.txt", "to be done\n")
+    refused = fresh.refused("backfill", "word_count", "--input", fresh.inbox, code=2)
+    assert f"{fresh.inbox / 'b.txt'} was committed as 2" in refused["message"]
+    assert fresh.status()["pending_triggers"] == 0
+    follow(refused["remedy"], "reset", fresh.home)
+    fresh.call("backfill", "word_count", "--input", fresh.inbox)
+    fresh.run()
+    assert fresh.counts() == {"to": 3, "be": 4, "or": 1, "not": 1, "done": 2}
+
+
 @pytest.mark.seed("H27")
 def test_a_lost_registry_is_rebuilt_and_nothing_is_processed_twice(project: Project) -> None:
     inbox = project.inbox

@@ -6,6 +6,7 @@ The oracle is a list of committed files in force, (id, file, its values then), a
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from by_hand import HandFed
+from followed import follow
 
 from drainmark.jobs import world
-from drainmark.jobs.errors import ReplaceRefused, RewindRefused
+from drainmark.jobs.errors import ReplaceRefused, RewindRefused, UsageError
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
@@ -27,6 +29,7 @@ from drainmark.orchestration.inspection.status import history_entries
 from drainmark.orchestration.verbs import interventions, orders
 from drainmark.orchestration.verbs.inputs.backfill import Queueing, Wanted, plan_queue
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.workplace.declaration import NOTE
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader
 from drainmark.resources.settings import Settings
@@ -116,16 +119,68 @@ def test_the_new_state_withdraws_the_rows_of_the_old_and_history_says_so(fed: Ha
     assert kept.delta_version() == 2, "one commit to create, one a group"
 
 
-def test_a_changed_file_that_is_queued_beside_its_earlier_state_is_told(fed: HandFed) -> None:
+SOURCE = """
+import drainmark as dm
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="inbox", format="text", on_change="{policy}", settle=0))
+def files(scanned):
+    return scanned
+
+dm.sink(files, dm.DeltaAppend("kept"))
+"""
+
+
+def declare(fed: HandFed, policy: str) -> None:
+    """Give the region code, as a run does, that says what becomes of files that change."""
+    code = fed.workplace.settings.project_root / "by_hand.py"
+    code.write_text(SOURCE.format(policy=policy))
+    fed.workplace.registry.save_cursor(fed.region, NOTE, json.dumps({"reference": str(code), "rewind_horizon": 99}))
+
+
+def changed(fed: HandFed) -> Wanted:
+    """Commit two files, then change one of them in its place; return all files of the folder, and a new one."""
     for name in "ab":
         fed.write(name, [f"{name}1"])
     fed.add("a", "b")
     fed.drain(2)
     fed.write("a", ["a1", "a2"])
+    fed.write("c", ["c1"])
+    return Wanted(pattern=str(fed.inbox / "*"))
 
-    order = orders.backfill(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / "*")))
-    assert order.facts["beside"] == [{"file": str(fed.inbox / "a"), "sequence_id": 1}]
-    assert "a changed since 1, whose rows stay unless --again replaces them" in order.plan[-1]
+
+@pytest.mark.seed("I4")
+@pytest.mark.parametrize("code", ["halt", None], ids=["by its source", "by default, without code"])
+def test_a_changed_file_is_not_queued_beside_its_earlier_state(fed: HandFed, code: str | None) -> None:
+    wanted = changed(fed)
+    if code is not None:
+        declare(fed, code)
+    with pytest.raises(UsageError) as refused:
+        orders.backfill(fed.workplace, fed.region, wanted)
+    assert str(fed.inbox / "a") in refused.value.message
+    assert fed.workplace.registry.pending_count(fed.region) == 0
+    follow(refused.value.remedy, "backfill", fed.workplace.home)
+    orders.backfill(fed.workplace, fed.region, wanted).act()
+    assert fed.workplace.registry.pending_count(fed.region) == 2, "what waits in place of the old one waits once"
+    fed.drain()
+    assert orders.backfill(fed.workplace, fed.region, wanted).facts["queued"] == 0, "it is committed"
+    assert sorted(value for _, value in fed.values()) == ["a1", "a2", "b1", "c1"]
+
+
+@pytest.mark.parametrize(("policy", "queued", "rows"), [("ignore", 1, ["a1", "b1", "c1"]),
+                                                        ("reprocess", 2, ["a1", "a1", "a2", "b1", "c1"])])  # fmt: skip
+def test_a_changed_file_is_left_out_or_comes_beside_its_earlier_state_as_the_source_says(
+    fed: HandFed, policy: str, queued: int, rows: list[str]
+) -> None:
+    wanted = changed(fed)
+    declare(fed, policy)
+    order = orders.backfill(fed.workplace, fed.region, wanted)
+    told = [{"file": str(fed.inbox / "a"), "sequence_id": 1}]
+    assert (order.facts["queued"], order.facts["ignored" if policy == "ignore" else "beside"]) == (queued, told)
+    assert "a changed since 1" in order.plan[-1]
+    order.act()
+    fed.drain()
+    assert sorted(value for _, value in fed.values()) == rows
     assert again(fed, "a")["beside"] == []
 
 

@@ -6,25 +6,30 @@ import datetime as dt
 import glob
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from drainmark.jobs import world
-from drainmark.jobs.errors import UsageError
+from drainmark.jobs.errors import ReplaceRefused, UsageError
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
-from drainmark.jobs.protocol.history import retracted_uris
+from drainmark.jobs.printable import shell_word
+from drainmark.jobs.protocol.history import RegionHistory, retracted_uris
 from drainmark.jobs.protocol.records.addresses import address_of, is_object, object_uri, prefix_of
 from drainmark.jobs.protocol.records.triggers import AGAIN, GAVE_WAY, NewTrigger, TriggerStatus, file_key
+from drainmark.jobs.regions.formatting import said_of
 from drainmark.jobs.runtime.commit.replacement import require_replaceable
 from drainmark.orchestration.discovery.scan_recording import replacing
+from drainmark.orchestration.discovery.state_inputs import is_quarantined_whole
 from drainmark.orchestration.verbs.rewinds.readers import cascade_flag
 from drainmark.orchestration.workplace.declaration import declared, load_region
 from drainmark.orchestration.workplace.region_sources import source_folder, source_of
 from drainmark.orchestration.workplace.workplace import Workplace, require_known
 
 ORIGIN = "backfill"
+_COMMANDS = 10
+"""Number of files that one remedy names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +71,14 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
 
     In its facts, `committed`, `pending` and `passed` (skipped, refused, retracted) count identities that are known and
     stay unchanged. `replaced` counts the files that are read again, as retracted ones are with `again`; `replaces`
-    lists those with a state in force, which the new state is to replace, each with the id of its newest state;
-    `beside` lists files in the same way that changed since their state, whose rows stay beside the new ones.
+    lists those with a state in force, which the new state is to replace, each with the id of its newest state. Of
+    files that changed since their state, `on_change` of the source decides as in a scan: `beside` lists in the same way
+    those whose rows stay beside the new ones ("reprocess"), `ignored` those that are left out ("ignore").
 
     Raises:
         ReplaceRefused: files are to be replaced in a region that keeps state; nothing was queued.
-        UsageError: no file matches, or it is not clear to which output a file belongs.
+        UsageError: no file matches, or it is not clear to which output a file belongs, or a committed file changed and
+            `on_change` is "halt".
         RegistryLost: the registry does not know the committed files.
     """
     history = workplace.history(region)
@@ -96,18 +103,15 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
         counts["passed" if status == "committed" and uri in retracted else status] += 1
         if status in ("queued", "replaced"):
             new.append(wanted_trigger)
-    replaces, beside = (
-        [
-            {"file": trigger.uri, "sequence_id": newest[trigger.uri]}
-            for trigger in new
-            if (AGAIN in trigger.identity) is anew and trigger.uri in newest
-        ]
-        for anew in (True, False)
-    )
+    replaces, changed = _with_states(new, newest, history)
     if replaces:
-        horizon = declared(workplace, region).rewind_horizon
-        ids = [newest[str(each["file"])] for each in replaces]
-        require_replaceable(region, history, ids, horizon, cascade_flag(workplace, region))
+        _require_replaceable(workplace, history, region, replaces)
+    policy = source.scan.on_change if source is not None else "halt"
+    if changed and policy == "halt":
+        raise _changed_since(workplace, history, region, changed)
+    beside, ignored = (changed, []) if policy == "reprocess" else ([], changed)
+    left_out = {each["file"] for each in ignored}
+    new = [trigger for trigger in new if trigger.uri not in left_out]
     facts = {
         "region": region,
         "matched": len(matched),
@@ -115,6 +119,7 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
         "replaced": len(replaces),
         "replaces": replaces,
         "beside": beside,
+        "ignored": ignored,
         "committed": counts["committed"],
         "pending": counts["pending"],
         "passed": counts["passed"],
@@ -124,6 +129,55 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
         "pending_triggers": workplace.registry.pending_count(region),
     }
     return Queueing(region=region, triggers=new, facts=facts)
+
+
+def _with_states(
+    new: Sequence[NewTrigger], newest: Mapping[str, int], history: RegionHistory
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return those of some files with rows of an earlier state: whose new state replaces it, and all that changed."""
+    again = [trigger for trigger in new if trigger.uri in newest]
+    replaces = [trigger.uri for trigger in again if AGAIN in trigger.identity]
+    changed = [trigger.uri for trigger in again if AGAIN not in trigger.identity]
+    changed = [uri for uri in changed if not is_quarantined_whole(history.states[newest[uri]])]
+    told = [[{"file": uri, "sequence_id": newest[uri]} for uri in uris] for uris in (replaces, changed)]
+    return told[0], told[1]
+
+
+def _require_replaceable(
+    workplace: Workplace, history: RegionHistory, region: str, states: Sequence[Mapping[str, Any]]
+) -> None:
+    ids = [each["sequence_id"] for each in states]
+    horizon = declared(workplace, region).rewind_horizon
+    require_replaceable(region, history, ids, horizon, cascade_flag(workplace, region))
+
+
+def _changed_since(
+    workplace: Workplace, history: RegionHistory, region: str, changed: Sequence[Mapping[str, Any]]
+) -> UsageError:
+    """Return the error of files that changed since their states; its remedy takes the new ones in their place."""
+    first, others = changed[0], len(changed) - 1
+    more = f", as {said_of(others, 'other file', 'are', 'is')}" if others else ""
+    was = f"{first['file']} was committed as {first['sequence_id']}"
+    msg = f"{was} and is another file now{more}: their rows would count twice"
+    try:
+        _require_replaceable(workplace, history, region, changed)
+        commands = (again_command(region, each["file"]) for each in changed[:_COMMANDS])
+        remedy = f"to read it in place of the old one: {' && '.join(commands)}"
+    except ReplaceRefused as error:
+        remedy = f"to read the new one: {error.remedy}"
+    return UsageError(msg, remedy=f'{remedy}; or on_change="ignore" or "reprocess" at the source')
+
+
+def again_command(region: str, uri: str) -> str:
+    """Return the command that reads a file anew in place of its newest state."""
+    return f"drainmark backfill {region} --input {shell_word(pattern_of(uri))} --again"
+
+
+def pattern_of(uri: str) -> str:
+    """Return the pattern that means one file only."""
+    from drainmark.jobs.scan.folder import path_of
+
+    return glob.escape(uri if is_object(uri) else path_of(uri))
 
 
 def _none_matched(wanted: Wanted) -> UsageError:
@@ -277,7 +331,7 @@ def _output_of(path: str, relative: str, wanted: Wanted, scan: DirectoryScan | N
 
 def _known_as(workplace: Workplace, region: str, trigger: NewTrigger) -> str:
     for known in workplace.registry.triggers.by_uri(region, trigger.uri):
-        if known.identity_key == trigger.identity_key and known.status not in GAVE_WAY:
+        if file_key(known.identity_key) == trigger.identity_key and known.status not in GAVE_WAY:
             if known.status is TriggerStatus.COMMITTED:
                 return "committed"
             return "pending" if known.status is TriggerStatus.PENDING else "passed"

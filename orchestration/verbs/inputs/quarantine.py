@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +15,7 @@ from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKin
 from drainmark.jobs.protocol.records.triggers import RETRACTION
 from drainmark.orchestration.discovery.state_inputs import is_quarantined_whole
 from drainmark.orchestration.verbs.file_names import names_file, require_one_file
-from drainmark.orchestration.verbs.inputs.backfill import Queueing, Wanted, plan_queue
+from drainmark.orchestration.verbs.inputs.backfill import Queueing, Wanted, again_command, pattern_of, plan_queue
 from drainmark.orchestration.workplace.declaration import declared
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -91,13 +90,10 @@ def plan_redrive(workplace: Workplace, region: str, file: str) -> Queueing:
     history = workplace.history(region)
     number, state = _named(workplace, region, history, file)[-1]
     uri = state.trigger_uri or ""
-    pattern = glob.escape(uri if is_object(uri) else path_of(uri))
     newest = history.newest_by_uri({uri}).get(uri, number)
     if newest != number:
         msg = f"{uri} was read again as {newest}, after it was quarantined as {number}: its rows would be counted twice"
-        again = f"drainmark backfill {region} --input {shell_word(pattern)} --again"
-        remedy = f"to read it in place of {newest}: {again}"
-        raise UsageError(msg, remedy=remedy)
+        raise UsageError(msg, remedy=f"to read it in place of {newest}: {again_command(region, uri)}")
     if not is_quarantined_whole(state):
         msg = f"{uri} was read, less {state.detail['rows_quarantined']} of {state.rows_in} rows"
         before = target_before(history, number, declared(workplace, region).rewind_horizon)
@@ -107,7 +103,7 @@ def plan_redrive(workplace: Workplace, region: str, file: str) -> Queueing:
         )
         raise UsageError(msg, remedy=remedy)
     output = (state.trigger_identity or {}).get("output") or None
-    queueing = plan_queue(workplace, region, Wanted(pattern=pattern, output=output))
+    queueing = plan_queue(workplace, region, Wanted(pattern=pattern_of(uri), output=output))
     queued = queueing.facts
     if queued["refused"]:
         raise UsageError(f"{uri} {queued['refused'][0]['reason']}", remedy="put the fixed file there first")

@@ -66,7 +66,8 @@ class DirectoryScan:
         order: `"name"`, `"mtime"` or `"arrival"`: order of the files that one scan finds; ties are broken by name.
         settle: seconds that a file must be unchanged before it is taken; an object of a bucket is complete at once.
         on_change: the reaction to a change of a committed file: `"halt"`, `"ignore"`, or `"reprocess"` as a new
-            trigger. With `"reprocess"`, a file that returns to its old content counts as changed once more.
+            trigger. With `"reprocess"`, a file that returns to its old content counts as changed once more. `backfill`
+            without `--again` is refused, leaves the file out, or queues it beside what it gave before.
         on_missing: the reaction to a scanned file that is gone before it was read: `"halt"` or `"skip"`. If a skipped
             file comes back unchanged, the next scan takes it.
         on_bad: the reaction to rows and files that cannot be read: `"quarantine"` keeps them in the table
