@@ -249,7 +249,8 @@ def repair_order(workplace: Workplace, region: str) -> Order:
     """Return the order to rebuild a region's rows in the registry, if they are lost, and to repair its tables.
 
     Raises:
-        UsageError: the region has no checkpoint table, so there is nothing to repair, and nothing to repair it from.
+        UsageError: the region has no checkpoint table, so there is nothing to repair, and nothing to repair it from; or
+            no repair gives back what its tables have lost: the remedy does.
         RegistryLost: the registry of all regions cannot be read.
     """
     if region not in workplace.own_regions():
@@ -258,6 +259,9 @@ def repair_order(workplace: Workplace, region: str) -> Order:
     tables = table_repair.plan_region(workplace, region)
     lines = [f"{region}: its rows in the registry are rebuilt from its checkpoint table"] if is_lost else []
     lines += table_repair.repair_lines(tables) if tables.steps else []
+    if tables.steps and not tables.is_of_use and not is_lost:
+        said = "; ".join(line.strip() for line in lines)
+        raise UsageError(f"no repair gives the lost rows back: {said}", remedy=tables.remedy)
 
     def act() -> Done:
         rebuilt = repair(workplace, regions=[region]) if is_lost else []

@@ -54,13 +54,18 @@ class RegionRepair:
         return tuple(repair for repair in self.tables if not repair.lost)
 
     @property
+    def is_of_use(self) -> bool:
+        """Say whether anything can be repaired."""
+        return bool(self.possible) or (self.checkpoint is not None and not self.checkpoint.lost)
+
+    @property
     def remedy(self) -> str | None:
         """Return the action that brings back lost ids, None if no id is lost."""
         if self.checkpoint is not None and self.checkpoint.lost:
             return f"restore {self.checkpoint.table} from a backup"
         if self.target is None:
             return None
-        return f"drainmark reset {self.region} --to {self.target} --yes, then run: the lost rows are processed again"
+        return f"drainmark reset {self.region} --to {self.target}, then run: the lost rows are processed again"
 
     def to_json(self) -> dict[str, Any]:
         return {"region": self.region, "tables": [step.to_json() for step in self.steps], "remedy": self.remedy}

@@ -19,12 +19,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from by_hand import Counting, HandFed
+from chained_by_hand import Reader, one, place, source_of
 from deltalake import DeltaTable, write_deltalake
 from followed import follow
 from harness import verbs
 
 from drainmark.jobs import failpoints
-from drainmark.jobs.errors import Halted, RewindRefused, SplitBrain
+from drainmark.jobs.errors import Halted, RewindRefused, SplitBrain, UsageError
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.ids import split_txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
@@ -34,7 +35,9 @@ from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedTable
 from drainmark.jobs.state import keyed_parts
 from drainmark.orchestration import doctor
+from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.doctor.registry_repair import repair as rebuild
+from drainmark.orchestration.doctor.registry_repair import repair_order
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions, orders, table_repair
 from drainmark.orchestration.verbs.inputs.backfill import Wanted, plan_queue
@@ -46,6 +49,8 @@ from drainmark.resources.delta.keyed import keyed_merge
 from drainmark.resources.delta.log.commit_log import SoleWriter
 from drainmark.resources.settings import Settings
 from drainmark.resources.storage.folder import Folder
+
+__all__ = ["one", "place"]
 
 APPEND, STATE, UPSERT = "lake/kept", "state/by_hand/last", "lake/last"
 Harm = Callable[[DeltaTable], Any]
@@ -417,6 +422,59 @@ def test_ids_that_are_lost_are_told_and_a_rewind_below_them_brings_them_back(
     fed.drain()
     assert len(fed.history().states) == 2
     assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1")
+def test_the_plan_of_repairs_ends_with_the_rewind_where_only_that_gives_rows_back(
+    fed: Counting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--yes` would change nothing; also the desk says so."""
+    shutil.rmtree(fed.workplace.home / APPEND)
+    assert invoke(["doctor", "--repair", "--home", str(fed.workplace.home)]) == 2
+    said = capsys.readouterr().err
+    assert "to carry it out" not in said
+    with pytest.raises(UsageError) as refused:
+        repair_order(fed.workplace, fed.region)
+    assert str(refused.value.remedy) in said
+    follow(said, "reset", fed.workplace.home)
+    fed.drain()
+    assert shown(fed) == golden(fed)
+    assert table_repair.plan(fed.workplace) == []
+
+
+@pytest.mark.seed("RT1")
+def test_the_plan_of_repairs_names_the_rewind_that_is_needed_after_them(
+    fed: Counting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table(fed, APPEND).delete("value = 'a'")
+    append(table(fed, STATE))
+    vanish(fed, APPEND, 2)
+    assert invoke(["doctor", "--repair", "--home", str(fed.workplace.home)]) == 2
+    said = capsys.readouterr().err
+    assert "repeat it with --yes to carry it out; then: drainmark reset" in said
+    assert invoke(["doctor", "--repair", "--yes", "--quick", "--home", str(fed.workplace.home)]) == 1
+    follow(said, "reset", fed.workplace.home)
+    fed.drain()
+    assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1")
+def test_the_rewind_of_a_repair_takes_the_readers_of_the_table_back(
+    place: Workplace, one: HandFed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    down = Reader(place, tmp_path / "none", region="down/read", names=("read",), sources=(source_of("read", "first"),))
+    for name in "ab":
+        one.write(name, [name])
+        one.add(name)
+    one.drain()
+    down.run()
+    table(one, "lake/first").delete("value = 'b'")
+    vanish(one, "lake/first", 2)
+    assert invoke(["doctor", "--repair", "--home", str(place.home)]) == 2
+    follow(capsys.readouterr().err, "reset", place.home)
+    assert (one.values(), down.rows()) == ([(1, "a")], []), "the reader had read both in one slice"
+    one.drain()
+    assert [value for _, value in one.values()] == ["a", "b"]
 
 
 @pytest.mark.seed("RT1")
