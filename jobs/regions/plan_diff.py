@@ -91,6 +91,7 @@ class RegionDifference:
         operators: declared operators in topological order, then the dropped ones.
         tables: likewise.
         refused: the error, as JSON, with which the next run would be refused all the same; None if it would not.
+        full: tables that must be empty before the states that cannot go on may begin anew.
     """
 
     region: str
@@ -98,6 +99,7 @@ class RegionDifference:
     operators: tuple[OperatorDifference, ...]
     tables: tuple[TableDifference, ...]
     refused: Mapping[str, Any] | None = None
+    full: tuple[str, ...] = ()
 
     @property
     def is_compatible(self) -> bool:

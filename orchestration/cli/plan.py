@@ -64,18 +64,19 @@ def _outcome(found: UpgradePlan, *, is_done: bool) -> str:
     if is_done:
         return "begin anew with the next id"
     if not found.is_compatible:
-        return "were not dropped: first fix the incompatible states above"
+        return "were not dropped: first do what is said above"
     return "were not dropped: repeat it with --yes"
 
 
 def remedy_for(table: TableDifference, region: RegionDifference, app: str) -> str:
     """Return the remedy for a table that cannot go on: a state can be dropped, the table of a sink is emptied."""
     from drainmark.jobs.regions.plan_diff import StateChange
+    from drainmark.jobs.runtime.commit.claim_checks import emptied
 
     if any(each.operator == table.operator and each.state for each in region.operators):
         anew = (StateChange.INCOMPATIBLE, StateChange.BEGINS_ANEW)
         drops = "".join(f" --drop-state {each.operator}" for each in region.operators if each.state in anew)
-        return f"drainmark plan {shell_word(app)}{drops}, or the code as it was"
+        return f"{emptied(region.region, region.full)}drainmark plan {shell_word(app)}{drops}, or the code as it was"
     only_new = all(reason.endswith(" is new") for reason in table.why.split(", "))
     evolve = 'on_schema_change="evolve" at the sink, ' if only_new else ""
     empty = f", or all input again: drainmark reset {region.region} --to-initial" if table.is_full else ""

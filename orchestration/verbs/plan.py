@@ -15,10 +15,10 @@ from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
-from drainmark.jobs.protocol.records.schema_compatibility import TableChange
+from drainmark.jobs.protocol.records.schema_compatibility import TableChange, is_state
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.regions.plan_diff import RegionDifference, TableDifference, difference
-from drainmark.jobs.runtime.commit.claim_checks import other_forms, refusal, states_with_holes
+from drainmark.jobs.runtime.commit.claim_checks import full_of, other_forms, refusal, states_with_holes
 from drainmark.jobs.runtime.messages import halted_error
 from drainmark.orchestration.discovery.region_scan import require_same_inputs
 from drainmark.orchestration.runs.region_runs import region_run
@@ -101,6 +101,10 @@ def plan_upgrade(
         changed = replace(changed, tables=told)
         if changed.is_compatible:
             changed = replace(changed, refused=_refused(run, history) or _scan_refused(workplace, region, history))
+        else:
+            wrong = {each.table for each in changed.tables if each.change is TableChange.INCOMPATIBLE}
+            states = [table.name for table in tables if table.name in wrong and is_state(table, tables)]
+            changed = replace(changed, full=tuple(full_of(run.outside.store, history, tables, states)))
         found.append(changed)
         drops += [run] if mine else []
     names = {region.name for region in opened.plan.regions}

@@ -406,17 +406,16 @@ def test_states_that_cannot_go_on_begin_anew_by_what_the_run_says(
     assert (row["count"], row["least"]) == (2, 1)
 
 
-@pytest.mark.slow
 def test_states_that_cannot_go_on_begin_anew_by_what_the_plan_says(
     two_states: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = two_states(SHOWN)
     capsys.readouterr()
     assert invoke(["plan", "app.py"]) == 1
-    drop = capsys.readouterr().out
-    words = next(command for (command,) in chains(drop) if "--drop-state" in command)
+    said = capsys.readouterr().out
+    words = next(command for chain in chains(said) for command in chain if "--drop-state" in command)
     assert invoke(words) == 1, "the table that shows one of them has rows"
-    follow(capsys.readouterr().out, "reset", home)
+    follow(said, "reset", home)
     assert invoke([*words, "--yes"]) == 0
     assert invoke(["run", "app.py"]) == 0
     assert totals_seen(home) == [1, 11]

@@ -98,7 +98,7 @@ def _checked(
         require_takeover(history, region, code)
     known = still_deleting(tables or history.tables, (*history.former, *history.tables))
     known = with_gone(known, deleting)
-    _require_going_on(history, region, known, code)
+    _require_going_on(store, history, region, known, code)
     require_same_forms(store, history, region, known)
     _require_not_dropped(history, known)
     return history, known
@@ -170,11 +170,14 @@ def _require_checkpoint(store: RegionTables, region: str) -> None:
             raise Halted(f"region {region!r} is halted: {error.message}", remedy=remedy) from error
 
 
-def _require_going_on(history: RegionHistory, region: str, tables: Sequence[RegionTable], code: Code) -> None:
+def _require_going_on(
+    store: RegionTables, history: RegionHistory, region: str, tables: Sequence[RegionTable], code: Code
+) -> None:
     """Refuse code with a state that cannot continue: from what is in its table, or since it lacks groups.
 
     Raises:
         StateIncompatible: names the operator, and says how to begin its state anew, or to rewind.
+        StoreUnavailable: a sink outside Delta does not answer.
     """
     unfit = _misfits(history, tables)
     holes = states_with_holes(history, tables)
@@ -183,10 +186,14 @@ def _require_going_on(history: RegionHistory, region: str, tables: Sequence[Regi
         return
     name, why = next(iter(wrong.items()))
     operator = next(table.operator for table in tables if table.name == name)
-    anew = _begin_anew(region, tables, {*unfit, *holes}, code)
+    dropped = sorted({*code.dropped, *(table.operator for table in tables if table.name in {*unfit, *holes})})
+    run = f"drainmark run {region.partition('/')[0]}" + "".join(f" --drop-state {operator}" for operator in dropped)
+    full = full_of(store, history, tables, {*unfit, *holes})
+    anew = f"begin anew: {emptied(region, full)}{run}"
     if unfit:
         look = f"look: drainmark plan {region.partition('/')[0]}"
-        remedy = f"{look}; {anew}; or keep it, and give the new operator another name"
+        too = f", and another table to what writes {', '.join(full)}" if full else ""
+        remedy = f"{look}; {anew}; or keep it, and give the new operator another name{too}"
     else:
         target = target_before(history, history.left[name] + 1, code.horizon)
         remedy = f"{anew}; or process these again with it: drainmark reset {region} --to {target}"
@@ -194,17 +201,33 @@ def _require_going_on(history: RegionHistory, region: str, tables: Sequence[Regi
     raise StateIncompatible(msg, operator=operator, remedy=remedy, table=name)
 
 
-def _begin_anew(region: str, tables: Sequence[RegionTable], unfit: Collection[str], code: Code) -> str:
-    """Return the commands after which no state hinders the code: those that cannot go on begin anew, all at once.
+def full_of(
+    store: RegionTables, history: RegionHistory, tables: Sequence[RegionTable], states: Collection[str]
+) -> list[str]:
+    """Return the tables with rows of which no state may begin anew: they show it, or its changes delete their keys.
 
-    A table that shows such a state must have no row of it, which a rewind of the new state could not take back.
+    Args:
+        tables: as the code declares them.
+        states: names of the tables of states.
     """
-    dropped = sorted({*code.dropped, *(table.operator for table in tables if table.name in unfit)})
-    run = f"drainmark run {region.partition('/')[0]}" + "".join(f" --drop-state {operator}" for operator in dropped)
-    if shown := [table.name for table in tables if table.history in unfit]:
-        empty = f"give what writes {', '.join(shown)} another table, or empty it: drainmark reset {region} --to-initial"
-        return f"begin anew: {empty}, then: {run}"
-    return f"begin anew: {run}"
+    begun = {name: f"{name}.anew" for name in states}
+    after = (
+        replace(
+            table,
+            history=begun.get(table.history or "", table.history),
+            withdrawn_by=tuple(begun.get(name, name) for name in table.withdrawn_by),
+        )
+        for table in tables
+    )
+    return [*other_forms(store, history, [*after])]
+
+
+def emptied(region: str, full: Sequence[str]) -> str:
+    """Return what comes before the command that lets states begin anew, which those of full tables may not."""
+    if not full:
+        return ""
+    reset = f"drainmark reset {region} --to-initial"
+    return f"give what writes {', '.join(full)} another table, or empty it: {reset}, then: "
 
 
 def _misfits(history: RegionHistory, tables: Sequence[RegionTable]) -> dict[str, str]:
