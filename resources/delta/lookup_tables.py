@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import StoreUnavailable, UsageError
+from drainmark.jobs.errors import StoreRefused, StoreUnavailable, UnknownName, UsageError
 from drainmark.jobs.errors.spark_faults import NOT_REACHED
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.tags import arrow_schema
+from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.tasks.parquet_files import frame_of_shares
 from drainmark.jobs.tasks.parquet_shares import FileErrors, FileShare, RowFile, packed, rows_of
 from drainmark.resources.delta.delta_tables import is_table, open_table
 from drainmark.resources.delta.file_lists import actions_of
+from drainmark.resources.delta.outside_regions import tables_below
 from drainmark.resources.storage.bucket_folder import folder_of
 from drainmark.resources.storage.folder import Folder
 
@@ -74,6 +76,10 @@ class LookupTables:
         uri, bucket = self._place(table)
         return is_table(bucket or folder_of(uri, self._settings))
 
+    def missing(self, table: str) -> UnknownName:
+        """Return the error of a table that is not made."""
+        return no_such_table(table, self._place(table)[0], self._tables, self._settings)
+
     def read(self, session: SparkSession, table: str, version: int | None) -> DataFrame:
         """Return a table at a version, the newest by default."""
         uri, bucket = self._place(table)
@@ -95,9 +101,36 @@ class LookupTables:
 
     def _place(self, table: str) -> tuple[str, Folder | None]:
         """Return a table's URI and, if it is in a bucket, its folder."""
-        is_named = "://" not in table and not Path(table).is_absolute()
-        uri = (self._tables / "lake" / table).uri if is_named else table
+        uri = (self._tables / "lake" / table).uri if _is_named(table) else table
         return uri, folder_of(uri, self._settings) if is_object(uri) else None
+
+
+def no_such_table(table: str, uri: str, tables: Folder, settings: Settings) -> UnknownName:
+    """Return the error of a table that is not there; the remedy names the nearest of those beside it.
+
+    Args:
+        table: by the names that `lookup` takes.
+        uri: its address.
+        tables: the folder of `lake/`.
+    """
+    remedies = (_nearest(table, tables, settings), "make it first: its columns are not known before")
+    return UnknownName(f"there is no Delta table {uri}", remedy="; or ".join(filter(None, remedies)), table=uri)
+
+
+def _nearest(table: str, tables: Folder, settings: Settings) -> str:
+    """Return the remedy of a name of which there is no table; "" if none is known, or their folder cannot be listed."""
+    above = "" if _is_named(table) else f"{table.rstrip('/').rpartition('/')[0]}/"
+    place = folder_of(above, settings) if above else tables / "lake"
+    try:
+        names = place.names() if above else (path.removeprefix("lake/") for path in tables_below(tables, "lake"))
+        known = [f"{above}{name}" for name in names if is_table(place / name)]
+    except (OSError, StoreRefused, StoreUnavailable):
+        return ""
+    return nearest(table, known, below=above) if known else ""
+
+
+def _is_named(table: str) -> bool:
+    return "://" not in table and not Path(table).is_absolute()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

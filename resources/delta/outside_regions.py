@@ -1,4 +1,4 @@
-"""The tables that no region owns: an application's autonomous operators write them, and its name is their mark."""
+"""The tables below a folder; and those that no region owns, whose mark is the application that writes them."""
 
 from __future__ import annotations
 

@@ -75,20 +75,16 @@ class RegionAccess:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
-        from drainmark.resources.delta.delta_tables import open_table
+        from drainmark.resources.delta.delta_tables import is_table, open_table
         from drainmark.resources.delta.lookup_tables import require_readable
 
         folder = self.table(name)
         try:
             table = open_table(folder) if is_object(folder.uri) else DeltaTable(folder.uri)
-        except TableNotFoundError as error:
-            msg, remedy = f"there is no Delta table {folder}", "make it first: its columns are not known before"
-            home = self._tables_with(name)
-            region = _maker(home, name.rpartition("/lake/")[2]) if home is not None else None
-            if region is not None:
-                msg = f"the Delta table {folder}, which {region} made, is gone"
-                remedy = "restore it from a backup; or see how the region gets its rows back: drainmark doctor"
-            raise UsageError(msg, remedy=remedy, table=folder.uri) from error
+        except (TableNotFoundError, SplitBrain) as error:
+            if is_table(folder):
+                raise
+            raise _no_table(self, name, self._tables_with(name)) from error
         except DeltaError as error:  # entries of its log are gone or cut off
             msg = f"the log of the Delta table {folder} cannot be read: {str(error).strip().partition(chr(10))[0]}"
             remedy = f"put its entries back from a backup; or read a copy of the table {ANEW}"
@@ -250,6 +246,18 @@ def _opened_at(folder: Folder, name: str, version: int) -> Any:
     except DeltaError as error:
         raise missing_version(name, version, "its log does not go back so far") from error
     return table
+
+
+def _no_table(access: RegionAccess, name: str, home: Folder | None) -> UsageError:
+    """Return the error of a table that is not there; `home` are the tables of the home that it would belong to."""
+    from drainmark.resources.delta.lookup_tables import no_such_table
+
+    folder = access.table(name)
+    region = _maker(home, name.rpartition("/lake/")[2]) if home is not None else None
+    if region is None:
+        return no_such_table(name, folder.uri, access.tables, access.settings)
+    remedy = "restore it from a backup; or see how the region gets its rows back: drainmark doctor"
+    return UsageError(f"the Delta table {folder}, which {region} made, is gone", remedy=remedy, table=folder.uri)
 
 
 def _maker(tables: Folder, name: str) -> str | None:

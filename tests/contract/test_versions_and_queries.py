@@ -22,7 +22,7 @@ from deltalake import DeltaTable, write_deltalake
 from ports import free_ports
 
 import drainmark as dm
-from drainmark.jobs.errors import InputChanged, InputMissing, StoreUnavailable, UsageError
+from drainmark.jobs.errors import InputChanged, InputMissing, StoreUnavailable, UnknownName, UsageError
 from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.frames.origins import ORIGIN
 from drainmark.jobs.operators.sources import table_log, table_rows
@@ -253,6 +253,40 @@ def test_a_version_that_rewrites_rows_halts_or_is_passed_over(access: RegionAcce
     found = slices(lenient, access)
     assert [piece.end["version"] for piece in found] == [0, 2]
     assert values(lenient, access, found[1], "n") == [5]
+
+
+@pytest.mark.parametrize("place", ["a name", "a path", "a bucket"])
+def test_a_table_that_is_not_there_is_told_with_the_nearest(
+    access: RegionAccess, tmp_path: Path, place: str, request: pytest.FixtureRequest
+) -> None:
+    """A name below the lake, however deep; a path, and an address, beside the tables of its folder."""
+    parent, there = {"a name": "", "a path": f"{tmp_path}/home/lake/", "a bucket": ""}[place], access
+    if place == "a bucket":
+        server = request.getfixturevalue("s3_server")
+        request.getfixturevalue("s3_credentials")
+        store = ObjectStore(server)
+        store.connection.client.create_bucket(Bucket=(bucket := f"b{uuid.uuid4().hex[:10]}"))
+        there = replace(access, settings=access.settings.model_copy(update={"s3_endpoint_url": server}))
+        parent = f"s3://{bucket}/some/"
+        options = there.table(f"{parent}orders").storage_options()
+        for name in ("orders", "stock"):
+            write_deltalake(f"{parent}{name}", pa.table({"n": [1]}), storage_options=options)
+    else:
+        for name in ("orders", "stock"):
+            write_deltalake(str(tmp_path / "home" / "lake" / name), pa.table({"n": [1]}))
+    for name, said in ((f"{parent}oders", f"did you mean '{parent}orders'?"),
+                       (f"{parent}xxx", f"known: {parent}orders, {parent}stock")):  # fmt: skip
+        with pytest.raises(UnknownName) as caught:
+            dm.TableSource(name).next_slice(None, there, ONE)
+        assert name in caught.value.message
+        assert (caught.value.remedy or "").startswith(f"{said}; or make it first")
+    assert dm.TableSource(f"{parent}orders").next_slice(None, there, ONE) is not None
+
+
+def test_a_table_in_a_lake_without_any_is_to_be_made_first(access: RegionAccess) -> None:
+    with pytest.raises(UnknownName) as caught:
+        dm.TableSource("orders").next_slice(None, access, ONE)
+    assert (caught.value.remedy or "").startswith("make it first")
 
 
 def test_what_was_vacuumed_or_never_was_is_named(access: RegionAccess) -> None:

@@ -27,9 +27,15 @@ def no_rows(session: SparkSession, operator: Lookup) -> DataFrame:
 
 
 def newest_rows(session: SparkSession, operator: Lookup, outside: Outside) -> DataFrame:
-    """Return the rows of a lookup now."""
+    """Return the rows of a lookup now.
+
+    Raises:
+        UnknownName: there is no such table, and the lookup does not say its columns.
+    """
     if is_awaited(operator, outside):
         return no_rows(session, operator)
+    if operator.schema is None and not outside.lookups.is_made(operator.table):
+        raise outside.lookups.missing(operator.table)
     return rows_at(session, operator, outside, None)
 
 
