@@ -120,6 +120,7 @@ def test_the_command_that_passes_over_several_files_goes_on_after_a_failure(fed:
 
 def test_the_path_of_an_application_is_one_word(tmp_path: Path) -> None:
     table = SimpleNamespace(operator="totals", why="")
-    region = SimpleNamespace(operators=[SimpleNamespace(operator="totals", state=StateChange.INCOMPATIBLE)])
+    operators = [SimpleNamespace(operator="totals", state=StateChange.INCOMPATIBLE)]
+    region = SimpleNamespace(region="app/start", operators=operators, full=())
     command = remedy_for(table, region, "/srv/my $(touch done)/app.py").partition(",")[0]  # type: ignore[arg-type]
     assert pasted(command, tmp_path) == ["plan", "/srv/my $(touch done)/app.py", "--drop-state", "totals"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from followed import chains
 
 from drainmark.jobs.protocol.records.schema_compatibility import TableChange
 from drainmark.jobs.regions.plan_diff import (
@@ -54,3 +57,6 @@ def test_all_states_that_cannot_go_on_are_dropped_by_one_command_and_a_full_sink
     region = RegionDifference(region="app/start", committed_id=1, operators=operators, tables=tuple(tables))
     assert "drainmark plan app.py --drop-state totals --drop-state last" in remedy_for(tables[0], region, "app.py")
     assert "drainmark reset app/start --to-initial" in remedy_for(tables[1], region, "app.py")
+    shown = replace(region, full=("lake/out",))
+    words = [command for chain in chains(remedy_for(tables[0], shown, "app.py")) for command in chain]
+    assert [command[0] for command in words] == ["reset", "plan"], "the state is not dropped while lake/out has rows"
