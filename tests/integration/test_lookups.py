@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 from harness import rows, run_once, settle
 
 import drainmark as dm
-from drainmark.jobs.errors import OperatorFailed
+from drainmark.jobs.errors import OperatorFailed, UnknownName
 from drainmark.jobs.protocol.history import manifest_of
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 PRICES = "item string, cents bigint"
 
 
-def priced(inbox: Path, schema: str = PRICES) -> Opened:
+def priced(inbox: Path, schema: str | None = PRICES, table: str = "prices") -> Opened:
     """Open an application that looks up the prices of items."""
     with dm.application("priced") as declared:
 
@@ -30,7 +30,7 @@ def priced(inbox: Path, schema: str = PRICES) -> Opened:
         def sold(scanned: Any) -> Any:
             return scanned
 
-        prices = dm.lookup("prices", schema=schema)
+        prices = dm.lookup(table, schema=schema, name="prices")
         named = dm.functor(
             lambda sold, prices: dm.select(sold.join(prices, "item", "left"), "item", *prices.columns[1:]),
             name="named", inputs=[sold, prices], vectorised=True,
@@ -74,6 +74,13 @@ def test_a_table_that_is_made_later_is_looked_up_from_then_on(
     states = workplace.history("priced/sold").states
     manifests = [manifest_of(states[number]) for number in sorted(states)]
     assert [manifest.lookups or {} for manifest in manifests if manifest] == [{}, {"prices": 0}]
+
+
+def test_a_table_that_is_not_there_is_told_with_the_nearest(workplace: Workplace, sell: Callable[[str], Path]) -> None:
+    write_prices(workplace, item=pa.array(["tea"]), cents=pa.array([450]))
+    with pytest.raises(UnknownName) as refused:
+        run_once(workplace, priced(sell("cup"), None, "prces"))
+    assert (refused.value.remedy or "").startswith("did you mean 'prices'?; or make it first")
 
 
 @pytest.mark.parametrize(

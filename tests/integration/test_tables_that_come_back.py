@@ -14,7 +14,7 @@ from followed import follow
 from drainmark.jobs.errors import StateIncompatible
 from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.records.manifest import RegionTable
-from drainmark.jobs.runtime.commit.claim_checks import states_with_holes
+from drainmark.jobs.runtime.commit.claim_checks import full_of, states_with_holes
 from drainmark.jobs.runtime.maintenance.compaction import maintain_region
 from drainmark.orchestration.verbs.interventions import reset
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
@@ -22,7 +22,7 @@ from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader
 from drainmark.resources.settings import Settings
 
-TABLE, STATE = "lake/last", "state/by_hand/last"
+TABLE, STATE, OWN = "lake/last", "state/by_hand/last", "state/by_hand/sink"
 
 
 class Changing(Imaged):
@@ -145,6 +145,37 @@ def test_a_state_that_lacks_what_was_made_without_its_operator_is_refused(fed: C
     fed.drain()
     assert fed.values("last") == read(fed) == last_ids(fed)
     assert [Path(row.trigger_uri or "").name for row in fed.history().states.values()] == ["1", "2", "3", "4"]
+
+
+class Mirrored(Imaged):
+    """A region with an upsert sink that has a history of its own, to which the changes of the state come."""
+
+    @property
+    def tables(self) -> tuple[RegionTable, ...]:
+        *others, visible = super().tables
+        history = replace(others[-1], name=OWN, operator="sink")
+        return (*others, history, replace(visible, history=OWN, withdrawn_by=(STATE,), deletes=True))
+
+    def group(self, count: int) -> Any:
+        staged = super().group(count)
+        area = self.workplace.store(self.region).staging(OWN, staged.group.epoch, staged.group.attempt)
+        state = staged.tables[STATE]
+        assert state.rows is not None
+        own = replace(state, image=None, files=area.write(state.rows, "own"))
+        return replace(staged, tables={**staged.tables, OWN: own})
+
+
+def test_a_table_to_which_the_changes_of_a_state_come_keeps_it_from_beginning_anew(
+    place: Workplace, tmp_path: Path
+) -> None:
+    fed = Mirrored(place, tmp_path / "inbox")
+    store = fed.workplace.store(fed.region)
+    assert full_of(store, fed.history(), fed.tables, {STATE}) == []
+    fed.write("1", ["k"])
+    fed.add("1")
+    fed.drain()
+    assert full_of(store, fed.history(), fed.tables, {STATE}) == [TABLE]
+    assert full_of(store, fed.history(), fed.tables, {"state/by_hand/other"}) == []
 
 
 def test_a_state_that_is_back_is_offered_no_rewind_beyond_the_horizon(fed: Changing) -> None:
