@@ -43,6 +43,7 @@ class DrainmarkError(Exception):
         operator: name of the operator to blame.
         location: place of that operator's declaration.
         remedy: the next thing to do, preferably a command.
+        commands: those of the remedy that end a halt, as they are typed; none if that is `drainmark resume` alone.
         facts: further typed attributes, readable as `error.facts["name"]`.
 
     Example:
@@ -63,12 +64,14 @@ class DrainmarkError(Exception):
         operator: str | None = None,
         location: Location | None = None,
         remedy: str | None = None,
+        commands: Sequence[str] = (),
         **facts: Any,
     ) -> None:
         self.message = message
         self.operator = operator
         self.location = location
         self.remedy = remedy
+        self.commands = commands
         self.facts = facts
         super().__init__(message)
 

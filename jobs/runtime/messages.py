@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from drainmark.jobs.errors import (
     SplitBrain,
     StoreUnavailable,
 )
-from drainmark.jobs.errors.environment import ErasedInput, FilesLost
+from drainmark.jobs.errors.environment import ErasedInput
 from drainmark.jobs.errors.spark_faults import environment_fault
 from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.failure_policy import FINAL
@@ -24,9 +23,6 @@ from drainmark.jobs.protocol.records.triggers import DIGESTS, Trigger, kind_of
 
 PUT_RIGHT = "drainmark doctor --repair --yes"
 """Command that undoes changes by others to tables; without `--yes` it only shows the plan."""
-
-ACCEPT_LOSS = "--accept-loss"
-"""Option of `resume` in the remedy of an error whose source can continue after lost input (`Replayable.past_loss`)."""
 
 
 def trigger_columns(trigger: Trigger) -> dict[str, Any]:
@@ -50,17 +46,15 @@ def scanned_identity(kept: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kept.items() if name not in (DIGESTS, "output", "origin")}
 
 
+def resume_command(region: str) -> str:
+    """Return the command that ends the halt of a region."""
+    return f"drainmark resume {region}"
+
+
 def skip_command(region: str, *uris: str) -> str:
     """Return the command that skips some triggers."""
     files = " --file ".join(map(shell_word, uris))
     return f"drainmark skip {region} --file {files} --reason '…'"
-
-
-_PASSED_OVER = re.compile(r"\w+ skip .*")
-"""The command in the remedy of inputs of an erased person that passes over all of them."""
-
-_TAKEN_ANEW = re.compile(rf"\w+ reset \S+ --to \d+ {ACCEPT_LOSS}")
-"""The command in the remedy of a changed file that takes the new one."""
 
 
 def halt_remedies(region: str, history: RegionHistory) -> list[str]:
@@ -69,31 +63,15 @@ def halt_remedies(region: str, history: RegionHistory) -> list[str]:
         return []
     halt = history.halt.detail
     error = halt.get("error") or {}
-    said = error.get("remedy") or ""
-    resume = f"drainmark resume {region}"
-    commands = [resume]
-    if is_source_rewound(history):  # to skip the slice, or to resume, would leave the withdrawn rows where they are
-        return [f"{said.partition(',')[0]} --yes"]
-    if error.get("id") == SplitBrain.id:
-        commands = [f"{PUT_RIGHT} && {resume}"]
-    if error.get("id") == FilesLost.id:
-        commands = [f"{said.partition(',')[0]} --yes && {resume}"]
-    if f"{resume} {ACCEPT_LOSS}" in said:
-        commands = [f"{resume} {ACCEPT_LOSS} --reason '…'"]
-    if (anew := _TAKEN_ANEW.search(said)) is not None:
-        commands.append(f"{anew[0]} --yes")
-    if error.get("id") == ErasedInput.id:
-        commands += _PASSED_OVER.findall(said)
-    elif halt.get("trigger"):
+    resume = resume_command(region)
+    usual = f"{PUT_RIGHT} && {resume}" if error.get("id") == SplitBrain.id else resume
+    commands = [*error.get("commands", [usual])]
+    # To skip a slice would leave withdrawn rows where they are, and that of an erased person may be one of many.
+    if halt.get("trigger") and error.get("id") not in (SourceRewound.id, ErasedInput.id):
         before = _committed_behind(history, halt["trigger"])
         first = "" if before is None else f"drainmark reset {region} --to {before} --yes && "
         commands.append(first + skip_command(region, halt["trigger"]))
     return commands
-
-
-def is_source_rewound(history: RegionHistory) -> bool:
-    """Say whether a region is halted since a region whose table it reads was rewound."""
-    return history.halt is not None and (history.halt.detail.get("error") or {}).get("id") == SourceRewound.id
 
 
 def _committed_behind(history: RegionHistory, trigger: str) -> int | None:
@@ -135,7 +113,7 @@ def _halted(region: str, history: RegionHistory, beginning: str) -> Halted:
         f"{beginning}{reason}{blame}{cause}",
         operator=detail.get("operator"),
         location=_location(error.get("location")),
-        remedy=error["remedy"] if is_source_rewound(history) else remedy,
+        remedy=remedy,
         trigger=detail.get("trigger"),
         cause=None if is_told else error.get("message"),
     )
@@ -165,7 +143,8 @@ def classified(error: Exception) -> DrainmarkError:
 def described(error: BaseException) -> dict[str, Any]:
     """Return the fields of an error for the checkpoint table and the registry."""
     if isinstance(error, DrainmarkError):
-        return {**error.to_json(), "trigger": error.facts.get("trigger")}
+        commands = {"commands": list(error.commands)} if error.commands else {}
+        return {**error.to_json(), "trigger": error.facts.get("trigger"), **commands}
     return {
         "id": "ERROR",
         "message": f"{type(error).__name__}: {error}",

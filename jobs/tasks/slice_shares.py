@@ -147,18 +147,19 @@ class ShareTask:
             yield self._written(part) if self.of_task is None else self._told(part, self.of_task)
 
     def _told(self, part: Share, connections: Reached) -> Facts:
-        def failure(kind: type[DrainmarkError], message: str, remedy: str | None = None) -> DrainmarkError:
+        def failure(kind: type[DrainmarkError], message: str, **told: Any) -> DrainmarkError:
             facts: dict[str, Any] = {"host": socket.gethostname(), "variables": sorted(set(connections.variables))}
             if kind is InputMissing:
                 facts["triggers"] = ()
-            return kind(connections.redacted(message), remedy=remedy, **facts)
+            return kind(connections.redacted(message), **told, **facts)
 
         try:
             return self._written(part)
         except (OSError, Unfit):
             raise
         except DrainmarkError as error:
-            raise failure(_TOLD.get(error.id, OperatorFailed), error.message, error.remedy) from error
+            kind, told = _TOLD.get(error.id, OperatorFailed), {"remedy": error.remedy, "commands": error.commands}
+            raise failure(kind, error.message, **told) from error
         except _Unread as error:
             raise failure(OperatorFailed, str(error)) from error
         except Exception as error:

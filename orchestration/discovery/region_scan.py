@@ -20,6 +20,7 @@ from drainmark.jobs.protocol.history import target_before
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.triggers import PERIOD, NewTrigger, kind_of, slices_of
 from drainmark.jobs.runtime.input.slices import LIMIT, NUMBER, cut_all, cut_period, dropped_ticks, next_limit, positions
+from drainmark.jobs.runtime.messages import resume_command
 from drainmark.jobs.scan.findings import ScanResult
 from drainmark.orchestration.discovery.scan_recording import record_scan
 from drainmark.orchestration.workplace.application_identity import require_own_file
@@ -118,8 +119,9 @@ def _scan_folder(
         if queue == region.name:  # no rewind takes a new file into the slice of a period
             horizon = region.parameters.rewind_horizon
             before = target_before(workplace.history(region.name), error.facts["first_id"], horizon)
-            command = f"drainmark reset {region.name} --to {before} --accept-loss"
-            error.remedy = f"{error.remedy}; or take the new one: {command}"
+            anew = f"drainmark reset {region.name} --to {before} --accept-loss"
+            error.remedy = f"{error.remedy}; or take the new one: {anew}"
+            error.commands = (resume_command(region.name), f"{anew} --yes")
         raise
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, Halted
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.runtime.messages import halt_remedies
+from drainmark.jobs.runtime.messages import described, halt_remedies
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
@@ -44,8 +44,7 @@ logger = logging.getLogger(__name__)
 
 def halt_for_input(owner: RegionOwner, region: RegionPlan, error: DrainmarkError) -> Halted:
     """Halt a region because input is lost or has changed, and its sources require a halt then."""
-    described = {**error.to_json(), "trigger": error.facts.get("trigger")}
-    return owner.halts.halt(error.message, trigger=None, operator=region.starts[0].name, error=described)
+    return owner.halts.halt(error.message, trigger=None, operator=region.starts[0].name, error=described(error))
 
 
 def halt_event(workplace: Workplace, region: str, history: RegionHistory) -> dict[str, Any]:

@@ -38,9 +38,6 @@ CASES: dict[str, dict[str, str]] = {
     "jobs/runtime/maintenance/erasure.py": {
         "run": "test_an_erasure_lets_what_is_in_flight_arrive_first",
     },
-    "jobs/runtime/group/backlog.py": {
-        "resume": "test_an_input_without_the_person_is_read_again",
-    },
     "jobs/runtime/commit/replacement.py": {
         "reset --to": "test_a_file_that_cannot_be_replaced_is_read_again_behind_a_rewind",
     },

@@ -17,11 +17,11 @@ from harness import At
 from waiting import eventually
 
 from drainmark.jobs import failpoints
-from drainmark.jobs.errors import InputChanged
-from drainmark.jobs.errors.environment import ErasedInput
+from drainmark.jobs.errors import DrainmarkError, InputChanged, SourceRewound
+from drainmark.jobs.errors.environment import SHARE_FOLDERS, ErasedInput, FilesLost
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.runtime.messages import halted_error
+from drainmark.jobs.runtime.messages import described, halted_error, resume_command, skip_command
 from drainmark.jobs.world import entered
 from drainmark.orchestration.inspection.status import status_of
 from drainmark.orchestration.runs import halt_hook
@@ -162,34 +162,42 @@ def test_a_halt_for_what_a_source_lost_says_it_once_with_the_way_on(place: Workp
 
 
 def test_a_remedy_that_names_all_commands_is_not_told_twice(place: Workplace) -> None:
-    skip = f"drainmark skip {REGION} --file /in/b.txt --reason '…'"
-    erased = ErasedInput("/in/b.txt is back", remedy=f"mend it, and drainmark resume {REGION}; or {skip}")
+    resume, skip = commands = (resume_command(REGION), skip_command(REGION, "/in/b.txt"))
+    erased = ErasedInput("/in/b.txt is back", remedy=f"mend it, and {resume}; or {skip}", commands=commands)
     with owning(region_owner(place, REGION)) as owner:
-        owner.halts.halt(erased.message, trigger="/in/b.txt", operator=None, error=erased.to_json())
+        owner.halts.halt(erased.message, trigger="/in/b.txt", operator=None, error=described(erased))
     assert halted_error(REGION, place.history(REGION)).remedy == erased.remedy
 
 
 @pytest.mark.parametrize(
-    ("remedy", "commands"),
+    "commands",
     [
-        (
-            f"restore it; or: drainmark reset {REGION} --to 2 --accept-loss",
-            [f"drainmark resume {REGION}", f"drainmark reset {REGION} --to 2 --accept-loss --yes"],
-        ),
-        (
-            f"drainmark resume {REGION} --accept-loss --reason '…'",
-            [f"drainmark resume {REGION} --accept-loss --reason '…'"],
-        ),
+        [f"drainmark resume {REGION}", f"drainmark reset {REGION} --to 2 --accept-loss --yes"],
+        [f"drainmark resume {REGION} --accept-loss --reason '…'"],
     ],
 )
-def test_a_loss_is_accepted_by_resume_only_if_the_source_says_so(
-    place: Workplace, remedy: str, commands: list[str]
-) -> None:
+def test_a_loss_is_accepted_by_resume_only_if_the_source_says_so(place: Workplace, commands: list[str]) -> None:
     """A region of files refuses `resume --accept-loss`, and would stay halted."""
-    changed = InputChanged("b.txt was committed and is another file now", remedy=remedy)
+    changed = InputChanged("b.txt was committed and is another file now", remedy="restore it", commands=commands)
     with owning(region_owner(place, REGION)) as owner:
-        owner.halts.halt(changed.message, trigger=None, operator="ev", error=changed.to_json())
+        owner.halts.halt(changed.message, trigger=None, operator="ev", error=described(changed))
     assert status_of(place, REGION)["remedies"] == commands
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FilesLost("tasks wrote 5 rows, and this process does not find them", remedy=SHARE_FOLDERS),
+        SourceRewound("rows were withdrawn", remedy=f"drainmark reset {REGION} --to 2 --cascade, and run"),
+    ],
+    ids=["no command", "of an older version"],
+)
+def test_a_halt_that_brings_no_commands_is_ended_by_resume(place: Workplace, error: DrainmarkError) -> None:
+    """No words of a remedy are taken for a command."""
+    with owning(region_owner(place, REGION)) as owner:
+        owner.halts.halt(error.message, trigger=None, operator=None, error=described(error))
+    assert status_of(place, REGION)["remedies"] == [f"drainmark resume {REGION}"]
+    assert (halted_error(REGION, place.history(REGION)).remedy or "").startswith(error.remedy or "-")
 
 
 def test_each_halt_is_told(place: Workplace, told: Path) -> None:

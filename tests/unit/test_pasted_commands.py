@@ -99,7 +99,7 @@ def test_the_command_that_passes_over_several_files_goes_on_after_a_failure(fed:
     fed.add(*names)
     command = skip_command(fed.region, *uris[:2])
     with fed.owning() as owner:
-        error = {"id": ErasedInput.id, "message": "erased", "remedy": f"resume it; or pass over them: {command}"}
+        error = {"id": ErasedInput.id, "message": "erased", "commands": [command]}
         owner.halts.halt("erased", trigger=uris[0], operator=None, error=error)
     words = [*pasted(command, tmp_path / "empty"), "--home", str(fed.workplace.home)]
     failpoints.arm("checkpoint.before_commit:raise:2")

@@ -209,6 +209,7 @@ def telling(name: str, access: Connections, after: Position | None, label: str |
 
 
 def _lost(name: str, access: Connections, why: str, label: str | None, **facts: Any) -> DrainmarkError:
-    remedy = f"to go on after the missing input: drainmark resume {access.region} --accept-loss --reason '…'"
-    trigger = label or f"kafka:{name}"
-    return InputMissing(f"topic {name}: {why}", remedy=remedy, triggers=(), trigger=trigger, **facts)
+    accept = f"drainmark resume {access.region} --accept-loss --reason '…'"
+    remedy = f"to go on after the missing input: {accept}"
+    facts |= {"triggers": (), "trigger": label or f"kafka:{name}"}
+    return InputMissing(f"topic {name}: {why}", remedy=remedy, commands=(accept,), **facts)

@@ -13,7 +13,7 @@ from drainmark.jobs.protocol.records.triggers import kind_of
 from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.jobs.runtime.commit.table_damage import require_sole_writer
-from drainmark.jobs.runtime.messages import halted_error
+from drainmark.jobs.runtime.messages import described, halted_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Halts:
         if halt is not None and (halt.detail.get("error") or {}).get("message") == error.message:
             return halted_error(ledger.region, ledger.history)
         reason = error.message if isinstance(error, SplitBrain) else UNPUBLISHABLE
-        return self.halt(reason, trigger=None, operator=error.operator, error=error.to_json())
+        return self.halt(reason, trigger=None, operator=error.operator, error=described(error))
 
     def halt_where_damaged(self) -> None:
         """Halt a region if others changed its tables; during a rewind do nothing, since the rewind repairs them.

@@ -34,6 +34,7 @@ from drainmark.jobs.protocol.rewind_steps import Rewind
 from drainmark.jobs.regions.formatting import counted
 from drainmark.jobs.runtime.commit.publish import outer_sinks
 from drainmark.jobs.runtime.commit.rewind_contents import own_tables
+from drainmark.jobs.runtime.messages import resume_command
 
 if TYPE_CHECKING:
     from drainmark.resources.checkpoints.region_store import RegionTables
@@ -424,8 +425,10 @@ def lost_before_publishing(store: RegionTables, history: RegionHistory) -> Files
                 if not table.exists() or (table.txn_version() or 0) >= _version(row):
                     continue  # the table is gone, or has the group: that damage is found by its log
                 target = target_before(history, min(map(first_brought, behind)))
-                remedy = f"drainmark reset {store.region} --to {target}, which gives their inputs back"
-                return FilesLost(error.message, remedy=remedy, table=name, target=target)
+                back = f"drainmark reset {store.region} --to {target}"
+                commands = (f"{back} --yes && {resume_command(store.region)}",)
+                remedy = f"{back}, which gives their inputs back"
+                return FilesLost(error.message, remedy=remedy, commands=commands, table=name, target=target)
     return None
 
 

@@ -15,7 +15,7 @@ from drainmark.jobs.protocol.records.triggers import DIGESTS, FILE, SLICES, Trig
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.replacement import one_of_each
 from drainmark.jobs.runtime.input.inbox import Assigned
-from drainmark.jobs.runtime.messages import skip_command
+from drainmark.jobs.runtime.messages import resume_command, skip_command
 from drainmark.resources.erasure.notes import Input, blocked, key_of
 
 if TYPE_CHECKING:
@@ -135,9 +135,9 @@ class IdAssignment:
             uris = list(dict.fromkeys(each.uri for each in found))
             others = f" and {len(uris) - 1} other pending input{'s' * (len(uris) > 2)}" if len(uris) > 1 else ""
             msg = f"{first}{others} held rows of a person who was erased since, and would bring them back"
-            what, skip = "it" if len(uris) == 1 else "them", skip_command(region, *uris)
-            remedy = f"take these rows out of {what}, and drainmark resume {region}; or pass over {what}: {skip}"
-            raise ErasedInput(msg, remedy=remedy, triggers=tuple(found), trigger=first)
+            what, resume, skip = "it" if len(uris) == 1 else "them", resume_command(region), skip_command(region, *uris)
+            remedy = f"take these rows out of {what}, and {resume}; or pass over {what}: {skip}"
+            raise ErasedInput(msg, remedy=remedy, commands=(resume, skip), triggers=tuple(found), trigger=first)
 
     def _blocked(self, known: Mapping[str, Input], pending: Sequence[Trigger]) -> list[Trigger]:
         """Return the triggers whose input is as it was when a person was erased from what it gave."""

@@ -251,6 +251,7 @@ class GroupInput:
                 operator=source.name,
                 location=source.location,
                 remedy=_WHOLE if error.facts.get("triggers") else error.remedy,
+                commands=error.commands,
                 trigger=first.uri,
             ) from error
 

@@ -58,14 +58,15 @@ def require_in_force(
 
 def _halting(source: SlicedSource, member: Assigned, to: int, before: int) -> SourceRewound:
     region = member.trigger.region
+    back = f"drainmark reset {region} --to {before} --cascade"
     return SourceRewound(
         f"{region} has read rows with ids above {to} of the region behind {source.name!r}, and a rewind of that region"
         " withdrew them",
         operator=source.name,
         location=source.location,
-        remedy=f"drainmark reset {region} --to {before} --cascade, and run: what comes after that state is read again"
-        ' without these rows. Or keep them: on_change="ignore" at the source, and'
-        f" drainmark resume {region}; rows that come again are then there twice",
+        remedy=f"{back}, and run: what comes after that state is read again without these rows. Or keep them:"
+        f' on_change="ignore" at the source, and drainmark resume {region}; rows that come again are then there twice',
+        commands=(f"{back} --yes",),
         trigger=member.trigger.uri,
         to=before,
     )

@@ -117,7 +117,9 @@ def lost(model: Any, after: Position | None, waiting: Sequence[Slice] = ()) -> S
 def refused(model: Any, after: Position | None) -> list[tuple[int, int, int]]:
     with pytest.raises(InputMissing) as caught:
         SOURCE.next_slice(after, model, ONE)
-    assert "--accept-loss" in (caught.value.remedy or "")
+    (command,) = caught.value.commands
+    assert command == "drainmark resume app/s --accept-loss --reason '…'"
+    assert command in (caught.value.remedy or "")
     return list(caught.value.facts["lost"])
 
 
