@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from drainmark.jobs.errors import AccountingError, DrainmarkError, Retry, UsageError
 
 SHARE_FOLDERS = (
@@ -10,6 +13,22 @@ SHARE_FOLDERS = (
     ' (NFS, EFS, …), or run on this machine: spark_master = "local[*]"'
 )
 """Remedy if executors write to other disks than this process reads."""
+
+
+@contextmanager
+def extra(name: str, without: str) -> Iterator[None]:
+    """Import packages of an extra of Drainmark's in the body.
+
+    Args:
+        without: says what is missing if they are not installed.
+
+    Raises:
+        UsageError: they cannot be imported.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise UsageError(without, remedy=f"pip install 'drainmark[{name}]'") from error
 
 
 class ClusterRefused(UsageError):

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import Fenced, UsageError
+from drainmark.jobs.errors import Fenced
+from drainmark.jobs.errors.environment import extra
 from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.protocol.id_runs import Ids
@@ -56,11 +57,8 @@ def lineage_of(workplace: Workplace, outside: Outside, blueprint: Blueprint | No
     Raises:
         UsageError: the extra `openlineage` is not installed.
     """
-    try:
+    with extra("openlineage", "openlineage_url is set, and openlineage-python is not installed"):
         from openlineage.client import event_v2  # noqa: F401
-    except ImportError as error:
-        msg = "openlineage_url is set, and openlineage-python is not installed"
-        raise UsageError(msg, remedy="pip install 'drainmark[openlineage]'") from error
     return Lineage(workplace=workplace, outside=outside, blueprint=blueprint)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import UsageError
+from drainmark.jobs.errors.environment import extra
 from drainmark.orchestration.exporters.event_sender import END_SECONDS, SEND_SECONDS, EventSender
 from drainmark.orchestration.exporters.spans import Span, steps_of_group
 from drainmark.orchestration.inspection.metrics import EVERY_SECONDS, is_due, region_metrics
@@ -31,11 +31,8 @@ def telemetry_of(workplace: Workplace, outside: Outside) -> Telemetry:
     Raises:
         UsageError: the extra `otel` is not installed.
     """
-    try:
+    with extra("otel", "otlp_url is set, and OpenTelemetry's exporter is not installed"):
         from drainmark.orchestration.exporters.otlp import Otlp
-    except ImportError as error:
-        msg = "otlp_url is set, and OpenTelemetry's exporter is not installed"
-        raise UsageError(msg, remedy="pip install 'drainmark[otel]'") from error
     otlp = Otlp(workplace.settings.otlp_url, workplace.settings.otlp_headers, SEND_SECONDS)
     return Telemetry(workplace=workplace, outside=outside, otlp=otlp)
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import StoreRefused, StoreUnavailable, UsageError
+from drainmark.jobs.errors.environment import extra
 from drainmark.jobs.operators.sources.kafka_topic import Offsets, TopicGone, TopicLook
 from drainmark.resources.kafka.consumer import PartitionReads, others_from
 
@@ -247,12 +248,9 @@ def kafka_library() -> Any:
     Raises:
         UsageError: it is not installed.
     """
-    try:
+    with extra("kafka", "confluent-kafka, which a KafkaSource reads with, is missing"):
         import confluent_kafka
         import confluent_kafka.admin
-    except ImportError as error:
-        msg = "confluent-kafka, which a KafkaSource reads with, is missing"
-        raise UsageError(msg, remedy="pip install 'drainmark[kafka]'") from error
     return confluent_kafka
 
 

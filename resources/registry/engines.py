@@ -17,20 +17,11 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
 from drainmark.jobs.errors import StoreUnavailable, UsageError
+from drainmark.resources.postgresql import postgresql_engine
 from drainmark.resources.registry.queries import BUSY_SECONDS
 
 _WAL_WRITE_LOCK = 120  # byte of the -shm file that the writer of a WAL database locks
 _READ_ONLY = "25006"  # PostgreSQL's code: this server is a standby
-_POSTGRESQL = {
-    "connect_timeout": 10,
-    "target_session_attrs": "read-write",
-    # A host that vanishes without closing its connections is noticed within the 15 s of the lease.
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 12_000,
-}
-"""libpq's parameters; those that the URL sets take precedence."""
 
 
 def engine_of(url: str) -> Engine:
@@ -47,7 +38,8 @@ def engine_of(url: str) -> Engine:
         case "sqlite" if parsed.database and parsed.database != ":memory:":
             return _sqlite_engine(parsed, Path(parsed.database))
         case "postgresql":
-            return _postgresql_engine(parsed)
+            driven = parsed.set(drivername="postgresql+psycopg")
+            return postgresql_engine(driven, f"-c lock_timeout={BUSY_SECONDS * 1000}", pool_pre_ping=True)
     raise UsageError("registry_url must name an SQLite file or a PostgreSQL database", remedy="sqlite:///PATH")
 
 
@@ -83,15 +75,6 @@ def _unavailable(engine: Engine, error: DBAPIError) -> StoreUnavailable:
         remedy=f"look at process {pid}, and end it if it is stopped" if pid else "drainmark doctor",
         pid=pid,
     )
-
-
-def _postgresql_engine(url: URL) -> Engine:
-    given = {name: value for name, value in _POSTGRESQL.items() if name not in url.query}
-    given.setdefault("options", f"-c lock_timeout={BUSY_SECONDS * 1000}")
-    try:
-        return create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True, connect_args=given)
-    except ModuleNotFoundError as error:
-        raise UsageError("psycopg is missing", remedy="pip install 'drainmark[postgres]'") from error
 
 
 def _sqlite_engine(url: URL, file: Path) -> Engine:

@@ -13,20 +13,13 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
 from drainmark.jobs.errors import StoreUnavailable, TableRefused, UsageError
+from drainmark.resources.postgresql import postgresql_engine
 from drainmark.resources.settings import Settings
 
 BUSY_SECONDS = 30
 IDLE_SECONDS = 30
 """How long a process that is stopped inside a transaction may hold its locks; then PostgreSQL ends its session."""
 
-_POSTGRESQL = {
-    "connect_timeout": 10,
-    "target_session_attrs": "read-write",
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 12_000,
-}
 _PASSING = re.compile(r"08|40|53|55|57|25006|58")
 """Prefixes of PostgreSQL's codes of temporary errors: connections, conflicts, resources, locks, shut-downs."""
 
@@ -82,16 +75,8 @@ def engine_of(url: URL) -> Engine:
     """
     if url.get_backend_name() == "sqlite":
         return _sqlite_engine(url)
-    given: dict[str, Any] = {name: value for name, value in _POSTGRESQL.items() if name not in url.query}
-    given.setdefault(
-        "options",
-        f"-c lock_timeout={BUSY_SECONDS * 1000} -c idle_in_transaction_session_timeout={IDLE_SECONDS * 1000}"
-        " -c timezone=UTC",
-    )
-    try:
-        return create_engine(url, poolclass=NullPool, connect_args=given, hide_parameters=True)
-    except ModuleNotFoundError as error:
-        raise UsageError("psycopg is missing", remedy="pip install 'drainmark[postgres]'") from error
+    limits = f"lock_timeout={BUSY_SECONDS * 1000} -c idle_in_transaction_session_timeout={IDLE_SECONDS * 1000}"
+    return postgresql_engine(url, f"-c {limits} -c timezone=UTC", poolclass=NullPool, hide_parameters=True)
 
 
 def _sqlite_engine(url: URL) -> Engine:

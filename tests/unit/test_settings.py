@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from sqlalchemy import make_url
 
 import drainmark as dm
 from drainmark.jobs.errors import HomeNotFound, UsageError
 from drainmark.orchestration.cli.main import invoke
+from drainmark.resources.registry.engines import engine_of as registry_engine
 from drainmark.resources.settings import Settings, find_settings_file, is_local, load_settings
+from drainmark.resources.sinks.databases import engine_of
 from drainmark.resources.spark.session import SparkEngine
 
 
@@ -358,3 +364,15 @@ def test_a_session_for_a_notebook_makes_its_home_so(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(SparkEngine, "session", property(lambda engine: engine.scratch))  # no JVM is started
     assert dm.spark_session(home=str(tmp_path / "home")) == tmp_path / "home" / "spark"
     assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    "open_engine", [registry_engine, lambda url: engine_of(make_url(url))], ids=["registry", "sink"]
+)
+def test_without_the_driver_it_is_said_what_to_install(
+    open_engine: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(UsageError) as caught:
+        open_engine("postgresql+psycopg://nowhere/db")
+    assert (caught.value.message, caught.value.remedy) == ("psycopg is missing", "pip install 'drainmark[postgres]'")
