@@ -11,9 +11,8 @@ import typer
 from drainmark.orchestration.cli.terminal import output
 from drainmark.orchestration.cli.terminal.options import Asked, RegionName, nothing_changed
 from drainmark.orchestration.dagster_assets.instance import has_instance, instance_at, instance_home
-from drainmark.orchestration.verbs import orders
-from drainmark.orchestration.verbs.operator_verbs import BACKFILL, HALT, PUBLISH, RESET, RESUME, SKIP, Verb
-from drainmark.orchestration.verbs.orders import Done, Order, Reason
+from drainmark.orchestration.verbs.operator_verbs import BACKFILL, HALT, PUBLISH, RESET, RESUME, RETRACT, SKIP, Verb
+from drainmark.orchestration.verbs.orders import Done, Order
 
 if TYPE_CHECKING:
     from drainmark.orchestration.workplace.workplace import Workplace
@@ -43,21 +42,9 @@ def command(verb: Verb) -> Callable[..., None]:
 
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Count and list only.")]
 
-reset, halt, resume, skip, publish, backfill = map(command, (RESET, HALT, RESUME, SKIP, PUBLISH, BACKFILL))
-
-
-def retract(
-    asked: Asked,
-    *,
-    region: RegionName,
-    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Committed files: paths or the ends of them.")],
-    reason: Reason = "",
-) -> None:
-    """Take committed files back out of the tables, without reading later files again. Without --yes only the plan is
-    shown."""
-    order = orders.retract(asked.workplace, asked.region(region), files, reason)
-    require_yes(asked, order)
-    carry_out(asked, order)
+reset, retract, halt, resume, skip, publish, backfill = map(
+    command, (RESET, RETRACT, HALT, RESUME, SKIP, PUBLISH, BACKFILL)
+)
 
 
 def require_yes(asked: Asked, order: Order) -> None:

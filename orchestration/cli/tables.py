@@ -72,7 +72,7 @@ def drop(
 
     workplace = asked.workplace
     if table is not None:
-        order = drop_table(workplace, table, reason, region=region)
+        order = drop_table(workplace, region, table, reason)
     elif region is not None:
         order = drop_region(workplace, region, reason)
     else:

@@ -18,10 +18,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, wraps
-from typing import Annotated, Any, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 import dagster as dg
-import typer
 from pydantic import Field, ValidationError, create_model
 
 from drainmark.jobs.errors import DrainmarkError, UsageError
@@ -35,7 +34,6 @@ from drainmark.orchestration.dagster_jobs.run_config import require_short
 from drainmark.orchestration.dagster_jobs.run_endings import failure_of, note, tag_begun
 from drainmark.orchestration.doctor.registry_repair import repair_order
 from drainmark.orchestration.inspection.desk_links import DESK_JOB, ORDER, PLAN_JOB, desk_job, launchpad
-from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.verbs.operator_verbs import (
     BACKFILL,
     HALT,
@@ -43,10 +41,11 @@ from drainmark.orchestration.verbs.operator_verbs import (
     REDRIVE,
     RESET,
     RESUME,
+    RETRACT,
     SKIP,
     Verb,
 )
-from drainmark.orchestration.verbs.orders import Done, Order, Reason
+from drainmark.orchestration.verbs.orders import Done, Order
 from drainmark.orchestration.verbs.removals.table_drops import drop_table
 from drainmark.orchestration.workplace.declaration import load_region
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -63,16 +62,6 @@ _DIGITS = 12
 million years."""
 
 
-def _retract(
-    workplace: Workplace,
-    region: str,
-    *,
-    file: Annotated[str, typer.Option(help="A committed file: its path or the end of it.")],
-    reason: Reason = "",
-) -> Order:
-    return orders.retract(workplace, region, [file], reason)
-
-
 @wraps(BACKFILL.order)
 def _backfill(workplace: Workplace, region: str, *, input: str, **options: Any) -> Order:  # noqa: A002
     """Return the order of `backfill`; paths count from the project, since Dagster may run anywhere."""
@@ -81,27 +70,17 @@ def _backfill(workplace: Workplace, region: str, *, input: str, **options: Any) 
     return BACKFILL.order(workplace, region, input=pattern, **options)
 
 
-def _drop(
-    workplace: Workplace,
-    region: str,
-    *,
-    table: Annotated[str, typer.Option(help="A table of this region that left the code; its history goes with it.")],
-    reason: Reason = "dropped by hand",
-) -> Order:
-    return drop_table(workplace, table, reason, region=region)
-
-
 VERBS = (
     RESET,
     RESUME,
     SKIP,
-    Verb("retract", "Take a committed file back out of the tables, without reading later files again.", _retract),
+    RETRACT,
     HALT,
     replace(BACKFILL, order=_backfill),
     REDRIVE,
     PUBLISH,
     Verb("repair", "Rebuild lost rows of the registry, and undo changes that others made to tables.", repair_order),
-    Verb("drop", "Drop a table that left the code, with its history.", _drop),
+    Verb("drop", "Drop a table that left the code, with its history.", drop_table),
 )
 
 

@@ -76,7 +76,7 @@ def orders_in(region: str, text: str) -> Iterator[Filled]:
         if verb == "drop" and len(named) == 1:
             yield verb, {"table": named[0], **options}
         elif verb == "repair" or (verb is not None and verb != "drop" and named[:1] == [region]):
-            yield verb, {**({"file": named[1]} if len(named) > 1 else {}), **options}
+            yield verb, {**({"files": named[1:]} if len(named) > 1 else {}), **options}
 
 
 def _options(verb: str, words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:

@@ -101,6 +101,12 @@ def _backfill(
 
 
 RESET = Verb("reset", "Return to the last committed state, or rewind to an earlier one.", _reset, "without --yes")
+RETRACT = Verb(
+    "retract",
+    "Take committed files back out of the tables, without reading later files again.",
+    orders.retract,
+    "without --yes",
+)
 HALT = Verb("halt", "Halt a region until it is resumed. A run that works on it ends after its group.", orders.halt)
 RESUME = Verb("resume", "Let a halted region go on; its attempts are counted from zero again.", orders.resume)
 SKIP = Verb("skip", "Skip pending files that cannot be fixed: an empty state records each.", orders.skip)

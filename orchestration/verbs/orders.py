@@ -172,7 +172,12 @@ def _some(values: Sequence[Any]) -> str:
 # --- retract ------------------------------------------------------------------------------------------------------
 
 
-def retract(workplace: Workplace, region: str, files: Sequence[str], reason: str = "") -> Order:
+def retract(
+    workplace: Workplace,
+    region: str,
+    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Committed files: paths or the ends of them.")],
+    reason: Reason = "",
+) -> Order:
     """Return the order to take committed files back out of the tables.
 
     Raises:

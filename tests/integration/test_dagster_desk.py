@@ -49,7 +49,7 @@ from drainmark.orchestration.workplace.workplace import Workplace, open_applicat
 __all__ = ["engine", "instance", "place", "without_spark"]
 
 REQUIRED = {
-    "skip": {"files", "reason"}, "retract": {"file"}, "halt": {"reason"}, "backfill": {"input"}, "redrive": {"file"},
+    "skip": {"files", "reason"}, "retract": {"files"}, "halt": {"reason"}, "backfill": {"input"}, "redrive": {"file"},
     "drop": {"table"},
 }  # fmt: skip
 CHECKPOINTS = dg.AssetKey(["little", "checkpoints", "rows"])

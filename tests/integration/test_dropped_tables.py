@@ -30,7 +30,7 @@ __all__ = ["fed", "left", "place"]
 
 
 def dropped(fed: HandFed, table: str) -> dict[str, Any]:
-    return dict(drop_table(fed.workplace, table, "no one reads it").act().facts)
+    return dict(drop_table(fed.workplace, None, table, "no one reads it").act().facts)
 
 
 def entries(fed: HandFed) -> dict[str, dict[str, Any]]:
@@ -100,7 +100,7 @@ def test_who_dies_while_a_table_is_dropped_leaves_it_to_the_next_owner(
     def crash(name: str, action: str) -> None:
         raise KeyboardInterrupt
 
-    order = drop_table(fed.workplace, "newest", "no one reads it")
+    order = drop_table(fed.workplace, None, "newest", "no one reads it")
     second = ":2" if point == "note.before_commit" else ""  # the first note is the commit point itself
     with monkeypatch.context() as patch:
         patch.setattr(failpoints, "_act", crash)
@@ -159,12 +159,12 @@ def test_who_was_stopped_in_between_deletes_nothing_that_came_since(
 def test_what_is_still_needed_is_not_dropped(fed: Shown) -> None:
     for name, said in (("kept", "is of the code"), ("state/by_hand/newest", "is the history of lake/newest")):
         with pytest.raises(UsageError) as refused:
-            drop_table(fed.workplace, name, "why not")
+            drop_table(fed.workplace, None, name, "why not")
         assert said in refused.value.message
     follow(refused.value.remedy, "tables", fed.workplace.home)
     assert not (fed.workplace.home / "lake/newest").exists()
     with pytest.raises(UnknownName) as unknown:
-        drop_table(fed.workplace, "copyed", "why not")
+        drop_table(fed.workplace, None, "copyed", "why not")
     assert "copied" in (unknown.value.remedy or "")
 
 
@@ -174,7 +174,7 @@ def test_a_table_that_came_in_place_of_a_deleted_one_is_left_alone(fed: Shown, t
     other = HandFed(fed.workplace, tmp_path / "others", region="other/files", names=("copied",))
     feed(other, "xyz")
     before = other.values()
-    (entry,) = drop_table(fed.workplace, "copied", "", region=fed.region).act().facts["tables"]
+    (entry,) = drop_table(fed.workplace, fed.region, "copied", "").act().facts["tables"]
     assert not entry["is_deleted"]
     assert other.values() == before
     assert "lake/copied" not in {table.name for table in fed.history().former}

@@ -30,7 +30,7 @@ def carry_out(act: Act, command: Sequence[str]) -> None:
     verb, *words = command
     if list(command[:2]) == ["tables", "drop"]:
         given = parse("tables drop", words[1:])
-        drop_table(act.fed.workplace, given["table"], given["reason"], region=act.fed.region).act()
+        drop_table(act.fed.workplace, act.fed.region, given["table"], given["reason"]).act()
     elif (deed := _DEEDS.get(verb)) is not None:
         deed(act, parse(verb, words))
 

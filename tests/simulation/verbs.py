@@ -89,7 +89,7 @@ def drop_left(act: Act) -> None:
     left = {table.name for table in history.former}
     names = [table.name for table in history.former if table.role is TableRole.UPSERT and table.history not in left]
     if names:
-        drop_table(act.fed.workplace, act.draw.choice(names), "not wanted", region=act.fed.region).act()
+        drop_table(act.fed.workplace, act.fed.region, act.draw.choice(names), "not wanted").act()
 
 
 def write(act: Act) -> None:

@@ -40,7 +40,7 @@ NAMES = (
         ("drainmark quarantine redrive app/rows --file 1.csv", [("redrive", {"file": "1.csv"})]),
         (
             "drainmark retract app/rows 1.csv --reason 'sent twice'",
-            [("retract", {"file": "1.csv", "reason": "sent twice"})],
+            [("retract", {"files": ["1.csv"], "reason": "sent twice"})],
         ),
         (
             "drainmark skip app/rows --file 1.csv --file '2 3.csv' --reason '…'",

@@ -155,7 +155,7 @@ def test_a_remedy_is_linked_to_the_desk_of_a_known_dagster() -> None:
     script.claim("none")
     script.group()
     file = "a'\"><b>.csv"
-    remedies = [f"drainmark skip {REGION} {shell_word(file)} --reason …", "drainmark status"]
+    remedies = [f"drainmark skip {REGION} --file {shell_word(file)} --reason …", "drainmark status"]
     script.add(script.rows[0].kind.HALT, reason="bad", error={"message": "No", "operator": "words"})
     found = Outline(page(script.report(remedies=remedies), "https://dagster.example/"))
     (link,) = [
@@ -164,7 +164,7 @@ def test_a_remedy_is_linked_to_the_desk_of_a_known_dagster() -> None:
     at = urlsplit(link)
     assert (at.netloc, at.path) == ("dagster.example", f"/guess/{dagster_name(REGION)}__plan/playground/setup")
     (config,) = parse_qs(at.query)["config"]
-    assert yaml.safe_load(config)["ops"]["order"]["config"] == {"verb": {"skip": {"file": file, "reason": ""}}}
+    assert yaml.safe_load(config)["ops"]["order"]["config"] == {"verb": {"skip": {"files": [file], "reason": ""}}}
     assert f"{dagster_name(REGION)}__plan: skip" in found.text
     assert "b" not in {tag for tag, _ in found.tags}
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import UnknownName, UsageError
@@ -20,7 +22,7 @@ from drainmark.jobs.regions.formatting import counted
 from drainmark.jobs.runtime.commit.removal.table_drops import delete_table, table_id_of
 from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of, states_in_reach
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs.orders import Done, Order
+from drainmark.orchestration.verbs.orders import Done, Order, Reason
 from drainmark.orchestration.workplace.declaration import declared, is_declared, recorded_regions
 from drainmark.orchestration.workplace.hand_off import claim_asking, owning
 from drainmark.orchestration.workplace.workplace import Workplace, existing_registry, looks
@@ -59,11 +61,16 @@ class DroppedTable:
 # --- a table --------------------------------------------------------------------------------------------------------
 
 
-def drop_table(workplace: Workplace, table: str, reason: str, *, region: str | None = None) -> Order:
+def drop_table(
+    workplace: Workplace,
+    region: str | None,
+    table: Annotated[str, typer.Option(help="A table of this region that left the code; its history goes with it.")],
+    reason: Reason = "dropped by hand",
+) -> Order:
     """Return the order to drop a table that left the code, with the history that only it reads.
 
     Args:
-        region: the one that wrote it, if several did.
+        region: the one that wrote it; None if only one did.
 
     Raises:
         UnknownName: no region wrote such a table.
