@@ -435,8 +435,7 @@ def changes(
 
 def _state(reader: RegionReader, text: str) -> int:
     """Return the sequence id of the state that an option names."""
-    from drainmark.orchestration.verbs.orders import target_named
-    from drainmark.orchestration.verbs.rewinds.reset_plan import resolve_target
+    from drainmark.orchestration.verbs.rewinds.reset_plan import resolve_target, target_named
 
     return resolve_target(reader.history, target_named(text))
 

@@ -15,8 +15,8 @@ import typer
 
 from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.verbs.inputs.backfill import Wanted
-from drainmark.orchestration.verbs.orders import Order, moment
-from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget
+from drainmark.orchestration.verbs.orders import Order
+from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, moment
 from drainmark.orchestration.workplace.workplace import Workplace
 
 

@@ -6,7 +6,6 @@ once; making it changes nothing. `act` carries it out.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -478,33 +477,3 @@ def redrive(
         "identities": [trigger.identity_key for trigger in queueing.triggers],
     }
     return Order(verb="redrive", region=region, facts=planned, plan=(line,), bound=bound, act=act)
-
-
-def target_named(text: str) -> RewindTarget:
-    """Return the state that one text names: its id, the last one by a time, or else the one right after a file."""
-    if text.isdecimal():
-        return RewindTarget(to=int(text))
-    try:
-        return RewindTarget(to_time=moment(text, "", to_its_end=True))
-    except UsageError:
-        return RewindTarget(to_file=text)
-
-
-def moment(text: str | None, option: str, *, to_its_end: bool = False) -> dt.datetime | None:
-    """Return a time given as ISO-8601; without an offset it is UTC.
-
-    Args:
-        to_its_end: a time to the second, as tables show it, means the end of that second.
-
-    Raises:
-        UsageError: the text is no such time.
-    """
-    if text is None:
-        return None
-    try:
-        given = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"{option} takes an ISO-8601 time, not {text!r}", remedy="e.g. 2026-01-31T12:00:00Z") from None
-    if to_its_end and "." not in text:
-        given = given.replace(microsecond=999_999)
-    return given if given.tzinfo else given.replace(tzinfo=dt.UTC)

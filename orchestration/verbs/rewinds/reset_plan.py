@@ -47,6 +47,36 @@ class RewindTarget:
         return sum(target is not None for target in targets) + self.to_initial
 
 
+def target_named(text: str) -> RewindTarget:
+    """Return the state that one text names: its id, the last one by a time, or else the one right after a file."""
+    if text.isdecimal():
+        return RewindTarget(to=int(text))
+    try:
+        return RewindTarget(to_time=moment(text, "", to_its_end=True))
+    except UsageError:
+        return RewindTarget(to_file=text)
+
+
+def moment(text: str | None, option: str, *, to_its_end: bool = False) -> dt.datetime | None:
+    """Return a time given as ISO-8601; without an offset it is UTC.
+
+    Args:
+        to_its_end: a time to the second, as tables show it, means the end of that second.
+
+    Raises:
+        UsageError: the text is no such time.
+    """
+    if text is None:
+        return None
+    try:
+        given = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{option} takes an ISO-8601 time, not {text!r}", remedy="e.g. 2026-01-31T12:00:00Z") from None
+    if to_its_end and "." not in text:
+        given = given.replace(microsecond=999_999)
+    return given if given.tzinfo else given.replace(tzinfo=dt.UTC)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetPlan:
     """The plan of a reset; it is made without a claim, so it changes nothing.
