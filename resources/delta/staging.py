@@ -359,6 +359,11 @@ def verify(table: Path | Folder, files: Iterable[StagedFile]) -> None:
 # --- schemas, as Spark and Delta write them -----------------------------------------------------------------------
 
 
+def nullable_schema(schema_json: str) -> str:
+    """Return the JSON of a Spark schema, or of a type, with every level nullable and no metadata."""
+    return json.dumps(_nullable(json.loads(schema_json)), sort_keys=True)
+
+
 def all_nullable(schema_json: str) -> str:
     """Return a schema with every level nullable and without metadata, as managed tables store it.
 
@@ -368,7 +373,7 @@ def all_nullable(schema_json: str) -> str:
     schema = json.loads(schema_json)
     for column in schema["fields"]:
         _refuse(column["name"], column["type"], column.get("metadata") or {})
-    return json.dumps(nullable(schema))
+    return json.dumps(_nullable(schema))
 
 
 def compare_schemas(found_json: str, expected_json: str, *, where: str) -> None:
@@ -397,7 +402,7 @@ def compare_schemas(found_json: str, expected_json: str, *, where: str) -> None:
 def _columns(schema_json: str) -> list[tuple[str, str]]:
     return [
         (column["name"], json.dumps(column["type"], sort_keys=True))
-        for column in nullable(json.loads(schema_json))["fields"]
+        for column in _nullable(json.loads(schema_json))["fields"]
     ]
 
 
@@ -405,21 +410,21 @@ def _said(kind: str | None) -> str:
     return "missing" if kind is None else kind.strip('"')
 
 
-def nullable(kind: Any) -> Any:
+def _nullable(kind: Any) -> Any:
     """Return Spark's JSON of a type, with `nullable`, `containsNull`, `valueContainsNull` true and empty metadata."""
     if not isinstance(kind, dict):
         return kind
     shape = kind["type"]
     if shape == "struct":
         fields = [
-            {"name": field["name"], "type": nullable(field["type"]), "nullable": True, "metadata": {}}
+            {"name": field["name"], "type": _nullable(field["type"]), "nullable": True, "metadata": {}}
             for field in kind["fields"]
         ]
         return {"type": "struct", "fields": fields}
     if shape == "array":
-        return {"type": "array", "elementType": nullable(kind["elementType"]), "containsNull": True}
+        return {"type": "array", "elementType": _nullable(kind["elementType"]), "containsNull": True}
     if shape == "map":
-        inside = {part: nullable(kind[part]) for part in ("keyType", "valueType")}
+        inside = {part: _nullable(kind[part]) for part in ("keyType", "valueType")}
         return {"type": "map", **inside, "valueContainsNull": True}
     return kind  # a type of a program of the author
 

@@ -45,7 +45,7 @@ from drainmark.jobs.runtime.analysis.lookup_rows import newest_rows
 from drainmark.jobs.runtime.analysis.vectorisation import GroupVerdict, runs_in_python, unlike_rows, verdict_of
 from drainmark.jobs.runtime.input.quarantine_rows import quarantine_table
 from drainmark.jobs.runtime.outside import Outside
-from drainmark.resources.delta.staging import nullable
+from drainmark.resources.delta.staging import nullable_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -411,11 +411,6 @@ def shares_history(operator: Operator, region: RegionPlan) -> bool:
     upstream = region.operator(operator.inputs[0].upstream)
     states = upstream.kept if upstream.output_state is None else (upstream.output_state,)
     return any(set(state.history_of) == set(operator.keys) for state in states)
-
-
-def nullable_schema(schema_json: str) -> str:
-    """Return a Spark schema's JSON with every level nullable and no metadata."""
-    return json.dumps(nullable(json.loads(schema_json)), sort_keys=True)
 
 
 def check_schema(table: RegionTable, schema: StructType) -> None:

@@ -24,11 +24,11 @@ from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.sinks.delta_append import DeltaSink
 from drainmark.jobs.operators.sinks.delta_upsert import DeltaUpsertSink
 from drainmark.jobs.protocol.records.manifest import Sent
-from drainmark.jobs.runtime.analysis.blueprint import nullable_schema
 from drainmark.jobs.runtime.autonomous.input import sentence_of
 from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.input.executors import GroupExecutor
 from drainmark.jobs.state.keyed_rows import RowsPerKey, last_per_key
+from drainmark.resources.delta.staging import nullable_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
