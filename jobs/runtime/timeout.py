@@ -116,11 +116,10 @@ class Bounded(Generic[T]):
         return self._answer.get()
 
 
-def side_by_side(actions: Sequence[Callable[[], object]], name: str = "side by side") -> None:
+def side_by_side(actions: Sequence[Callable[[], object]]) -> None:
     """Run several actions in parallel, and wait for all of them even if one fails, so that none outlives the call.
 
-    Args:
-        name: of the threads. A single action runs in the caller's thread.
+    A single action runs in the caller's thread.
 
     Raises:
         BaseException: the first error; its notes have the errors of the other actions.
@@ -137,7 +136,7 @@ def side_by_side(actions: Sequence[Callable[[], object]], name: str = "side by s
         except BaseException as error:
             failed.append(error)
 
-    threads = [world.start(partial(work, action), name) for action in actions]
+    threads = [world.start(partial(work, action), "side by side") for action in actions]
     for thread in threads:
         thread.join()
     if failed:

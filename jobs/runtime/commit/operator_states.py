@@ -74,7 +74,7 @@ class RegionStates:
         hosted = self.hosted
         if hosted.takes_starts and not hosted.starts:
             hosted.starts = start_hosts(self.blueprint, self.outside, self._attempts)
-        side_by_side([start.reset for start in hosted.starts.values()], "reset")  # after all operators
+        side_by_side([start.reset for start in hosted.starts.values()])  # after all operators
 
     def begin_group(self) -> None:
         """Bring the handlers of this process to their state after the last group, also after a failed attempt."""
@@ -93,7 +93,7 @@ class RegionStates:
                         operator, self.blueprint, self.outside.state_store, self._epoch, attempts=self._attempts
                     )
                 resets.append(partial(_reset_host, hosts[operator.name], state))
-        side_by_side(resets, "reset")
+        side_by_side(resets)
         self._is_begun = False
 
     def freeze(self, staged: StagedGroup) -> StagedGroup:

@@ -57,10 +57,13 @@ def former_tables(store: RegionTables, history: RegionHistory) -> tuple[RegionTa
         try:
             is_own = store.is_own(table)
         except UsageError as error:
-            raise _cannot_be_opened(table, history, error) from error
+            why = f"cannot be opened: {error.message}"
+            remedy = f"{error.remedy or 'fix the setting'}; if the database is gone for good, enter an empty one"
+            raise _stays(table, history, why, remedy) from error
         is_restored = table.role in (TableRole.UPSERT, TableRole.OVERWRITE)  # from its history
         if is_own and is_restored and not store.table(table.history or "").is_own():
-            raise _without_history(table, history)
+            remedy = f"restore the history from a backup, or delete {table.name}, too"
+            raise _stays(table, history, f"has lost its history {table.history}", remedy)
         if is_own:
             found.append(table)
     return tuple(found)
@@ -83,21 +86,12 @@ def takes_no_groups(store: RegionTables, table: RegionTable) -> bool:
     return not is_there or bool(table.history and not store.table(table.history).is_own())
 
 
-def _cannot_be_opened(table: RegionTable, history: RegionHistory, error: UsageError) -> RewindRefused:
+def _stays(table: RegionTable, history: RegionHistory, why: str, remedy: str) -> RewindRefused:
+    """Return the error for a former table that a rewind cannot take along."""
     msg = (
         f"a rewind takes every sink along, and {table.name}, which {table.operator!r} wrote until it was taken out of"
-        f" the code, cannot be opened: {error.message}"
+        f" the code, {why}"
     )
-    remedy = f"{error.remedy or 'fix the setting'}; if the database is gone for good, enter an empty one"
-    return RewindRefused(msg, remedy=remedy, nearest=history.committed_id, operator=table.operator)
-
-
-def _without_history(table: RegionTable, history: RegionHistory) -> RewindRefused:
-    msg = (
-        f"a rewind takes every sink along, and {table.name}, which {table.operator!r} wrote until it was taken out of"
-        f" the code, has lost its history {table.history}"
-    )
-    remedy = f"restore the history from a backup, or delete {table.name}, too"
     return RewindRefused(msg, remedy=remedy, nearest=history.committed_id, operator=table.operator)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import DrainTimeout, Interrupted, ResetTimeout
 from drainmark.jobs.errors.operator_code import CheckpointUnreadable, ResetWanted
-from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, arrow_schema
 from drainmark.jobs.runtime.hosting.callbacks import SOON_SECONDS, Callbacks, as_declared
 from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of
 from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext, context_of
@@ -300,7 +300,6 @@ def host_of(
         epoch: of the region's owner.
         attempts: failed ones in a row, from which the handler's `reset_attempt` goes on: each has a new handler.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
     entry = entry_of(blueprint.kept[operator.name, ""])
@@ -308,7 +307,7 @@ def host_of(
         entry=entry,
         make=operator.handler_class,
         context=context_of(operator, blueprint, attempts),
-        schema=to_arrow_schema(StructType.fromDDL(operator.output), timezone="UTC"),
+        schema=arrow_schema(StructType.fromDDL(operator.output)),
         stored=StoredCheckpoints(store.create(entry), epoch) if store is not None else None,
     )
 

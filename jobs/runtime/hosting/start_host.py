@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, DrainTimeout, ResetTimeout
 from drainmark.jobs.errors.operator_code import PermitViolation, ResetWanted
+from drainmark.jobs.frames.tags import arrow_schema
 from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.operators.sources.pushed.push_buffer import PushBuffer
 from drainmark.jobs.operators.sources.pushed.threaded_start import ThreadedStart
@@ -267,7 +268,6 @@ def start_hosts(blueprint: Blueprint, outside: Outside, attempts: int) -> dict[s
     Args:
         attempts: see `context_of`.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
     hosts = {}
@@ -277,7 +277,7 @@ def start_hosts(blueprint: Blueprint, outside: Outside, attempts: int) -> dict[s
             continue
         context = context_of(start, blueprint, attempts)
         context.is_trigger_operator = blueprint.region.parameters.trigger == TriggerKind.OPERATOR_DRIVEN
-        schema = to_arrow_schema(StructType.fromDDL(reads.schema), timezone="UTC")
+        schema = arrow_schema(StructType.fromDDL(reads.schema))
         hosts[name] = StartHost(
             make=reads.handler,
             context=context,

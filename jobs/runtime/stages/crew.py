@@ -78,7 +78,7 @@ class Crew:
         parts = self._states.values()
         for part in parts:
             part.hosted.takes_starts = self.hosted.takes_starts
-        side_by_side([partial(part.reset, history) for part in parts], "reset")
+        side_by_side([partial(part.reset, history) for part in parts])
         self.hosted.handlers = {name: host for part in parts for name, host in part.hosted.handlers.items()}
         self.hosted.starts = {name: start for part in parts for name, start in part.hosted.starts.items()}
 

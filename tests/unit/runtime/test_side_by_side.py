@@ -18,8 +18,8 @@ def test_what_waits_for_each_other_ends() -> None:
         barrier.wait(SOON)
         done.append(threading.current_thread().name)
 
-    side_by_side([meet] * 3, "reset")
-    assert done == ["reset"] * 3
+    side_by_side([meet] * 3)
+    assert done == ["side by side"] * 3
 
 
 @pytest.mark.seed("N23")

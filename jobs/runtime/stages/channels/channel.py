@@ -361,7 +361,7 @@ class ChannelWriter(ChannelEnd):
         channel = self.channel
         with channel.changed:
             self.require()
-            channel.fifo.require_next(batch.first_id, batch.last_id)
+            channel.fifo.require_next(batch)
         kept = channel.prepared(batch)
         try:
             with channel.changed:

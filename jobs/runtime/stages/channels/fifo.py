@@ -41,14 +41,15 @@ class Fifo:
 
     # --- the writer's ------------------------------------------------------------------------------------------------
 
-    def require_next(self, first_id: int, last_id: int) -> None:
-        """Check that a batch of these ids may come now.
+    def require_next(self, batch: Batch) -> None:
+        """Check that a batch may come now.
 
         Raises:
             OutOfOrder: its ids are not above those of all batches before it.
         """
-        if first_id <= self._newest:
-            raise OutOfOrder(f"{first_id}..{last_id} would come into channel {self.name!r} behind {self._newest}")
+        if batch.first_id <= self._newest:
+            ids = f"{batch.first_id}..{batch.last_id}"
+            raise OutOfOrder(f"{ids} would come into channel {self.name!r} behind {self._newest}")
 
     def put(self, batch: Batch) -> None:
         """Put a batch in.
@@ -56,7 +57,7 @@ class Fifo:
         Raises:
             OutOfOrder: see `require_next`.
         """
-        self.require_next(batch.first_id, batch.last_id)
+        self.require_next(batch)
         batch.rows.hold()
         self._entries.append(batch)
         self._newest = batch.last_id

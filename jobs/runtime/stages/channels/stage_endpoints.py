@@ -156,7 +156,7 @@ class StageEnds:
         if first <= exchange.through[own]:
             raise OutOfOrder(f"stage {own!r} hands {first}..{last} over and has done {exchange.through[own]}")
         for name, batch in kept.items():
-            exchange.channels[name].fifo.require_next(batch.first_id, batch.last_id)  # check all before the first put
+            exchange.channels[name].fifo.require_next(batch)  # check all before the first put
         if taken is not None:
             for plan in self.plan.inputs:
                 self.readers[plan.name].done(taken.batches[plan.stream])
