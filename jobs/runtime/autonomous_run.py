@@ -143,7 +143,6 @@ class AutonomousRun:
             hosts=self._states.hosted.attempts(),
             size=group.bytes_to_read,
             small_bytes=self.small_bytes,
-            tag=f"drainmark-{group.attempt}",
         )
         frozen = self._states.freeze(work.stage())
         return self._states.write(frozen, frozen.frozen)

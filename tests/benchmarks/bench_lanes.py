@@ -317,7 +317,6 @@ class Stateless(AutonomousRun):
             hosts=self._states.hosted.attempts(),
             size=group.bytes_to_read,
             small_bytes=self.small_bytes,
-            tag=f"drainmark-{group.attempt}",
         ).stage()
 
     def _sinks(self, staged: StagedGroup) -> StagedGroup:

@@ -138,7 +138,7 @@ class GroupQuarantine:
 
     def _count(self, operator: Expect, unmet: DataFrame) -> RejectedRows:
         """Count the rows that do not meet an expectation; runs in a thread of its own, beside the outputs."""
-        with self.attempt.engine.tagged(self.attempt.tag):
+        with self.attempt.engine.tagged(self.attempt.group.tag):
             return blaming(self.region, operator, lambda: _counted(operator, unmet, self.attempt.group))
 
     def _stage(self, operator: Operator, frame: DataFrame, read: DataFrame | None) -> RejectedRows:
@@ -154,7 +154,7 @@ class GroupQuarantine:
                 staging=self._staging(),
             )
 
-        with self.attempt.engine.tagged(self.attempt.tag):
+        with self.attempt.engine.tagged(self.attempt.group.tag):
             return blaming(self.region, operator, stage)
 
     def _staging(self) -> Staging:

@@ -57,7 +57,6 @@ class GroupWork:
     Attributes:
         hosts: the handlers that run in this process, by operator.
         size, small_bytes: of the input, see `executors_for`.
-        tag: marks the attempt's Spark jobs, so that a time-out can cancel them.
         ports: the permits of autonomous ports; see `RegionStates`.
         outlets: of the run, to tables outside of the region.
         border: to the other stages of the region.
@@ -71,7 +70,6 @@ class GroupWork:
     hosts: Mapping[str, HandlerAttempt]
     size: int
     small_bytes: int
-    tag: str
     ports: PermitGate = field(default_factory=PermitGate)
     outlets: Outlets = field(default_factory=Outlets)
     border: Border = field(default_factory=Border)
@@ -99,10 +97,13 @@ class GroupWork:
         world.pass_point(FailPoint.PROCESS_BEFORE)
         started = world.monotonic()
         small = self.small_bytes * self.blueprint.small_groups
-        ways = [*Attempt.ways(self.outside, self.group, size=self.size, small_bytes=small, tag=self.tag)]
+        ways = [*Attempt.ways(self.outside, self.group, size=self.size, small_bytes=small)]
         self._begin(ways[0], ways[-1])
         try:
-            with ThreadPoolExecutor(_WRITERS, thread_name_prefix="stage") as pool, self.outside.engine.tagged(self.tag):
+            with (
+                ThreadPoolExecutor(_WRITERS, thread_name_prefix="stage") as pool,
+                self.outside.engine.tagged(self.group.tag),
+            ):
                 self._compute(self._take_in(ways), pool)
                 self._outputs.await_rows()
                 self._quarantine.await_rows()
@@ -115,7 +116,7 @@ class GroupWork:
             self._taking.check()
             world.pass_point(FailPoint.PROCESS_STAGED)
         except OperatorFailed as error:
-            with self.outside.engine.tagged(self.tag):
+            with self.outside.engine.tagged(self.group.tag):
                 raise blamed_upstream(error, self.blueprint.region, self._streams) from error.__cause__
         except EnvironmentFailed:
             self._taking.check()  # the error of a link to a missing file does not name the input; this check does
@@ -273,7 +274,7 @@ class GroupWork:
         self._sending = Sending(
             engine=self.outside.engine,
             table=self.outside.store.autonomous,
-            tag=self.tag,
+            tag=self.group.tag,
             outlets=self.outlets,
             attempt=self._attempt,
             executor=self._executors.group,

@@ -101,7 +101,7 @@ class OutputStaging:
         self._computed.append((computed, staged))
 
     def _blamed(self, operator: Operator, write: Callable[[], StagedTable]) -> StagedTable:
-        with self.attempt.engine.tagged(self.attempt.tag):
+        with self.attempt.engine.tagged(self.attempt.group.tag):
             return blaming(self.blueprint.region, operator, write)
 
     def _write(self, operator: Operator, name: str, frame: DataFrame, computed: Callable[[], None]) -> StagedTable:

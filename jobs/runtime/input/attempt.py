@@ -26,7 +26,6 @@ class Attempt:
     Attributes:
         folder: of this machine, for links and copies of the input; it is deleted with the attempt.
         files: the folder for files that tasks write for this attempt; it is deleted with it, too.
-        tag: marks the attempt's Spark jobs, so that a time-out can cancel them.
     """
 
     outside: Outside
@@ -34,10 +33,9 @@ class Attempt:
     executor: GroupExecutor
     folder: Path
     files: Folder
-    tag: str = ""
 
     @classmethod
-    def ways(cls, outside: Outside, group: Group, *, size: int, small_bytes: int, tag: str = "") -> Iterator[Attempt]:
+    def ways(cls, outside: Outside, group: Group, *, size: int, small_bytes: int) -> Iterator[Attempt]:
         """Yield the attempt, by the executor that its input calls for; then, if that is `TooLarge`, by the other one.
 
         Args:
@@ -46,7 +44,7 @@ class Attempt:
         folder = outside.store.inbox(group.epoch, group.attempt)
         files = outside.store.task_files(group.epoch, group.attempt, on_disk=outside.engine.shares_disk)
         for executor in executors_for(outside.engine, files, size=size, small_bytes=small_bytes):
-            yield cls(outside=outside, group=group, executor=executor, folder=folder, files=files, tag=tag)
+            yield cls(outside=outside, group=group, executor=executor, folder=folder, files=files)
 
     @property
     def engine(self) -> Engine:

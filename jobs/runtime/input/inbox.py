@@ -56,6 +56,11 @@ class Group:
         return tuple(member.trigger for member in self.members)
 
     @property
+    def tag(self) -> str:
+        """Return what marks the attempt's Spark jobs, so that a time-out can cancel them."""
+        return f"drainmark-{self.attempt}"
+
+    @property
     def bytes_to_read(self) -> int:
         """Return an estimate of the bytes after decompression."""
         return sum(

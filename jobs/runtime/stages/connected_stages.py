@@ -161,7 +161,7 @@ class ConnectedStages(Stages):
     def checkpoint(self, staged: StagedGroup) -> BackgroundCheckpoint:
         moment = self._moment
         assert moment is not None  # noqa: S101 - the staged group is of this moment
-        engine, tag = self.outside.engine, f"drainmark-{staged.group.attempt}-commit"
+        engine, tag = self.outside.engine, f"{staged.group.tag}-commit"
         self.intervals.begin()
         return BackgroundCheckpoint(
             owner=self.owner,

@@ -69,7 +69,6 @@ class SoleStage(Stages):
             hosts=self.states.hosted.attempts(),
             size=group.bytes_to_read,
             small_bytes=self.small_bytes,
-            tag=_tag(group),
             ports=self.states.ports,
             outlets=self._outlets,
         )
@@ -104,7 +103,7 @@ class SoleStage(Stages):
             grace=self.grace,
             deadline=begun + left,
             late=self.time.too_late(staged.group),
-            tag=_tag(staged.group),
+            tag=staged.group.tag,
         )
 
     def committed(self, done: BackgroundCheckpoint) -> None:
@@ -130,20 +129,19 @@ class SoleStage(Stages):
         self._outlets.close(PATIENCE_SECONDS)
 
     def _bounded(self, group: Group, seconds: float, action: Callable[[], StagedGroup]) -> Bounded[StagedGroup]:
-        tag = _tag(group)
         return Bounded(
             action,
             seconds,
             self.grace,
             late=lambda _: self.time.too_late(group),
-            cancel=lambda: self.outside.engine.cancel(tag),
+            cancel=lambda: self.outside.engine.cancel(group.tag),
         )
 
     def _frozen(self, staged: StagedGroup, life: int) -> StagedGroup:
         """Freeze the states; with `life`, an attempt that was abandoned cannot stop or open the ports after a reset."""
         if not self.states.ports.stop(self.time.left_of(staged), life=life):
             raise self.time.too_late(staged.group)
-        with self.outside.engine.tagged(_tag(staged.group)):
+        with self.outside.engine.tagged(staged.group.tag):
             frozen = self.states.freeze(staged)
             if self.is_blocking:
                 return frozen  # autonomous ports wait for the end of the checkpoint, like the flow
@@ -155,10 +153,5 @@ class SoleStage(Stages):
         """Write the frozen states that are not written yet; runs in the background."""
         if not staged.frozen:
             return staged
-        with self.outside.engine.tagged(_tag(staged.group)):
+        with self.outside.engine.tagged(staged.group.tag):
             return self.states.write(staged, staged.frozen)
-
-
-def _tag(group: Group) -> str:
-    """Return the tag of the Spark jobs of an attempt."""
-    return f"drainmark-{group.attempt}"

@@ -117,7 +117,7 @@ class StageWorker:
     def _attempt(self, task: Task) -> tuple[StagedGroup, dict[str, ChannelRows]]:
         is_start = task.taken is None
         group = replace(task.group, attempt=part_attempt(world.token()))  # gives each start an inbox of its own, too
-        self.tag = f"drainmark-{group.attempt}"
+        self.tag = group.tag
         self._is_moving = False
         batches = task.taken.batches if task.taken is not None else {}
         size = group.bytes_to_read if is_start else sum(batch.bytes for batch in batches.values())
@@ -139,7 +139,6 @@ class StageWorker:
                 hosts=self.states.hosted.attempts(),
                 size=size,
                 small_bytes=self.small_bytes,
-                tag=self.tag,
                 ports=self.states.ports,
                 outlets=self.outlets,
                 border=border,
@@ -168,13 +167,12 @@ class StageWorker:
         return replace(made, tables=tables, states={}, frozen={}, written={})  # the commit needs only the files
 
     def _bounded(self, group: Group, action: Callable[[], StagedGroup]) -> StagedGroup:
-        tag = self.tag
         return Bounded(
             action,
             self.time.seconds,
             self.grace,
             late=lambda _: self.time.too_late(group),
-            cancel=lambda: self.outside.engine.cancel(tag),
+            cancel=lambda: self.outside.engine.cancel(group.tag),
         ).result()
 
     # --- rows of channels -------------------------------------------------------------------------------------------
