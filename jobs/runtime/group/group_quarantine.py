@@ -9,9 +9,10 @@ halt the region: see `jobs.operators.sinks.quarantine.QuarantineSink`, and `quar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import AccountingError, ExpectationUnmet
@@ -30,7 +31,7 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.commit.staged_group import StagedTable
 from drainmark.jobs.runtime.input.attempt import Attempt
-from drainmark.jobs.runtime.input.executors import GroupExecutor, OperatorExecutors
+from drainmark.jobs.runtime.input.executors import OperatorExecutors
 from drainmark.jobs.runtime.input.group_input import GroupInput
 from drainmark.jobs.runtime.input.inbox import Group, paths_by_id
 from drainmark.jobs.runtime.input.quarantine_rows import put_aside, quarantine_table
@@ -86,7 +87,9 @@ class GroupQuarantine:
             self.refuse(operator, result.unmet, scanned)
             self._unmet[operator.name] = self._refused[-1]
         else:
-            self._unmet[operator.name] = self.pool.submit(self._count, operator, result.unmet)
+            self._unmet[operator.name] = self._begun(
+                operator, partial(_counted, operator, result.unmet, self.attempt.group)
+            )
 
     def refuse(self, operator: Operator, frame: DataFrame, scanned: Mapping[str, DataFrame]) -> None:
         """Begin to stage the rows that an operator puts into quarantine.
@@ -95,7 +98,7 @@ class GroupQuarantine:
             scanned: the rows as read, by stream.
         """
         read = _read_by(operator, self.region, scanned)
-        self._refused.append(self.pool.submit(self._stage, operator, frame, read))
+        self._refused.append(self._begun(operator, partial(self._stage, operator, frame, read)))
 
     def await_rows(self) -> None:
         """Wait until the refused rows are staged and counted.
@@ -136,59 +139,38 @@ class GroupQuarantine:
                 found.setdefault(number, {})[name] = rows
         return found
 
-    def _count(self, operator: Expect, unmet: DataFrame) -> RejectedRows:
-        """Count the rows that do not meet an expectation; runs in a thread of its own, beside the outputs."""
-        with self.attempt.engine.tagged(self.attempt.group.tag):
-            return blaming(self.region, operator, lambda: _counted(operator, unmet, self.attempt.group))
+    def _begun(self, operator: Operator, work: Callable[[], RejectedRows]) -> Future[RejectedRows]:
+        """Begin work on rows of one operator, in a thread of its own, beside the outputs."""
+
+        def blamed() -> RejectedRows:
+            with self.attempt.engine.tagged(self.attempt.group.tag):
+                return blaming(self.region, operator, work)
+
+        return self.pool.submit(blamed)
 
     def _stage(self, operator: Operator, frame: DataFrame, read: DataFrame | None) -> RejectedRows:
-        """Stage the rows that one operator refused; runs in a thread of its own, beside the outputs."""
+        """Compute the refused rows once, and stage them with the columns of the quarantine table.
 
-        def stage() -> RejectedRows:
-            return _stage_refused(
-                operator,
-                frame,
-                read=read,
-                group=self.attempt.group,
-                executor=self.executors.of(operator),
-                staging=self._staging(),
-            )
-
-        with self.attempt.engine.tagged(self.attempt.group.tag):
-            return blaming(self.region, operator, stage)
+        Args:
+            frame: the rows that the operator refused: `_sequence_id`, perhaps `_position`, `raw`, `reason`.
+            read: the rows as read, with the same `_position`; None if the positions are no longer those of the file.
+        """
+        group, executor = self.attempt.group, self.executors.of(operator)
+        frame, counts = executor.counted(frame)
+        if not counts:
+            return RejectedRows(counts={})
+        placed = _placed(frame, read, counts)
+        rows = with_source_file(placed, group.first_id, paths_by_id(group.members)).select(
+            SEQUENCE_ID, SOURCE_FILE, _PLACE, RAW, REASON
+        )
+        if executor.are_few:
+            table = rows.toArrow().sort_by([(SEQUENCE_ID, "ascending"), (_PLACE, "ascending")])
+            return RejectedRows(files=self._staging().write(table, operator.name), counts=counts)
+        return RejectedRows(files=self._staging().write_frame(rows, operator.name), counts=counts)
 
     def _staging(self) -> Staging:
         group = self.attempt.group
         return self.attempt.outside.store.staging(quarantine_table(self.region), group.epoch, group.attempt)
-
-
-def _stage_refused(
-    operator: Operator,
-    frame: DataFrame,
-    *,
-    read: DataFrame | None,
-    group: Group,
-    executor: GroupExecutor,
-    staging: Staging,
-) -> RejectedRows:
-    """Compute the refused rows once, and stage them with the columns of the quarantine table.
-
-    Args:
-        frame: the rows that the operator refused: `_sequence_id`, perhaps `_position`, `raw`, `reason`.
-        read: the rows as read, with the same `_position`; None if the positions are no longer those of the file.
-        staging: the folder of the quarantine table for this attempt.
-    """
-    frame, counts = executor.counted(frame)
-    if not counts:
-        return RejectedRows(counts={})
-    placed = _placed(frame, read, counts)
-    rows = with_source_file(placed, group.first_id, paths_by_id(group.members)).select(
-        SEQUENCE_ID, SOURCE_FILE, _PLACE, RAW, REASON
-    )
-    if executor.are_few:
-        table = rows.toArrow().sort_by([(SEQUENCE_ID, "ascending"), (_PLACE, "ascending")])
-        return RejectedRows(files=staging.write(table, operator.name), counts=counts)
-    return RejectedRows(files=staging.write_frame(rows, operator.name), counts=counts)
 
 
 def _counted(operator: Expect, unmet: DataFrame, group: Group) -> RejectedRows:
