@@ -178,7 +178,7 @@ def test_rows_that_spark_staged_are_read_by_spark(store: RegionTables, engine: S
     files = spool.staging.write_frame(frame.repartition(3), "large")
     assert len(files) > 1
     channel = opened(KINDS["memory"], store)
-    rows = FileRows(files, 12, sum(file.size for file in files), reader=spool.reader, last_id=6)
+    rows = FileRows(files, reader=spool.reader, last_id=6)
     channel.writer(1).put(Batch(first_id=1, last_id=6, rows=rows))
     (found,) = checkpoint(channel, spool_at(store))
     assert (found.rows, found.half, found.files) == (12, Half.OUTPUT, files), "what is in files stays there"

@@ -208,14 +208,7 @@ class StageWorker:
         world.pass_point(ChannelPoint.SPOOL_BEFORE)
         found = spool.staging.write_frame(frame, stem)
         world.pass_point(ChannelPoint.SPOOL_WRITTEN)
-        rows = FileRows(
-            found,
-            sum(file.rows for file in found),
-            sum(file.size for file in found),
-            reader=spool.reader,
-            last_id=group.last_id,
-        )
-        files[stream] = rows
+        rows = files[stream] = FileRows(found, reader=spool.reader, last_id=group.last_id)
         return rows.frame(self.outside.engine.session, self.states.blueprint.carried[stream])
 
 

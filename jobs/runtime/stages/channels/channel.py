@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from drainmark.jobs import world
@@ -16,7 +16,7 @@ from drainmark.jobs.errors import Fenced, Interrupted
 from drainmark.jobs.errors.environment import ChannelFull
 from drainmark.jobs.protocol.stage_flow import Half, InFlight
 from drainmark.jobs.runtime.stages.channels.fifo import Fifo
-from drainmark.jobs.runtime.stages.channels.rows import Batch, FileRows, Spool, spooled, stem_of
+from drainmark.jobs.runtime.stages.channels.rows import Batch, FileRows, Spool, stem_of
 
 POLL_SECONDS = 0.05
 
@@ -158,7 +158,7 @@ class Channel:
                 Batch(
                     first_id=each.first_id,
                     last_id=each.last_id,
-                    rows=FileRows(each.files, each.rows, each.bytes, reader=spool.reader, last_id=each.last_id),
+                    rows=FileRows(each.files, reader=spool.reader, last_id=each.last_id),
                 ),
                 each.half,
             )
@@ -307,8 +307,8 @@ class DurableChannel(Channel):
 
     def prepared(self, batch: Batch) -> Batch:
         spool = self.require()
-        batch.rows.stage(spool, stem_of(self.stream, batch.first_id), batch.first_id, batch.last_id)
-        return Batch(first_id=batch.first_id, last_id=batch.last_id, rows=spooled(batch.rows, spool, batch.last_id))
+        files = batch.rows.stage(spool, stem_of(self.stream, batch.first_id), batch.first_id, batch.last_id)
+        return replace(batch, rows=FileRows(files, reader=spool.reader, last_id=batch.last_id))
 
 
 class ChannelEnd:

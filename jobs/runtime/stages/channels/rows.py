@@ -147,10 +147,8 @@ class FileRows(ChannelRows):
         last_id: rows above this id do not belong to the batch, because a rewind has cut it.
     """
 
-    def __init__(
-        self, files: tuple[StagedFile, ...], count: int, size: int, *, reader: TableFiles, last_id: int
-    ) -> None:
-        super().__init__(count, size, files)
+    def __init__(self, files: tuple[StagedFile, ...], *, reader: TableFiles, last_id: int) -> None:
+        super().__init__(sum(file.rows for file in files), sum(file.size for file in files), files)
         self._reader = reader
         self._last_id = last_id
         self._is_cut = any((file.last_id or 0) > last_id for file in files)
@@ -173,13 +171,6 @@ class FileRows(ChannelRows):
 
     def _write(self, staging: Staging, stem: str) -> tuple[StagedFile, ...]:
         raise AssertionError("rows in files are written")
-
-
-def spooled(rows: ChannelRows, spool: Spool, last_id: int) -> ChannelRows:
-    """Return staged rows as the rows of their files, so that memory need not keep them."""
-    files = rows.files or ()
-    size = sum(file.size for file in files)
-    return FileRows(files, rows.count, size, reader=spool.reader, last_id=last_id)
 
 
 def stem_of(stream: str, first_id: int) -> str:
