@@ -454,7 +454,7 @@ def by_hand(functions: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
             patched.setitem(_FUNCTIONS, name, function)
         patched.setattr(analysis, "analyse", analyse)
         patched.setattr(region_run, "SoleStage", _stage)
-        patched.setattr(preparation, "probe_first_use", lambda workplace, run: None)
+        patched.setattr(preparation, "probe_first_use", lambda run: None)
         patched.setattr(spark_choice, "make_engine", lambda settings, is_service=False: NoSpark())
         yield
 

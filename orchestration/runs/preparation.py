@@ -56,7 +56,7 @@ def tried_first_use(workplace: Workplace, run: RegionRun) -> None:
 
     def work() -> None:
         with engine.tagged(tag):
-            probe_first_use(workplace, run)
+            probe_first_use(run)
 
     _in_time(
         "the first trial",

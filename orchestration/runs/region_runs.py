@@ -116,7 +116,7 @@ def _folders_of_others(region: RegionPlan, tables: Folder) -> list[Path]:
     return [folder.path for folder in folders if isinstance(folder, LocalFolder)]
 
 
-def probe_first_use(workplace: Workplace, run: RegionRun) -> None:
+def probe_first_use(run: RegionRun) -> None:
     """Try functions that changed, or are new, on two pending triggers; do nothing without such functions.
 
     Raises:
@@ -124,7 +124,7 @@ def probe_first_use(workplace: Workplace, run: RegionRun) -> None:
     """
     from drainmark.jobs.runtime.probe.row_wise_probe import probe_if_changed
 
-    probe_if_changed(run, run.outside, workplace.registry, run.region)
+    probe_if_changed(run.blueprint, run.outside)
 
 
 def region_owner(

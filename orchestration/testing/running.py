@@ -90,7 +90,7 @@ class Result:
             scan(self.workplace, self.opened, region)
             run = region_run(self.workplace, self.opened, region, max_group=self.max_group)
             with suspended():
-                probe_first_use(self.workplace, run)
+                probe_first_use(run)
             self.groups += drive(run)
         return self
 

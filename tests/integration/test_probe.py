@@ -73,8 +73,7 @@ class Bench:
         return probe(blueprint, outside, self.workplace.registry.triggers.pending("probed/events", 2))
 
     def probe_if_changed(self, declare: Declare) -> bool:
-        blueprint, outside = self.analysed(declare)
-        return probe_if_changed(blueprint, outside, self.workplace.registry, "probed/events")
+        return probe_if_changed(*self.analysed(declare))
 
 
 @pytest.fixture

@@ -56,9 +56,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from drainmark.jobs.runtime.region_run import RegionRun
-    from drainmark.resources.registry.registry import Registry
-
 SAMPLE_ROWS = 200
 SAMPLE_CALLS = 20
 """Number of rows of each trigger on which a function of one row is called: a call may be slow, or cost money."""
@@ -98,7 +95,7 @@ def fingerprint_of(blueprint: Blueprint, operator: Operator, statement: Callable
     return f"{known}-{hashlib.sha256(statement(operator.statement).encode()).hexdigest()[:16]}"
 
 
-def probe_if_changed(run: RegionRun | Blueprint, outside: Outside, registry: Registry, region_name: str) -> bool:
+def probe_if_changed(blueprint: Blueprint, outside: Outside) -> bool:
     """Probe changed operators on the two oldest pending triggers of each output, and note the operators that passed.
 
     If no operator changed, it reads the registry once and starts no Spark job. It notes nothing if fewer than two
@@ -110,16 +107,16 @@ def probe_if_changed(run: RegionRun | Blueprint, outside: Outside, registry: Reg
     Raises:
         NotRowWise: see `probe`; nothing is noted.
     """
-    blueprint = run if isinstance(run, Blueprint) else run.blueprint
-    changed = changed_functions(blueprint, registry.progress.get_probed(region_name), outside.statement)
+    registry, region = outside.registry, blueprint.region.name
+    changed = changed_functions(blueprint, registry.progress.get_probed(region), outside.statement)
     passed: dict[str, str] = {}
-    for pair in pairs(registry.triggers.pending(region_name, _LOOK_AHEAD)) if changed else ():
+    for pair in pairs(registry.triggers.pending(region, _LOOK_AHEAD)) if changed else ():
         left = [operator for operator in changed if operator.name not in passed]
         with contextlib.suppress(OperatorFailed):  # the run that takes the file counts the attempt and finds the cause
             for name in probe(blueprint, outside, pair, left) if left else ():
                 passed[name] = fingerprint_of(blueprint, blueprint.region.operator(name), outside.statement)
     if passed:
-        registry.progress.set_probed(region_name, passed)
+        registry.progress.set_probed(region, passed)
     return bool(passed)
 
 
@@ -335,9 +332,8 @@ class _Judge:
 
     def _frames(self, operator: Operator, first: int, last: int) -> OperatorContext:
         def cut(frame: DataFrame) -> DataFrame:
-            if first != last and SEQUENCE_ID in frame.columns:
-                return frame
-            return frame.where(F.col(SEQUENCE_ID) == first) if SEQUENCE_ID in frame.columns else frame
+            is_whole = first != last or SEQUENCE_ID not in frame.columns
+            return frame if is_whole else frame.where(F.col(SEQUENCE_ID) == first)
 
         return OperatorContext(
             session=self.session,

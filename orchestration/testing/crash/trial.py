@@ -99,7 +99,7 @@ class Trial:
                 raise UsageError(msg, remedy="give files, or input of other sources, for two at least")
             if self._blueprint is None:
                 run = region_run(workplace, self.scene.opened, self.region)
-                probe_first_use(workplace, run)
+                probe_first_use(run)
                 self._blueprint = run.blueprint
             size = self._size(grouping)
             if size < files:
