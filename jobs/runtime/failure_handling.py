@@ -112,11 +112,11 @@ class FailureHandling:
 
     def halted(self, reason: str, *, error: Mapping[str, Any], trigger: str | None) -> Halted:
         """Halt the region, and return the error to raise."""
-        return self.owner.halts.halt(reason, trigger=trigger, operator=error.get("operator"), error=error or None)
+        return self.owner.halts.halt(reason, trigger=trigger, error=error)
 
     def halted_on_request(self, reason: str) -> Halted:
         """Halt, then delete the request; in the other order a crash would lose it. `resume` deletes it, too."""
-        halted = self.owner.halts.halt(reason, trigger=None, operator=None, error=None, event=Event.HALT_ASKED)
+        halted = self.owner.halts.halt(reason, event=Event.HALT_ASKED)
         with suppress(StoreUnavailable):
             self.owner.outside.registry.progress.clear_halt_request(self.owner.region, self.owner.epoch)
         return halted

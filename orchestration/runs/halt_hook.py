@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 def halt_for_input(owner: RegionOwner, region: RegionPlan, error: DrainmarkError) -> Halted:
     """Halt a region because input is lost or has changed, and its sources require a halt then."""
-    return owner.halts.halt(error.message, trigger=None, operator=region.starts[0].name, error=described(error))
+    return owner.halts.halt(error.message, operator=region.starts[0].name, error=described(error))
 
 
 def halt_event(workplace: Workplace, region: str, history: RegionHistory) -> dict[str, Any]:

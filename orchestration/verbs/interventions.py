@@ -163,7 +163,7 @@ def halt(
 def _halt_here(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
     with owning(region_owner(workplace, region)) as owner:
         if owner.history.halt is None:
-            owner.halts.halt(reason, trigger=None, operator=None, error=None, event=Event.HALT_ASKED)
+            owner.halts.halt(reason, event=Event.HALT_ASKED)
         workplace.registry.progress.clear_halt_request(region, owner.epoch)
     return {"region": region, "state": "HALTED", "reason": reason, "by": "command"}
 

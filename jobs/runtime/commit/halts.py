@@ -26,9 +26,9 @@ class Halts:
         self,
         reason: str,
         *,
-        trigger: str | None,
-        operator: str | None,
-        error: Mapping[str, Any] | None,
+        trigger: str | None = None,
+        operator: str | None = None,
+        error: Mapping[str, Any] | None = None,
         event: Event = Event.ATTEMPTS_EXHAUSTED,
         code: str | None = None,
     ) -> Halted:
@@ -37,6 +37,7 @@ class Halts:
         Every halt goes through here. After a crash right after the commit, others call `Outside.on_halt`.
 
         Args:
+            operator: by default that of the error.
             event: HALT_ASKED if an operator asked for the halt: then no rewind ends it.
             code: digest of code that failed before it could claim: other code lifts the halt by itself.
         """
@@ -46,7 +47,7 @@ class Halts:
             ledger.history.committed_id,
             reason=reason,
             trigger=trigger,
-            operator=operator,
+            operator=operator or (error or {}).get("operator"),
             error=dict(error) if error else None,
             code=code,
             asked=event is Event.HALT_ASKED or None,
@@ -63,7 +64,7 @@ class Halts:
         if halt is not None and (halt.detail.get("error") or {}).get("message") == error.message:
             return halted_error(ledger.region, ledger.history)
         reason = error.message if isinstance(error, SplitBrain) else UNPUBLISHABLE
-        return self.halt(reason, trigger=None, operator=error.operator, error=described(error))
+        return self.halt(reason, error=described(error))
 
     def halt_where_damaged(self) -> None:
         """Halt a region if others changed its tables; during a rewind do nothing, since the rewind repairs them.

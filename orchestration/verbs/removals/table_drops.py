@@ -241,7 +241,7 @@ def _drop_region(workplace: Workplace, region: str, tables: Sequence[DroppedTabl
         if owner is not None:
             claim_asking(owner, lambda: owner.claim(repair=lambda _: False))  # what is half gone is not looked at
             halt = f"{_BEING_DROPPED} ({reason}): drainmark tables drop --region {shell_word(region)} --yes"
-            owner.halts.halt(halt, trigger=None, operator=None, error=None, event=Event.HALT_ASKED)
+            owner.halts.halt(halt, event=Event.HALT_ASKED)
             world.pass_point(DropPoint.NOTED)
         for each in tables:
             if each.table_id:
