@@ -149,8 +149,7 @@ def _reset_lines(plan: ResetPlan) -> list[str]:
     ]
     changed = "was changed by others, and is put right: see drainmark doctor --repair"
     lines += [f"  {repair.table} {changed}" for repair in plan.repairs]
-    leaving = {table: said_of(rows, "row", "leave or change", "leaves or changes") for table, rows in plan.rows.items()}
-    lines += [f"  {table}: {said}" for table, said in leaving.items()]
+    lines += _leaving(plan.rows)
     becoming = said_of(len(plan.pending), "file", "become", "becomes")
     lines.append(f"  {becoming} pending: {_some(plan.pending)}")
     if plan.unskipped:
@@ -161,6 +160,12 @@ def _reset_lines(plan: ResetPlan) -> list[str]:
         for label, uris in (("gone", plan.gone), ("changed", plan.changed))
         if uris
     ]
+
+
+def _leaving(rows: Mapping[str, int]) -> list[str]:
+    """Return a line for each table with the number of its rows that leave or change."""
+    said = {table: said_of(count, "row", "leave or change", "leaves or changes") for table, count in rows.items()}
+    return [f"  {table}: {text}" for table, text in said.items()]
 
 
 def _some(values: Sequence[Any]) -> str:
@@ -201,9 +206,7 @@ def _retract_lines(plan: retractions.RetractPlan) -> list[str]:
         code = f", made by code {entry['code'][:8]}" if entry["code"] else ""
         lines.append(f"{plan.region}: {entry['file']} leaves, which is {entry['sequence_id']}{code}")
     if plan.states:
-        leaving = {table: said_of(rows, "row", "leave or change", "leaves or changes")
-                   for table, rows in plan.facts["rows"].items() if rows}  # fmt: skip
-        lines += [f"  {table}: {said}" for table, said in leaving.items()]
+        lines += _leaving({table: rows for table, rows in plan.facts["rows"].items() if rows})
         lines.append("  no later file is read again")
     for reader in plan.facts["readers"]:
         does = "gets them as deletes" if reader["region"] in plan.told else "keeps them"
