@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from drainmark.jobs import world
-from drainmark.jobs.errors import DrainmarkError, SplitBrain, StoreUnavailable
+from drainmark.jobs.errors import DrainmarkError, StoreUnavailable
 from drainmark.jobs.failpoints import DropPoint
 from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.resources.delta import delta_tables
@@ -58,7 +58,7 @@ def table_id_of(folder: Folder) -> str:
         return ""
     try:
         return str(delta_tables.open_table(folder).metadata().id)
-    except (SplitBrain, DrainmarkError):
+    except DrainmarkError:
         return ""
 
 
