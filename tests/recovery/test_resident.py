@@ -353,7 +353,7 @@ def test_its_owner_does_not_take_it_from_another_run(nursery: Nursery, tmp_path:
 
 @pytest.mark.recovery
 def test_it_ends_when_nobody_uses_it_and_starts_again(tmp_path: Path) -> None:
-    server = server_of(tmp_path / "home", spark_idle_seconds=3.0)
+    server = server_of(tmp_path / "home", spark_idle_seconds=15.0)  # a process that asks needs some to start
     before = server.wait()
     assert query(server) == 7
     eventually(lambda: process_started(before.keeper) != before.keeper_started, "the end of its keeper")
