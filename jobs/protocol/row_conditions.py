@@ -16,10 +16,16 @@ from drainmark.jobs.errors import UsageError
 _TOKEN = re.compile(
     r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<name>`[^`]+`)|(?P<sign>[=(),])|(?P<word>[^\s=(),'`]+))""", re.VERBOSE
 )
-_PLAIN = re.compile(r"(?P<column>`[^`]+`|[^\s=(),'`]+(?: [^\s=(),'`]+)*)=(?P<value>(?![\s'`(=]).*|)", re.DOTALL)
+_PLAIN = re.compile(r"""(?P<column>`[^`]+`|[^\s=(),'`]+(?: [^\s=(),'`]+)*)=(?P<value>(?![\s'"`(=]).*|)""", re.DOTALL)
 """A column, and behind the sign all the rest."""
 
-_FURTHER = re.compile(r"^(?:AND|OR)\b|\b(?:AND|OR)\s*$|\s[^\s=]+\s*(?:[=<>!]|\bIN\b\s*\()", re.IGNORECASE)
+_FURTHER = re.compile(
+    r"""
+      ^(?:AND|OR)\b | \b(?:AND|OR)\s*$ | \s[^\s=]+\s*(?:[=<>!]|\bIN\b\s*\()
+    | \b(?:AND|OR)\s+\S+\s+(?:IS\s+(?:NOT\s+)?NULL\b | (?:NOT\s+)?(?:[IR]?LIKE\s*' | BETWEEN\s+\S+\s+AND\b | IN\s*\())
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
 """What such a value may not have: it may be meant as another condition. So may a column with `_JOINED`."""
 
 _JOINED = re.compile(r"\b(?:AND|OR)\b", re.IGNORECASE)
@@ -99,7 +105,7 @@ class _Reader:
         word = self._next()
         if word.startswith("'"):
             return word[1:-1].replace("''", "'")
-        if word in "=(),":
+        if word in "=()," or word.startswith('"'):  # elsewhere a text stands between double quotes
             raise self._refusal()
         return word
 

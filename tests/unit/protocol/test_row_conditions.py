@@ -27,6 +27,8 @@ SAID = {
     "id=YWI=": {"id": ("YWI=",)},
     "first name=Ann": {"first name": ("Ann",)},
     "value=null": {"value": ("null",)},
+    'size=3" or so': {"size": ('3" or so',)},
+    "name=this and that is like it": {"name": ("this and that is like it",)},
 }
 
 
@@ -45,7 +47,8 @@ def test_several_texts_must_all_hold() -> None:
     "text",
     ["", "a", "a =", "a = 1 OR b = 2", "a=1 OR b=2", "a=1 b=2", "a=1 AND", "a=1 OR", "a=OR b", "a > 1", "a = b c",
      "a IN ()", "a IN (1", "a=(1", "a='1", "a = 1 AND", "a=1 or b in (2)", "a=1 AND b <> 2", "x AND a=1 2",
-     "a == 1", "a==1"],
+     "a == 1", "a==1", 'a="1"', 'a = "1"', 'a="1 2"', "a=1 AND b IS NULL", "a=x y and b like 'z%'",
+     "a=1 OR b between 2 and 3", "a=1 AND b NOT IN (2)"],
 )  # fmt: skip
 def test_what_may_be_meant_otherwise_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
