@@ -167,6 +167,17 @@ def test_a_changed_file_is_not_queued_beside_its_earlier_state(fed: HandFed, cod
     assert sorted(value for _, value in fed.values()) == ["a1", "a2", "b1", "c1"]
 
 
+def test_a_changed_file_is_read_in_place_of_the_old_one_also_after_that_was_skipped_once(fed: HandFed) -> None:
+    changed(fed)
+    again(fed, "a")
+    interventions.skip(fed.workplace, fed.region, ["a"], "not now")
+    beside = plan_queue(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / "a"))).facts
+    assert (beside["queued"], beside["passed"]) == (0, 1), "it was passed over"
+    assert again(fed, "a")["replaces"] == [{"file": str(fed.inbox / "a"), "sequence_id": 1}]
+    fed.drain()
+    assert sorted(value for _, value in fed.values()) == ["a1", "a2", "b1"]
+
+
 @pytest.mark.parametrize(("policy", "queued", "rows"), [("ignore", 1, ["a1", "b1", "c1"]),
                                                         ("reprocess", 2, ["a1", "a1", "a2", "b1", "c1"])])  # fmt: skip
 def test_a_changed_file_is_left_out_or_comes_beside_its_earlier_state_as_the_source_says(

@@ -329,18 +329,21 @@ def _output_of(path: str, relative: str, wanted: Wanted, scan: DirectoryScan | N
     return found
 
 
-def _known_as(workplace: Workplace, region: str, trigger: NewTrigger) -> str:
+def _known_as(workplace: Workplace, region: str, trigger: NewTrigger, *, is_replacing: bool) -> str:
     for known in workplace.registry.triggers.by_uri(region, trigger.uri):
         if file_key(known.identity_key) == trigger.identity_key and known.status not in GAVE_WAY:
             if known.status is TriggerStatus.COMMITTED:
                 return "committed"
-            return "pending" if known.status is TriggerStatus.PENDING else "passed"
+            if known.status is TriggerStatus.PENDING:
+                return "pending"
+            if not (is_replacing and AGAIN in known.identity):  # a replacement that was skipped may be asked for anew
+                return "passed"
     return "queued"
 
 
 def _judged(workplace: Workplace, region: str, trigger: NewTrigger, *, is_replacing: bool) -> tuple[str, NewTrigger]:
     """Return the name of a file's count, and its trigger: a replacing one if asked for and not pending already."""
-    status = _known_as(workplace, region, trigger)
+    status = _known_as(workplace, region, trigger, is_replacing=is_replacing)
     if not is_replacing or status not in ("queued", "committed"):
         return status, trigger
     known = workplace.registry.triggers.by_uri(region, trigger.uri)
