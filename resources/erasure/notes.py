@@ -86,9 +86,16 @@ class Notes:
 
     def read(self, kind: str) -> Iterator[Any]:
         """Yield the records of a kind, in no order."""
-        for name in self.folder.names(f"{ERASED}/{self.name}"):
-            if name.startswith(f"{kind}-") and name.endswith(".json"):
-                yield _read(self.folder, f"{ERASED}/{self.name}/{name}")
+        for name in self._names(kind):
+            yield _read(self.folder, f"{ERASED}/{self.name}/{name}")
+
+    def has(self, kind: str) -> bool:
+        """Say whether there is a record of a kind."""
+        return next(self._names(kind), None) is not None
+
+    def _names(self, kind: str) -> Iterator[str]:
+        names = self.folder.names(f"{ERASED}/{self.name}")
+        return (name for name in names if name.startswith(f"{kind}-") and name.endswith(".json"))
 
     def block(self, inputs: Iterable[Input]) -> None:
         """Note inputs that no run may read again while they are as they were."""

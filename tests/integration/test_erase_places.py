@@ -370,6 +370,36 @@ def test_pushed_rows_leave_a_home_in_which_nothing_has_run(root: Path) -> None:
     assert [row["customer"] for row in kept] == ["ann", "bob", "bob"]
 
 
+PUSHED = """import drainmark as dm
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.ReplayableStart(schema="customer string, id bigint", rows=2, seconds=0))
+def pushed(scanned):
+    return scanned
+
+dm.sink(pushed, dm.DeltaAppend("of_pushed"))
+"""
+
+
+@pytest.mark.seed("ER2")
+@pytest.mark.parametrize(
+    ("sinks", "where"), [(only("item"), WHERE), (only("customer") + only("id"), f"{WHERE} AND id = 18")],
+    ids=["one column", "columns of different tables"],
+)  # fmt: skip
+def test_an_erasure_that_removed_the_last_rows_with_its_columns_is_repeated(root: Path, sinks: str, where: str) -> None:
+    """Only pushed rows have them; who killed the first attempt, or lost its certificate, types it again."""
+    ran(root, sinks, source=READING, files=("tea,ann,1\n",))
+    (root / "pushes.py").write_text(PUSHED)
+    (root / "drainmark.toml").write_text('applications = ["app.py", "pushes.py"]\nhome = "home"\n')
+    (root / "rows.jsonl").write_text(f'{{"customer": "{PERSON}", "id": 18}}\n' * 2)
+    done("push", "pushes.py", str(root / "rows.jsonl"))
+    first = erased(root, where)
+    assert [each["rows"] for each in first["outside"]] == [2]
+    second = erased(root, where)
+    assert second["person"] == first["person"]
+    assert "'customer'" in second["not_searched"][0] or "customer, id" in second["not_searched"][0]
+
+
 @pytest.mark.seed("ER3")
 @pytest.mark.parametrize(
     ("kind", "pushed", "asked"),

@@ -82,7 +82,8 @@ def _require_known(
 ) -> list[str]:
     """Refuse a person whom no table can show: nobody would be found, and it would seem that nobody is there.
 
-    A table that stays as it is, and of which nobody can look into the values, may have any columns there.
+    A table that stays as it is, and of which nobody can look into the values, may have any columns there. So may rows
+    that an earlier attempt removed.
 
     Returns:
         what is to be said of tables in which nobody is looked for, for the certificate.
@@ -101,15 +102,31 @@ def _require_known(
     opaque = [each.table for each in tables if each.are_opaque]
     unknown = [each.column for each in person.conditions if not each.among(known)]
     unknown += [name for each in person.conditions for name in each.also if name not in known]
-    if unknown and not set(opaque) & set(passed):
-        shown = sorted(known.difference(TAGS))
-        remedy = " ".join(filter(None, (guess(unknown[0], shown), f"known: {', '.join(shown)}")))
-        inside = f"; or, if rows are inside of values, --except {opaque[0]}" if opaque else ""
-        raise UnknownName(f"no table has a column {unknown[0]!r}, so nobody would be found", remedy=f"{remedy}{inside}")
-    if not unknown and not any(person.columns_in(each.names) for each in tables):
+    if not unknown and any(person.columns_in(each.names) for each in tables):
+        return []
+    if set(opaque) & set(passed) or _is_begun(workplace, person, regions):
+        without = [f"tables by {name!r}, a column that none of them has" for name in unknown]
+        return without or [f"tables by {', '.join(person.columns)}, of which none has all"]
+    if not unknown:
         msg = f"no table has all of the columns {', '.join(person.columns)}, so nobody would be found"
         raise UnknownName(msg, remedy="erase by the columns of one table at a time")
-    return [f"tables by {name!r}, a column that none of them has" for name in unknown]
+    shown = sorted(known.difference(TAGS))
+    remedy = " ".join(filter(None, (guess(unknown[0], shown), f"known: {', '.join(shown)}")))
+    inside = f"; or, if rows are inside of values, --except {opaque[0]}" if opaque else ""
+    raise UnknownName(f"no table has a column {unknown[0]!r}, so nobody would be found", remedy=f"{remedy}{inside}")
+
+
+def _is_begun(workplace: Workplace, person: Person, regions: Sequence[str]) -> bool:
+    """Say whether an earlier attempt of the same erasure noted what it found."""
+    from drainmark.resources.erasure.notes import ERASED, Notes
+    from drainmark.resources.home_secret import home_key
+
+    folders = [workplace.store(region).checkpoint.folder for region in regions]
+    folders = [folder for folder in folders if any(folder.names(ERASED))]
+    if not folders:
+        return False
+    name = person.digest(home_key(workplace.home, "erase"))
+    return any(Notes(folder, name).has("found") for folder in folders)
 
 
 def _columns(workplace: Workplace, regions: Sequence[str], *, is_whole: bool) -> list[Columns]:
