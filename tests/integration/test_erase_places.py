@@ -13,15 +13,22 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from by_hand import HandFed
+from deltalake import DeltaTable, Schema
 from hand_runs import NoSpark, engine, without_spark
 from harness import done, settle
 from integration.test_erase import found_in
 
 import drainmark as dm
-from drainmark.jobs.errors import UsageError
+from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.protocol.persons import Person
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.verbs.removals import erase
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY
 from drainmark.resources.erasure.conditions import condition_of
+from drainmark.resources.settings import Settings
 from drainmark.resources.storage.bucket_folder import BucketFolder
 from drainmark.resources.storage.object_store import ObjectStore
 
@@ -368,6 +375,48 @@ def test_pushed_rows_leave_a_home_in_which_nothing_has_run(root: Path) -> None:
     assert found_in(root / "home") == {}
     kept = [json.loads(line) for path in sorted(root.glob("home/buffers/**/*.jsonl")) for line in path.open()]
     assert [row["customer"] for row in kept] == ["ann", "bob", "bob"]
+
+
+NESTED = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": "who", "type": {"type": "struct", "fields": [
+                {"name": "phone", "type": "string", "nullable": True, "metadata": {}},
+            ]}, "nullable": True, "metadata": {}},
+            {"name": "_sequence_id", "type": "long", "nullable": True, "metadata": {}},
+        ],
+    }
+)  # fmt: skip
+
+
+class Adopting(HandFed):
+    """A region with a table of others that has values inside of values."""
+
+    @property
+    def tables(self) -> tuple[RegionTable, ...]:
+        theirs = RegionTable(
+            name="lake/theirs", role=TableRole.APPEND, operator="theirs", schema_json=NESTED, adopted=True
+        )
+        return (*super().tables, theirs)
+
+
+@pytest.mark.seed("ER5")
+def test_a_column_may_be_inside_of_the_values_of_an_adopted_table(tmp_path: Path) -> None:
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    region, person = "by_hand/files", Person.parse("phone = 555-17")
+    DeltaTable.create(
+        place.home / "lake" / "theirs", Schema.from_json(NESTED), configuration={REGION_PROPERTY: region},
+        raise_if_key_not_exists=False,
+    )  # fmt: skip
+    with Adopting(place, tmp_path / "inbox", region=region).owning():
+        pass
+    with pytest.raises(UnknownName) as refused:
+        erase.plan(place, person, [region])
+    assert "--except lake/theirs" in (refused.value.remedy or "")
+    told = erase.plan(place, person, [region], passed=["lake/theirs"])
+    assert any("'phone'" in each for each in told["not_searched"])
+    place.registry.close()
 
 
 PUSHED = """import drainmark as dm

@@ -117,6 +117,8 @@ def columns_of_tables(store: RegionTables, tables: Iterable[RegionTable]) -> lis
 
 def _columns(store: RegionTables, table: RegionTable) -> Columns:
     names = frozenset((*table.column_names, *table.columns))
+    if table.adopted:
+        return Columns(table=table.name, names=names, are_opaque=bool(opaque_columns(_declared(table))))
     if not table.is_managed or not store.table(table.name).is_own():
         return Columns(table=table.name, names=names)
     schema = arrow_schema(delta_tables.open_table(store.table(table.name).folder))
@@ -236,16 +238,20 @@ def _outside(store: RegionTables, table: RegionTable, person: Person) -> Searche
     return _with_rows(table, where, rows)
 
 
+def _declared(table: RegionTable) -> pa.Schema:
+    import pyarrow as pa
+    from deltalake import Schema
+
+    return pa.schema(Schema.from_json(table.schema_json))
+
+
 def _with_rows(table: RegionTable, where: pa.compute.Expression, rows: pa.Table) -> Searched:
     ids = Counter(number for number in rows[SEQUENCE_ID].to_pylist() if number is not None)
     return Searched(table=table, where=where, shown=files.Found(ids=ids))
 
 
 def _adopted(store: RegionTables, table: RegionTable, person: Person) -> Searched:
-    import pyarrow as pa
-    from deltalake import Schema
-
-    schema = pa.schema(Schema.from_json(table.schema_json))
+    schema = _declared(table)
     where = condition_of(person, schema)
     target = store.adopted(table.name)
     if where is None or not target.exists():
