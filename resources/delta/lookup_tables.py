@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _READABLE = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"})
 _PARTITION = "partition."
+_FILE = "file://"
 SMALL_BYTES, _SHARE_BYTES = 16 * 2**20, 32 * 2**20
 """Tasks read a table with more bytes of files than the first number, each task at most about the second number."""
 
@@ -68,13 +69,15 @@ class LookupTables:
         return int((open_table(bucket) if bucket else DeltaTable(uri)).version())
 
     def is_made(self, table: str) -> bool:
-        """Say whether there is such a table.
+        """Say whether there is such a table; of one where only Spark can look, that there is: Spark then tells.
 
         Raises:
             StoreUnavailable, StoreRefused: the store does not answer, or refuses this process.
         """
-        uri, bucket = self._place(table)
-        return is_table(bucket or folder_of(uri, self._settings))
+        bucket, path = self._place(table)[1], self.folder(table)
+        if bucket is None and path is None:
+            return True
+        return is_table(bucket or folder_of(str(path), self._settings))
 
     def missing(self, table: str) -> UnknownName:
         """Return the error of a table that is not made."""
@@ -96,7 +99,7 @@ class LookupTables:
 
     def folder(self, table: str) -> Path | None:
         """Return the folder of a table on this machine, None if the table is elsewhere."""
-        place = self._place(table)[0].removeprefix("file://")
+        place = self._place(table)[0].removeprefix(_FILE)
         return None if "://" in place else Path(place)
 
     def _place(self, table: str) -> tuple[str, Folder | None]:
@@ -120,11 +123,11 @@ def no_such_table(table: str, uri: str, tables: Folder, settings: Settings) -> U
 def _nearest(table: str, tables: Folder, settings: Settings) -> str:
     """Return the remedy of a name of which there is no table; "" if none is known, or their folder cannot be listed."""
     above = "" if _is_named(table) else f"{table.rstrip('/').rpartition('/')[0]}/"
-    place = folder_of(above, settings) if above else tables / "lake"
     try:
+        place = folder_of(above.removeprefix(_FILE), settings) if above else tables / "lake"
         names = place.names() if above else (path.removeprefix("lake/") for path in tables_below(tables, "lake"))
         known = [f"{above}{name}" for name in names if is_table(place / name)]
-    except (OSError, StoreRefused, StoreUnavailable):
+    except (OSError, StoreRefused, StoreUnavailable, UsageError):  # the last one: beside a bucket is no folder
         return ""
     return nearest(table, known, below=above) if known else ""
 

@@ -31,9 +31,11 @@ from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 from drainmark.jobs.tasks.parquet_shares import constant_of
 from drainmark.jobs.tasks.places import BucketPlace
 from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.delta.lookup_tables import LookupTables
 from drainmark.resources.inputs.source_access import RegionAccess
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks.databases import url_of
+from drainmark.resources.storage.folder import LocalFolder
 from drainmark.resources.storage.object_store import ObjectStore
 
 NOWHERE: Any = None
@@ -281,6 +283,20 @@ def test_a_table_that_is_not_there_is_told_with_the_nearest(
         assert name in caught.value.message
         assert (caught.value.remedy or "").startswith(f"{said}; or make it first")
     assert dm.TableSource(f"{parent}orders").next_slice(None, there, ONE) is not None
+
+
+def test_a_lookup_finds_its_table_by_any_address(tmp_path: Path) -> None:
+    """Where only Spark can look, Spark tells whether there is a table."""
+    home = tmp_path / "home"
+    write_deltalake(str(home / "lake" / "orders"), pa.table({"n": [1]}))
+    tables = LookupTables(Settings(home=home, project_root=tmp_path), LocalFolder(home))
+    for parent in ("", f"{home}/lake/", f"file://{home}/lake/"):
+        assert tables.is_made(f"{parent}orders")
+        assert not tables.is_made(f"{parent}oders")
+        said = tables.missing(f"{parent}oders")
+        assert (said.remedy or "").startswith(f"did you mean '{parent}orders'?")
+    assert tables.is_made("hdfs://node/orders")
+    assert (tables.missing("s3://bucket").remedy or "").startswith("make it first"), "nothing is beside a bucket"
 
 
 def test_a_table_in_a_lake_without_any_is_to_be_made_first(access: RegionAccess) -> None:

@@ -83,6 +83,16 @@ def test_a_table_that_is_not_there_is_told_with_the_nearest(workplace: Workplace
     assert (refused.value.remedy or "").startswith("did you mean 'prices'?; or make it first")
 
 
+@pytest.mark.parametrize("schema", [PRICES, None])
+def test_a_table_is_looked_up_by_its_address(
+    workplace: Workplace, sell: Callable[[str], Path], schema: str | None
+) -> None:
+    write_prices(workplace, item=pa.array(["tea"]), cents=pa.array([450]))
+    opened = priced(sell("tea"), schema, f"file://{workplace.home}/lake/prices")
+    run_once(workplace, opened)
+    assert [row["cents"] for row in rows(workplace, "priced/sold", "sold", ids=False)] == [450]
+
+
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
