@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,15 @@ def test_a_changed_file_is_not_queued_beside_its_earlier_state(fed: HandFed, cod
     fed.drain()
     assert orders.backfill(fed.workplace, fed.region, wanted).facts["queued"] == 0, "it is committed"
     assert sorted(value for _, value in fed.values()) == ["a1", "a2", "b1", "c1"]
+
+
+def test_the_command_for_a_changed_file_names_its_output(fed: HandFed) -> None:
+    wanted = changed(fed)
+    with pytest.raises(UsageError) as refused:
+        orders.backfill(fed.workplace, fed.region, replace(wanted, output="late ones"))
+    follow(refused.value.remedy, "backfill", fed.workplace.home)
+    (trigger,) = fed.workplace.registry.triggers.pending(fed.region, 9)
+    assert trigger.output == "late ones"
 
 
 def test_a_changed_file_is_read_in_place_of_the_old_one_also_after_that_was_skipped_once(fed: HandFed) -> None:

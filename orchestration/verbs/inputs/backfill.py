@@ -108,7 +108,7 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
         _require_replaceable(workplace, history, region, replaces)
     policy = source.scan.on_change if source is not None else "halt"
     if changed and policy == "halt":
-        raise _changed_since(workplace, history, region, changed)
+        raise _changed_since(workplace, history, region, changed, wanted.output)
     beside, ignored = (changed, []) if policy == "reprocess" else ([], changed)
     left_out = {each["file"] for each in ignored}
     new = [trigger for trigger in new if trigger.uri not in left_out]
@@ -152,7 +152,11 @@ def _require_replaceable(
 
 
 def _changed_since(
-    workplace: Workplace, history: RegionHistory, region: str, changed: Sequence[Mapping[str, Any]]
+    workplace: Workplace,
+    history: RegionHistory,
+    region: str,
+    changed: Sequence[Mapping[str, Any]],
+    output: str | None,
 ) -> UsageError:
     """Return the error of files that changed since their states; its remedy takes the new ones in their place."""
     first, others = changed[0], len(changed) - 1
@@ -161,16 +165,21 @@ def _changed_since(
     msg = f"{was} and is another file now{more}: their rows would count twice"
     try:
         _require_replaceable(workplace, history, region, changed)
-        commands = (again_command(region, each["file"]) for each in changed[:_COMMANDS])
+        commands = (again_command(region, each["file"], output) for each in changed[:_COMMANDS])
         remedy = f"to read it in place of the old one: {' && '.join(commands)}"
     except ReplaceRefused as error:
         remedy = f"to read the new one: {error.remedy}"
     return UsageError(msg, remedy=f'{remedy}; or on_change="ignore" or "reprocess" at the source')
 
 
-def again_command(region: str, uri: str) -> str:
-    """Return the command that reads a file anew in place of its newest state."""
-    return f"drainmark backfill {region} --input {shell_word(pattern_of(uri))} --again"
+def again_command(region: str, uri: str, output: str | None) -> str:
+    """Return the command that reads a file anew in place of its newest state.
+
+    Args:
+        output: of the source, if the file's name does not tell it.
+    """
+    of = f" --output {shell_word(output)}" if output else ""
+    return f"drainmark backfill {region} --input {shell_word(pattern_of(uri))}{of} --again"
 
 
 def pattern_of(uri: str) -> str:

@@ -90,10 +90,10 @@ def plan_redrive(workplace: Workplace, region: str, file: str) -> Queueing:
     history = workplace.history(region)
     number, state = _named(workplace, region, history, file)[-1]
     uri = state.trigger_uri or ""
-    newest = history.newest_by_uri({uri}).get(uri, number)
+    newest, output = history.newest_by_uri({uri}).get(uri, number), (state.trigger_identity or {}).get("output") or None
     if newest != number:
         msg = f"{uri} was read again as {newest}, after it was quarantined as {number}: its rows would be counted twice"
-        raise UsageError(msg, remedy=f"to read it in place of {newest}: {again_command(region, uri)}")
+        raise UsageError(msg, remedy=f"to read it in place of {newest}: {again_command(region, uri, output)}")
     if not is_quarantined_whole(state):
         msg = f"{uri} was read, less {state.detail['rows_quarantined']} of {state.rows_in} rows"
         before = target_before(history, number, declared(workplace, region).rewind_horizon)
@@ -102,7 +102,6 @@ def plan_redrive(workplace: Workplace, region: str, file: str) -> Queueing:
             f" drainmark reset {region} --to {before}"
         )
         raise UsageError(msg, remedy=remedy)
-    output = (state.trigger_identity or {}).get("output") or None
     queueing = plan_queue(workplace, region, Wanted(pattern=pattern_of(uri), output=output))
     queued = queueing.facts
     if queued["refused"]:
