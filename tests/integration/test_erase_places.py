@@ -430,7 +430,7 @@ dm.sink(pushed, dm.DeltaAppend("of_pushed"))
 """
 
 
-@pytest.mark.seed("ER2")
+@pytest.mark.seed("ER4")
 @pytest.mark.parametrize(
     ("sinks", "where"), [(only("item"), WHERE), (only("customer") + only("id"), f"{WHERE} AND id = 18")],
     ids=["one column", "columns of different tables"],
