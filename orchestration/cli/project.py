@@ -162,7 +162,7 @@ def doctor(
     wanted = table_repair.plan(workplace) if repair else []
     if wanted and not asked.yes:
         _show_repairs(wanted, as_json=asked.as_json)
-        raise _only_shown(wanted, is_registry_lost=surgery.lost_regions(workplace) != [])
+        raise _only_shown(wanted, is_rebuilding=bool(inputs) or surgery.lost_regions(workplace) != [])
     repaired: dict[str, Any] = {}
 
     def rebuild(regions: Sequence[str] | None = None) -> None:
@@ -182,10 +182,14 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _only_shown(wanted: Sequence[RegionRepair], *, is_registry_lost: bool) -> UsageError:
-    """Return the error behind repairs that are only shown: how to carry them out, and what no repair can do."""
+def _only_shown(wanted: Sequence[RegionRepair], *, is_rebuilding: bool) -> UsageError:
+    """Return the error behind repairs that are only shown: how to carry them out, and what no repair can do.
+
+    Args:
+        is_rebuilding: whether the registry is to be rebuilt, too.
+    """
     further = [each.remedy for each in wanted if each.remedy is not None]
-    if is_registry_lost or any(each.is_of_use for each in wanted):
+    if is_rebuilding or any(each.is_of_use for each in wanted):
         return nothing_changed(then=further)
     return UsageError("nothing was changed: no repair gives the lost rows back", remedy="; and: ".join(further))
 

@@ -433,6 +433,8 @@ def test_the_plan_of_repairs_ends_with_the_rewind_where_only_that_gives_rows_bac
     assert invoke(["doctor", "--repair", "--home", str(fed.workplace.home)]) == 2
     said = capsys.readouterr().err
     assert "to carry it out" not in said
+    assert invoke(["doctor", "--repair", "--input", str(fed.inbox), "--home", str(fed.workplace.home)]) == 2
+    assert "repeat it with --yes to carry it out; then: " in capsys.readouterr().err, "the registry would be rebuilt"
     with pytest.raises(UsageError) as refused:
         repair_order(fed.workplace, fed.region)
     assert str(refused.value.remedy) in said
