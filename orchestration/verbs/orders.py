@@ -185,8 +185,11 @@ def retract(
     """Return the order to take committed files back out of the tables.
 
     Raises:
-        UsageError, UnknownName, RetractRefused: see `plan_retract`.
+        UsageError: no file is given; else see `plan_retract`.
+        UnknownName, RetractRefused: see there.
     """
+    if not files:  # as the desk may be asked
+        raise UsageError("the list of files is empty; nothing was changed", remedy="give a file")
     plan = retractions.plan_retract(workplace, region, files)
 
     def act() -> Done:

@@ -220,6 +220,17 @@ def test_halt_skip_and_resume_show_a_plan_act_with_its_digest_and_leave_events(
     assert desk.observed(dg.AssetKey(["little", "source", "rows"]))[-1]["drainmark/event"] == "skip"
 
 
+@pytest.mark.parametrize("verb", ["skip", "retract"])
+@pytest.mark.parametrize("files", [[], [""]], ids=["none", "an empty name"])
+def test_a_list_without_a_file_is_refused_as_the_command_line_does(
+    desk: Desk, place: Workplace, tmp_path: Path, verb: str, files: list[str]
+) -> None:
+    scanned(place, tmp_path, "0.csv")
+    ended = desk(verb, files=files, reason="why not")
+    assert not ended.success
+    assert "empty; nothing was changed → give a file" in desk.note(ended)
+
+
 def refused(desk: Desk, ended: dg.ExecuteInProcessResult) -> str:
     """Return the digest that the refusal of a plan names, which is that of the plan it shows."""
     assert not ended.success
