@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from by_hand import HandFed
 
+from drainmark.jobs.protocol.row_conditions import Condition
 from drainmark.orchestration.tracing.trace import Tracer
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader
@@ -37,7 +38,7 @@ def test_a_group_that_is_published_after_the_history_was_read_counts_once(tmp_pa
             assert table.upkeep.compact(version, staging, files_at_least=2)
         rows = reader.as_of("kept", 3).to_pylist()
         assert sorted(row["value"] for row in rows) == ["a1", "a2", "b1", "b2", "c1", "c2"]
-        assert traced.tables.meant(fed.tables[0], {"value": "c1"}).num_rows == 1
+        assert traced.tables.meant(fed.tables[0], [Condition("value", ("c1",))]).num_rows == 1
         latest = RegionReader(place.settings, fed.region)  # the note of the publish comes with the next commit
         assert latest.as_of("kept", 3).num_rows == 6
     place.registry.close()
