@@ -313,9 +313,12 @@ def values(rows: Counter[str]) -> list[str]:
     return [re.sub(r"'_sequence_id': \d+", "", row) for row in rows.elements()]
 
 
-POINTS = [("erase.noted", 1), ("erase.before_commit", 4), ("erase.after_commit", 12), ("erase.sink", 2),
-          ("repair.after_commit", 1), ("erase.log", 1), ("erase.purged", 1)]  # fmt: skip
-"""A passing of each point; the slow form goes through all of them."""
+POINTS = [
+    *(("erase.noted", 1), ("erase.before_commit", 4), ("erase.sink", 2), ("erase.purged", 1)),
+    *(pytest.param(*each, marks=pytest.mark.slow)
+      for each in (("erase.after_commit", 12), ("repair.after_commit", 1), ("erase.log", 1))),
+]  # fmt: skip
+"""A passing of each point; another slow test goes through all of them."""
 
 
 @pytest.mark.seed("ER4")

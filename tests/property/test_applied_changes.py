@@ -83,8 +83,12 @@ def in_groups(chance: random.Random, ids: list[int]) -> list[list[int]]:
     return groups
 
 
-WAYS = [(name, is_local) for name in CASES for is_local in (True, False)]
-"""A configuration, and whether changes are applied here, else in tasks."""
+WAYS = [
+    pytest.param(name, is_local, marks=() if is_local or number % 2 else pytest.mark.slow)
+    for number, name in enumerate(CASES)
+    for is_local in (True, False)
+]
+"""A configuration, and whether changes are applied here, else in tasks, where the same code runs."""
 
 
 @pytest.mark.seed("AC1", "AC2")
@@ -253,8 +257,14 @@ def as_text(value: Any) -> str:
 
 
 @pytest.mark.seed("AC1", "AC2")
-@pytest.mark.parametrize("scd_type", [1, 2])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "scd_type"),
+    [
+        pytest.param(kind, scd_type, marks=() if (number + scd_type) % 2 else pytest.mark.slow)
+        for number, kind in enumerate(KINDS)
+        for scd_type in (1, 2)
+    ],
+)
 def test_values_are_alike_and_in_order_as_spark_has_them(engine: SparkEngine, kind: str, scd_type: int) -> None:
     chance, values, code = random.Random(f"{kind}{scd_type}"), KINDS[kind], codes_of(engine, kind)
     keys = [1, 2] if kind.startswith("map") else values[:2]
