@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import base64
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.protocol.records.deletion_vectors import encoded
 from drainmark.jobs.state.keyed_parts import part_numbers
 from drainmark.jobs.state.keyed_rows import has_keys, last_per_key, present
 from drainmark.jobs.tasks.executor import Facts
+from drainmark.jobs.tasks.key_bounds import Bounds, bounds_of, groups_with, joined
 from drainmark.jobs.tasks.layout import NO_LAYOUT, Layout
 from drainmark.jobs.tasks.parquet_files import WriteTask, row_groups, write_groups
-from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile, dead_rows
+from drainmark.jobs.tasks.parquet_shares import ROW_NUMBER, FileShare, RowFile, dead_rows, numbered_rows
 from drainmark.jobs.tasks.places import Place
 
 if TYPE_CHECKING:
@@ -58,33 +59,6 @@ def with_gone(schema: pa.Schema) -> pa.Schema:
     return schema.append(pa.field(GONE, pa.bool_()))
 
 
-Bounds = Mapping[str, Sequence[Any]]
-"""The least and the greatest value of key columns, as numbers or texts. Columns with nulls, or of a type that is not
-ordered in the same way everywhere, have none."""
-
-
-def bounds_of(rows: pa.Table, keys: Sequence[str]) -> Bounds:
-    """Return the bounds of the keys in some rows, at least one; texts that nobody can read have none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.types as kinds
-
-    found = {}
-    for key in keys:
-        column = rows.column(key)
-        column = column.cast(pa.int32()) if kinds.is_date32(column.type) else column
-        if not column.null_count and (kinds.is_integer(column.type) or kinds.is_string(column.type)):
-            with suppress(UnicodeDecodeError):
-                found[key] = list(pc.min_max(column).as_py().values())
-    return found
-
-
-def joined(bounds: Sequence[Bounds]) -> Bounds:
-    """Return the bounds of the keys in rows of which each of some parts has bounds."""
-    shared = set.intersection(*(set(each) for each in bounds)) if bounds else set()
-    return {key: [min(each[key][0] for each in bounds), max(each[key][1] for each in bounds)] for key in shared}
-
-
 # --- few changed keys ---------------------------------------------------------------------------------------------
 
 
@@ -107,12 +81,10 @@ class FindTask:
         import numpy as np
 
         keys, dead = self.changed.schema, dead_rows(share.vector, self.place.opened)
-        first, found = 0, np.zeros(0, np.int64)
-        batches = FileShare(files=(replace(share, vector=None),), place=self.place, schema=keys).rows()
-        for rows in row_groups(batches):
-            numbers = np.flatnonzero(has_keys(rows, self.changed, keys.names)) + first
+        found = np.zeros(0, np.int64)
+        for rows in row_groups(numbered_rows(share, self.place, keys, partial(groups_with, self.changed))):
+            numbers = rows.column(ROW_NUMBER).to_numpy()[has_keys(rows, self.changed, keys.names)]
             found = np.append(found, np.setdiff1d(numbers, dead, assume_unique=True))
-            first += rows.num_rows
             if found.size and not self.marks:
                 break
         if found.size:

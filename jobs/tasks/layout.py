@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SchemaMismatch
@@ -27,6 +27,10 @@ MOST_PARTITIONS = 1000
 """The most partitions that the rows of one group may be in. Committed rows are rewritten without this limit."""
 
 
+_ROWS_A_SEARCH = 4096
+"""The look-up of a key decodes the keys of so many rows; a file of a million rows has 250 such row groups."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """The layout of the files of one table.
@@ -34,12 +38,15 @@ class Layout:
     Attributes:
         partition_by: columns by which the table is partitioned.
         cluster_by: columns by which the rows of a file are sorted.
+        searched_by: key columns: rows of a few keys are looked up often. Rows are sorted by them if there is no
+            `cluster_by`, and row groups are small.
         has_statistics: the log has column statistics of each file, for its leading columns.
         most_partitions: the rows of one group must not be in more; None for rows that are committed already.
     """
 
     partition_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
+    searched_by: tuple[str, ...] = ()
     has_statistics: bool = False
     most_partitions: int | None = MOST_PARTITIONS
 
@@ -52,7 +59,17 @@ class Layout:
     @property
     def order(self) -> tuple[str, ...]:
         """Return the columns by which rows are sorted before they are written."""
-        return (*self.partition_by, *self.cluster_by)
+        return (*self.partition_by, *(self.cluster_by or self.searched_by))
+
+    @property
+    def rows_a_group(self) -> int | None:
+        """Return the most rows of a row group; None if only their bytes count."""
+        return _ROWS_A_SEARCH if self.searched_by else None
+
+    @property
+    def unique(self) -> tuple[str, ...]:
+        """Return the columns in which no value of a file repeats."""
+        return self.searched_by if len(self.searched_by) == 1 else ()
 
     def of_frame(self, frame: DataFrame) -> DataFrame:
         """Return a frame with sorted partitions; a partition of the table is in few partitions of the frame."""
@@ -61,10 +78,15 @@ class Layout:
         return together.sortWithinPartitions(*order) if order else frame
 
     def of_rows(self, rows: pa.Table) -> pa.Table:
-        """Return rows sorted by those columns of `order` that they have: a column may be newer than the rows."""
-        import pyarrow.compute as pc
+        """Return rows sorted by those columns of `order` that they have: a column may be newer than the rows.
 
-        order = [(pc.field(name), "ascending") for name in self.order if name in rows.column_names]
+        Keys may be structs, arrays and maps, by which Arrow does not sort.
+        """
+        import pyarrow.compute as pc
+        import pyarrow.types as kinds
+
+        known = [name for name in self.order if name in rows.column_names]
+        order = [(pc.field(name), "ascending") for name in known if not kinds.is_nested(rows.schema.field(name).type)]
         return rows.sort_by(order) if order else rows
 
     def parts(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
@@ -127,8 +149,10 @@ OF_IDS = {STATISTICS_OF: SEQUENCE_ID}
 
 def layout_of(table: RegionTable) -> Layout:
     """Return the layout of the files of a table."""
-    is_shown = table.is_managed and table.name.startswith("lake/")
-    return Layout.from_options(table.options if is_shown else {}, has_statistics=is_shown)
+    if not (table.is_managed and table.name.startswith("lake/")):
+        return NO_LAYOUT
+    layout = Layout.from_options(table.options, has_statistics=True)
+    return replace(layout, searched_by=tuple(table.keys)) if table.is_merged_on_read else layout
 
 
 def statistics_properties(table: RegionTable) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +133,10 @@ class WriteTask:
                 yield asdict(file)
 
     def _parts(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
-        return (part for group in row_groups(batches) for part in self.layout.parts(group))
+        for group in row_groups(batches):
+            for partition, rows in self.layout.parts(group):
+                size = self.layout.rows_a_group or rows.num_rows
+                yield from ((partition, rows.slice(start, size)) for start in range(0, rows.num_rows, size))
 
 
 def frame_of_files(
@@ -193,7 +197,8 @@ def write_groups(
     if first is None:
         return None
     known = ColumnStatistics(first.schema) if layout.has_statistics else None
-    written = _write(itertools.chain([first], groups), first.schema, place, folder, known, notes=notes)
+    rows = itertools.chain([first], groups)
+    written = _write(rows, first.schema, place, folder, known, notes=notes, unique=layout.unique)
     return replace(written, partition=partition)
 
 
@@ -253,19 +258,23 @@ def _is_here(stamp: Callable[[str], tuple[int, str]], file: WrittenFile) -> bool
 # --- one file -----------------------------------------------------------------------------------------------------
 
 
-def parquet_writer(sink: Any, schema: pa.Schema, *, is_kept: bool = True, is_shown: bool = False) -> pq.ParquetWriter:
+def parquet_writer(
+    sink: Any, schema: pa.Schema, *, is_kept: bool = True, is_shown: bool = False, unique: Collection[str] = ()
+) -> pq.ParquetWriter:
     """Return a writer of rows; it stores timestamps in microseconds and cuts finer digits off, as Spark does.
 
     Args:
         is_kept: false for a file that is read once or twice as a whole and then deleted: it is written fast, not small,
             and without bounds.
         is_shown: other engines read the file.
+        unique: columns in which no value repeats.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     # Numbers seldom repeat, and trying a dictionary for them takes a third of the time.
     texts = [field.name for field in schema if pa.types.is_string(field.type) or field.name == SEQUENCE_ID]
+    texts = [name for name in texts if name not in unique]
 
     return pq.ParquetWriter(
         sink,
@@ -309,20 +318,22 @@ def _write(
     known: ColumnStatistics | None = None,
     *,
     notes: Mapping[str, str] | None = None,
+    unique: Collection[str] = (),
 ) -> WrittenFile:
     """Write tables as the row groups of one file.
 
     Args:
         known: statistics to which all rows are added; None for a file that no other engine reads.
         notes: key-value metadata for the footer.
+        unique: see `parquet_writer`.
     """
     import pyarrow.parquet as pq
 
     if isinstance(place, MemoryPlace):
         return _held(groups, place, folder)
     name, bounds, rows = os.path.join(folder, new_name()), IdBounds(), 0
-    shown = known is not None
-    with place.new_file(name) as sink, parquet_writer(sink, schema, is_kept=place.is_kept, is_shown=shown) as writer:
+    new_writer = partial(parquet_writer, is_kept=place.is_kept, is_shown=known is not None, unique=unique)
+    with place.new_file(name) as sink, new_writer(sink, schema) as writer:
         for group in groups:
             if known is not None:
                 known.add(group)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import datetime as dt
 import errno
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _NONE: Mapping[str, str | None] = {}
+ROW_NUMBER = "__row"
+"""A column with the numbers of rows in their file, from 0."""
+
 _MOST_FILES = 32
 """The most files of one share; a task opens them one after the other."""
 
@@ -161,15 +166,48 @@ def _wanted(file: RowFile, rows: pa.RecordBatch) -> pa.RecordBatch:
 def _batches(
     file: RowFile, opened: Callable[[str], Any], schema: pa.Schema, owner: FileErrors
 ) -> Iterator[pa.RecordBatch]:
+    with _opened(file, opened, owner) as found:
+        dead, groups = dead_rows(file.vector, opened), file.groups_of(found)
+        first = sum(found.metadata.row_group(group).num_rows for group in range(groups.start)) if dead.size else 0
+        yield from without(batches_of_groups(found, groups, schema), dead, first)
+
+
+def numbered_rows(
+    file: RowFile, place: Place, schema: pa.Schema, chosen: Callable[[pq.FileMetaData], Iterable[int]]
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows of a file of a table, also those that have left it, with their numbers in the column `ROW_NUMBER`.
+
+    Args:
+        schema: columns of the rows, beside their number.
+        chosen: returns the row groups to read.
+
+    Raises:
+        OSError: see `FileErrors`.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    with _opened(file, place.opened, OURS) as found:
+        sizes = [found.metadata.row_group(group).num_rows for group in range(found.num_row_groups)]
+        firsts = list(itertools.accumulate(sizes, initial=0))
+        columns = _known(found, schema)
+        for group in chosen(found.metadata):
+            first = firsts[group]
+            for batch in found.read_row_group(group, columns, use_threads=False).to_batches():
+                numbers = pa.array(np.arange(first, first + batch.num_rows))
+                yield typed(batch, schema, file.constants).append_column(ROW_NUMBER, numbers)
+                first += batch.num_rows
+
+
+@contextmanager
+def _opened(file: RowFile, opened: Callable[[str], Any], owner: FileErrors) -> Iterator[pq.ParquetFile]:
+    """Yield an opened file; errors inside of the block are those of the owner."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        dead = dead_rows(file.vector, opened)
         with pq.ParquetFile(opened(file.path), coerce_int96_timestamp_unit="us") as found:
-            groups = file.groups_of(found)
-            first = sum(found.metadata.row_group(group).num_rows for group in range(groups.start)) if dead.size else 0
-            yield from without(batches_of_groups(found, groups, schema), dead, first)
+            yield found
     except (FileNotFoundError, ObjectMissing) as error:
         raise owner.gone(file, error) from error
     except (pa.ArrowInvalid, OSError) as error:
@@ -180,9 +218,13 @@ def _batches(
 
 def batches_of_groups(file: pq.ParquetFile, groups: Iterable[int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some row groups, with the columns that file and schema share; if there are none, with all."""
-    known = [name for name in file.schema_arrow.names if name in schema.names]
+    columns = _known(file, schema)
     for group in groups:  # one at a time: its bytes are bounded, however large a row is
-        yield from file.iter_batches(row_groups=[group], columns=known or None)
+        yield from file.iter_batches(row_groups=[group], columns=columns)
+
+
+def _known(file: pq.ParquetFile, schema: pa.Schema) -> list[str] | None:
+    return [name for name in file.schema_arrow.names if name in schema.names] or None
 
 
 def dead_rows(vector: DeletionVector | None, opened: Callable[[str], Any]) -> Numbers:

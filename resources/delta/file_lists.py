@@ -14,7 +14,7 @@ from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.layout import partition_text
 from drainmark.jobs.world import Seam
-from drainmark.resources.delta.log.marked_files import adds_of, may_have_vectors, vector_files, vector_of
+from drainmark.resources.delta.log.marked_files import adds_at, adds_of, may_have_vectors, vector_files, vector_of
 from drainmark.resources.delta.staging import facts
 from drainmark.resources.storage.folder import Folder
 
@@ -52,13 +52,23 @@ def live_files(table: Any, folder: Folder, among: Collection[str] | None = None)
     by = partition_columns(table)
     if may_have_vectors(table):
         adds = adds_of(folder, table)
-        return _ordered(_marked_file(adds[path], folder, by) for path in adds if among is None or path in among)
+        return _ordered(_file_of(adds[path], folder, by) for path in adds if among is None or path in among)
     found = actions_of(table)
     wanted = ("path", "size_bytes", "num_records", f"min.{SEQUENCE_ID}", f"max.{SEQUENCE_ID}")
     # Other columns take time, and may have a date of a year that Python does not support.
     names = [name for name in (*wanted, *(f"partition.{each}" for each in by)) if name in found.column_names]
     actions = found.select(names).to_pylist()
     return _ordered(_live_file(action, folder, by) for action in actions if among is None or action["path"] in among)
+
+
+def files_at(table: Any, folder: Folder, version: int) -> tuple[StagedFile, ...]:
+    """Return the files of an earlier version of an open `DeltaTable`, with their statistics, in the order of ids.
+
+    Raises:
+        FileNotFoundError, ObjectMissing: the log does not reach back to them any more.
+    """
+    adds, by = adds_at(folder, str(table.metadata().id), version), partition_columns(table)
+    return _ordered(_file_of(action, folder, by) for action in adds.values())
 
 
 def _ordered(files: Iterable[StagedFile]) -> tuple[StagedFile, ...]:
@@ -104,8 +114,8 @@ def _live_file(action: dict[str, Any], folder: Folder, by: Sequence[str]) -> Sta
     )
 
 
-def _marked_file(action: Mapping[str, Any], folder: Folder, by: Sequence[str]) -> StagedFile:
-    """Return a file of a table with deletion vectors, from the action that added it."""
+def _file_of(action: Mapping[str, Any], folder: Folder, by: Sequence[str]) -> StagedFile:
+    """Return a file, from the action that added it as the log has it."""
     known, vector = json.loads(action.get("stats") or "{}"), vector_of(action)
     first, last = (known.get(bound, {}).get(SEQUENCE_ID) for bound in ("minValues", "maxValues"))
     rows, path = known.get("numRecords"), urllib.parse.unquote(action["path"])

@@ -18,6 +18,7 @@ from drainmark.jobs.tasks.executor import Here
 from drainmark.jobs.tasks.layout import OF_IDS, Layout
 from drainmark.resources.delta import commits, delta_tables, file_lists
 from drainmark.resources.delta.commits import Act, Published, RegionDeltaTable
+from drainmark.resources.delta.keyed import former_files
 from drainmark.resources.delta.keyed.keyed_changes import KeyedChanges, Restored
 from drainmark.resources.delta.keyed.keyed_merge import Changes, KeyedMerge
 from drainmark.resources.delta.log import marked_files
@@ -165,7 +166,11 @@ class ManagedTable(RegionDeltaTable):
         Raises:
             AccountingError, SchemaMismatch: see `GivenRows.at_once`.
         """
-        return self._merge("publish", version, lambda: changes)
+
+        def prepare(table: Any) -> Act:
+            return self._merges.replacing(table, changes).commit(table, self.region, version)
+
+        return self._commit("publish", version, prepare)
 
     def rewind_rows(self, version: int, to: int, staging: Staging, *, restored: Sequence[RowsOf] = ()) -> Published:
         """Remove the rows with ids above `to` from a table of rows: whole files leave, one that straddles is rewritten.
@@ -201,7 +206,13 @@ class ManagedTable(RegionDeltaTable):
         Args:
             version: of the checkpoint row of the rewind.
         """
-        return self._merge("rewind_table", version, restored.changes)
+
+        def prepare(table: Any) -> Act:
+            former = former_files.put_back(table, self.folder, self.region, restored.to)
+            change = former or self._merges.replacing(table, restored.changes())
+            return change.commit(table, self.region, version)
+
+        return self._commit("rewind_table", version, prepare)
 
     def fence(self, epoch: int) -> None:
         """Let the table take no more commits of older epochs: an older owner gives up a late commit or finds it done.
@@ -214,12 +225,6 @@ class ManagedTable(RegionDeltaTable):
         )
 
     # --- how -------------------------------------------------------------------------------------------------------
-
-    def _merge(self, verb: str, version: int, changes: Callable[[], Changes]) -> Published:
-        def prepare(table: Any) -> Act:
-            return self._merges.replacing(table, changes()).commit(table, self.region, version)
-
-        return self._commit(verb, version, prepare)
 
     def _commit(self, verb: str, version: int, prepare: Callable[[Any], Act]) -> Published:
         """Commit, unless the table has this version or a later one."""

@@ -115,10 +115,11 @@ class Staging:
         """
         if table.num_rows == 0:
             return ()
+        group_rows = rows_per_group or self.layout.rows_a_group
         parts = list(self.layout.parts(self.layout.of_rows(_writable(table))))
         require_few(self.layout, {partition for partition, _ in parts})
         return tuple(
-            replace(self._write_one(rows, stem, rows_per_group, footer or {}), partition=partition)
+            replace(self._write_one(rows, stem, group_rows, footer or {}), partition=partition)
             for partition, part in parts
             for rows in (_in_files(part) if self.layout.order else (part,))
         )
@@ -131,7 +132,12 @@ class Staging:
             known = ColumnStatistics(rows.schema)
             known.add(rows)
             statistics = known.to_json()
-        data = _as_parquet(rows, group_rows, footer, is_shown=bool(statistics))
+        sink = pa.BufferOutputStream()
+        with parquet_writer(sink, rows.schema, is_shown=bool(statistics), unique=self.layout.unique) as writer:
+            writer.write_table(rows, row_group_size=group_rows or rows_per_group(rows))
+            if footer:
+                writer.add_key_value_metadata(dict(footer))
+        data = sink.getvalue()
         path, mark = self._write_new(stem, data)
         written = replace(facts(pa.BufferReader(data), path, data.size), mark=mark, statistics=statistics)
         if written.rows != rows.num_rows:
@@ -443,17 +449,6 @@ def _refuse(column: str, kind: Any, metadata: dict[str, Any]) -> None:
 
 
 # --- Parquet ------------------------------------------------------------------------------------------------------
-
-
-def _as_parquet(rows: pa.Table, group_rows: int | None, footer: Mapping[str, str], *, is_shown: bool) -> pa.Buffer:
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with parquet_writer(sink, rows.schema, is_shown=is_shown) as writer:
-        writer.write_table(rows, row_group_size=group_rows or rows_per_group(rows))
-        if footer:
-            writer.add_key_value_metadata(dict(footer))
-    return sink.getvalue()
 
 
 def _in_files(rows: pa.Table) -> Iterator[pa.Table]:

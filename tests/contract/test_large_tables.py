@@ -30,7 +30,7 @@ from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.delta import staging
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.commits import Published
-from drainmark.resources.delta.keyed import keyed_merge
+from drainmark.resources.delta.keyed import former_files, keyed_merge
 from drainmark.resources.delta.keyed.keyed_changes import Restored
 from drainmark.resources.delta.upkeep.log_retention import removed_since
 from drainmark.resources.spark.session import SparkEngine
@@ -85,6 +85,9 @@ class Scene:
 
     Args:
         engine: its tasks rewrite the table; None if this process does.
+
+    Attributes:
+        undone: the most commits that a rewind undoes by putting back the former files; 0: each rewind is a merge.
     """
 
     def __init__(self, place: Folder, home: Path, engine: SparkEngine | None, **options: list[str]) -> None:
@@ -95,6 +98,7 @@ class Scene:
         self.store.create(self.history)
         self.groups: list[tuple[int, list[Row]]] = []
         self.epoch = 1
+        self.undone = 0
 
     def version(self, number: int) -> int:
         return txn_version(self.epoch, number)
@@ -120,7 +124,9 @@ class Scene:
     def take_back(self, number: int, to: int, since: int | None = None) -> Published:
         history = self.store.table(self.history.name)
         table = self.store.delta(self.table)
-        return table.rewind_upsert(self.version(number), Restored(to, history, KEYS, SCHEMA.names, since=since))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(former_files, "_MOST_COMMITS", self.undone)
+            return table.rewind_upsert(self.version(number), Restored(to, history, KEYS, SCHEMA.names, since=since))
 
     def rewind(self, number: int, to: int, since: int | None = None) -> None:
         self.epoch += 1

@@ -31,7 +31,7 @@ from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.delta import commits, delta_tables, file_lists
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.health.damaged_tables import damage_of
-from drainmark.resources.delta.keyed import keyed_merge
+from drainmark.resources.delta.keyed import former_files, keyed_merge
 from drainmark.resources.delta.keyed.keyed_changes import Restored
 from drainmark.resources.delta.log import log_entries, marked_files
 from drainmark.resources.delta.merge import arrow_schema
@@ -131,21 +131,32 @@ STEPS = st.lists(
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(steps=STEPS, most_marked=st.sampled_from([1, 3]), folded=st.sampled_from([2, 8]), parted=st.booleans())
+@given(
+    steps=STEPS,
+    limits=st.tuples(st.sampled_from([1, 3]), st.sampled_from([2, 8]), st.sampled_from([0, 1, 200])),
+    parted=st.booleans(),
+)
 def test_it_has_the_rows_of_a_table_that_is_merged_on_write_at_every_id(
-    tmp_path_factory: pytest.TempPathFactory, steps: Sequence[Any], most_marked: int, folded: int, parted: bool
+    tmp_path_factory: pytest.TempPathFactory, steps: Sequence[Any], limits: tuple[int, int, int], parted: bool
 ) -> None:
-    """Upserts, deletes and rewinds, log checkpoints, and the option turned off and on, in any order."""
+    """Upserts, deletes and rewinds, by merges or by former files, log checkpoints, and the option turned off and on."""
     options = {"partition_by": ["day"]} if parted else {}
+    most_marked, folded, undone = limits
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keyed_merge, "_MUCH_OF_TABLE", 0)
         patch.setattr(keyed_merge, "_MOST_MARKED", most_marked)
         patch.setattr(keyed_merge, "_FOLDED_FILES", folded)
+        patch.setattr(former_files, "_MOST_COMMITS", undone)
         tables = [deleted.scene(tmp_path_factory.mktemp("t"), None, **options, **more) for more in ({}, ON_READ)]
         for store, table in tables:
             store.widen(table)
         groups: list[deleted.Group] = []
-        for number, (kind, what) in enumerate(steps, start=1):
+        withdrawn: set[int] = set()
+        for number, (kind, wanted) in enumerate(steps, start=1):
+            what = wanted
+            if kind == "rewind":
+                what = max({*range(wanted + 1)} - withdrawn)
+                withdrawn |= {*range(what + 1, number)}
             for store, table in tables:
                 carried_out(store, table, number, kind, what)
             if kind == "merge":
@@ -280,7 +291,7 @@ def test_its_newest_id_is_that_of_a_row_that_is_there(tmp_path: Path) -> None:
         scene.merge(2, *rows_in(40, 43, 2))
     (file,) = files_of(scene)
     assert (file.first_id, file.last_id) == (1, 2)
-    scene.rewind(3, to=1)
+    scene.rewind(3, to=1)  # by a merge
     assert any(file.last_id == 2 for file in files_of(scene)), "else bounds are exact anyway"
     managed = scene.store.table(scene.table.name)
     assert managed.newest_id() == 1

@@ -18,8 +18,8 @@ from drainmark.jobs.errors import StoreUnavailable
 from drainmark.jobs.protocol.records.deletion_vectors import DeletionVector
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.executor import Executor, Here
+from drainmark.jobs.tasks.key_bounds import Bounds, bounds_of, joined
 from drainmark.jobs.tasks.keyed_files import (
-    Bounds,
     Chosen,
     FileRewrite,
     FindTask,
@@ -28,8 +28,6 @@ from drainmark.jobs.tasks.keyed_files import (
     ReplaceTask,
     SplitFile,
     SplitTask,
-    bounds_of,
-    joined,
     marked,
 )
 from drainmark.jobs.tasks.layout import Layout
@@ -133,10 +131,10 @@ class KeyedMerge:
         Return None if others removed files that were to leave, or if the commit that failed has landed after all.
         """
         live = file_lists.live_files(opened, self.folder)
-        shown = _versions(live)
-        if not shown >= _versions(before.leaving) or shown & _versions(before.adds):
+        shown = versions_of(live)
+        if not shown >= versions_of(before.leaving) or shown & versions_of(before.adds):
             return None
-        theirs = [file for file in live if not _versions([file]) <= before.seen]
+        theirs = [file for file in live if not versions_of([file]) <= before.seen]
         made = self._rewriting(opened, live, theirs, changes.without_rows(), search=True)
         return replace(made, adds=(*before.adds, *made.adds), leaving=(*before.leaving, *made.leaving))
 
@@ -152,7 +150,7 @@ class KeyedMerge:
         else:
             adds, leaving = merge.at_once(opened, among, changes, search=search)
         verify(self.folder, adds)
-        return Rewriting(folder=self.folder, seen=_versions(live), adds=adds, leaving=tuple(leaving))
+        return Rewriting(folder=self.folder, seen=versions_of(live), adds=adds, leaving=tuple(leaving))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,7 +317,8 @@ class _Merge:
         return Staging.beside_log(self.folder, self.layout)
 
 
-def _versions(files: Sequence[StagedFile]) -> frozenset[_Version]:
+def versions_of(files: Sequence[StagedFile]) -> frozenset[_Version]:
+    """Return files with the rows that have left them."""
     return frozenset((file.path, file.vector) for file in files)
 
 

@@ -64,12 +64,17 @@ def is_append_only(configuration: Mapping[str, str]) -> bool:
 
 
 def adds_of(folder: Folder, table: Any) -> Adds:
-    """Return the adds of the version of an open `DeltaTable`.
+    """Return the adds of the version of an open `DeltaTable`; see `adds_at`."""
+    return adds_at(folder, str(table.metadata().id), int(table.version()))
+
+
+def adds_at(folder: Folder, table_id: str, version: int) -> Adds:
+    """Return the adds of a version of a table.
 
     Raises:
         FileNotFoundError, ObjectMissing: the log does not reach back to them any more.
     """
-    version, last = int(table.version()), _last_look(folder.uri, str(table.metadata().id))
+    last = _last_look(folder.uri, table_id)
     try:
         before, stamp, adds = last[0] if last else (version + 1, None, {})
         if before > version or folder.stamp(entry_path(before)) != stamp:
