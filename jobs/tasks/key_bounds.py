@@ -18,6 +18,9 @@ Bounds = Mapping[str, Sequence[Any]]
 """The least and the greatest value of key columns, as numbers or texts. Columns with nulls, or of a type that is not
 ordered in the same way everywhere, have none."""
 
+_MOST_KEYS = 8
+"""The most keys a row group for which groups are chosen: with so many, one of three thousand has none by chance."""
+
 
 def bounds_of(rows: pa.Table, keys: Sequence[str]) -> Bounds:
     """Return the bounds of the keys in some rows, at least one; texts that nobody can read have none."""
@@ -42,8 +45,13 @@ def joined(bounds: Sequence[Bounds]) -> Bounds:
 
 
 def groups_with(keys: pa.Table, metadata: pq.FileMetaData) -> list[int]:
-    """Return the row groups of a file that may have rows of some keys, by the bounds in its footer."""
+    """Return the row groups of a file that may have rows of some keys, by the bounds in its footer.
+
+    All are returned if the keys are so many that there would be some in nearly each group.
+    """
     groups = list(range(metadata.num_row_groups))
+    if keys.num_rows > _MOST_KEYS * len(groups):
+        return groups
     for name in keys.column_names:
         leaf, values = _leaf_of(name, metadata), _stored(keys.column(name))
         if leaf is not None and values is not None:

@@ -116,6 +116,7 @@ class RegionTables:
 
     def changes(self, table: RegionTable, files: Sequence[StagedFile], *, above: int = INITIAL_ID) -> KeyedChanges:
         """Return the rows of some files of a table's history: its keys get their last rows of ids above `above`."""
+        first = min((file.first_id or INITIAL_ID for file in files), default=INITIAL_ID)  # stages bring some rows late
         return KeyedChanges(
             folder=self.table(table.history or "").folder,
             keys=table.keys,
@@ -123,6 +124,7 @@ class RegionTables:
             columns=table.columns,
             deletes=table.deletes,
             chosen=Chosen(above=above) if above > INITIAL_ID else Chosen(),
+            above=max(above, first - 1),
         )
 
     def visible_rows(self, table: RegionTable, files: Sequence[StagedFile], to: int) -> VisibleRows:

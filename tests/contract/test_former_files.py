@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from places import ON_A_DISK
-from test_large_tables import SCHEMA, Scene, random_rows
+from test_large_tables import SCHEMA, Scene, random_rows, rows_of
 from test_merge_on_read import files_of, rows_in, seen_by_deltalake
 
 from drainmark.jobs import world
@@ -106,6 +106,14 @@ def with_files_written_again(scene: Scene) -> None:
     )
 
 
+def with_rows_of_an_earlier_id(scene: Scene) -> None:
+    """Bring rows that a stage held in flight while a later id was shown already."""
+    late = scene.store.staging(scene.history, scene.epoch, "late").write(rows_of(*rows_in(7, 9, 2)), "rows")
+    scene.store.table(scene.history.name).publish(scene.version(4), late)
+    scene.groups.insert(1, (2, rows_in(7, 9, 2)))
+    scene.publish(4, late)
+
+
 def half_a_day_later(scene: Scene) -> None:
     """Let half of the day go by for which `gc` keeps files that left."""
 
@@ -113,7 +121,14 @@ def half_a_day_later(scene: Scene) -> None:
 @MERGES
 @pytest.mark.parametrize(
     "since",
-    [without_a_file, without_the_log, with_a_column, with_files_written_again, half_a_day_later],
+    [
+        without_a_file,
+        without_the_log,
+        with_a_column,
+        with_files_written_again,
+        with_rows_of_an_earlier_id,
+        half_a_day_later,
+    ],
 )
 def test_where_they_cannot_come_back_the_rows_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge: str, since: Callable[[Scene], None]
@@ -125,7 +140,7 @@ def test_where_they_cannot_come_back_the_rows_do(
         monkeypatch.setattr(former_files.world, "now", lambda: now)
     table, folder = delta_tables.open_table(folder_of(scene)), folder_of(scene)
     assert former_files.put_back(table, folder, scene.store.region, 2) is None
-    scene.rewind(4, to=2)
+    scene.rewind(5, to=2)
     assert scene.shown() == scene.expected() == seen_by_deltalake(scene)
 
 

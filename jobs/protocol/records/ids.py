@@ -16,6 +16,9 @@ INITIAL_ID = 0
 REWOUND_TO = "drainmark.rewoundTo"
 """In the commitInfo of a rewind: the id above which rows left the table. Regions that read the table pass over it."""
 
+ABOVE = "drainmark.above"
+"""In the commitInfo of a change of a keyed table: the rows that came or left have ids above this one."""
+
 _ID_BITS = 32
 _LARGEST_ID = 2**_ID_BITS - 1
 _LARGEST_EPOCH = 2**31 - 1

@@ -12,7 +12,7 @@ from typing import Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import ObjectMissing
 from drainmark.jobs.errors.environment import FilesLost
-from drainmark.jobs.protocol.records.ids import INITIAL_ID, app_id, split_txn_version
+from drainmark.jobs.protocol.records.ids import ABOVE, INITIAL_ID, app_id, split_txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.resources.delta import file_lists
 from drainmark.resources.delta.keyed.keyed_merge import Rewriting, versions_of
@@ -39,7 +39,7 @@ def put_back(opened: Any, folder: Folder, region: str, to: int) -> Rewriting | N
 
     Returns:
         None if no version showed just this id, if it is too old, if files of it are gone, or if more happened since
-        than states and rewinds.
+        than states and rewinds of later ids.
     """
     version = _version_of(folder, region, int(opened.version()), to)
     try:
@@ -52,11 +52,11 @@ def put_back(opened: Any, folder: Folder, region: str, to: int) -> Rewriting | N
     adds, leaving = _not_among(former, live), _not_among(live, former)
     if not _are_there(folder, adds) or (any(file.vector for file in adds) and not takes_vectors(opened)):
         return None
-    return Rewriting(folder=folder, seen=versions_of(live), adds=adds, leaving=leaving)
+    return Rewriting(folder=folder, seen=versions_of(live), adds=adds, leaving=leaving, above=to)
 
 
 def _version_of(folder: Folder, region: str, newest: int, to: int) -> int | None:
-    """Return the newest version that showed an id, if only states and rewinds of the region came after it."""
+    """Return the newest version that showed an id, if only states and rewinds of later ids came after it."""
     if to == INITIAL_ID:  # the id of commits that fence off older owners
         return None
     for version in range(newest, max(-1, newest - _MOST_COMMITS), -1):
@@ -67,7 +67,7 @@ def _version_of(folder: Folder, region: str, newest: int, to: int) -> int | None
         shown = _id_of(actions, region)
         if shown == to:
             return version
-        if shown is None or INITIAL_ID < shown < to or not _can_be_undone(actions):
+        if shown is None or INITIAL_ID < shown < to or not _can_be_undone(actions, to):
             return None
     return None
 
@@ -79,13 +79,17 @@ def _id_of(actions: Iterable[dict[str, Any]], region: str) -> int | None:
     return next(numbers, None)
 
 
-def _can_be_undone(actions: Sequence[dict[str, Any]]) -> bool:
-    """Say whether a commit is a young one of rows that came and left: others give columns, or erase a person."""
+def _can_be_undone(actions: Sequence[dict[str, Any]], to: int) -> bool:
+    """Say whether a commit is a young one by which rows of ids above `to` came and left.
+
+    Others give columns, repair a table, or erase a person. A stage may bring rows of an id when later ids are shown.
+    """
     if any("metaData" in action or "protocol" in action for action in actions):
         return False
-    changes = (action.get("add") or action.get("remove") for action in actions)
-    written = next((action["commitInfo"]["timestamp"] / 1000 for action in actions if "commitInfo" in action), 0)
-    return written >= world.now() - _MOST_SECONDS and all(each["dataChange"] for each in changes if each)
+    about: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    is_young = about.get("timestamp", 0) / 1000 >= world.now() - _MOST_SECONDS
+    has_files = any("add" in action or "remove" in action for action in actions)
+    return is_young and (not has_files or int(about.get(ABOVE, INITIAL_ID)) >= to)
 
 
 def _not_among(files: Sequence[StagedFile], others: Sequence[StagedFile]) -> tuple[StagedFile, ...]:

@@ -33,12 +33,14 @@ class GivenRows:
         keys: key columns; nulls are equal.
         size: bytes of files with the rows: there are none.
         are_new: the keys get these rows; if not, only the rows that they have leave.
+        above: as for `KeyedChanges`.
     """
 
     rows: pa.Table
     keys: tuple[str, ...]
     size: int = 0
     are_new: bool = True
+    above: int | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -73,6 +75,7 @@ class KeyedChanges:
             none, its row leaves. None if changed keys get their last rows in `later`.
         to: the id that stays the last.
         deletes: rows of the history may be gone; a key with such a last row gets none.
+        above: the changes have ids above this one; None if that is not known.
     """
 
     folder: Folder
@@ -83,6 +86,7 @@ class KeyedChanges:
     earlier: tuple[RowFile, ...] | None = None
     to: int | None = None
     deletes: bool = False
+    above: int | None = None
 
     @property
     def size(self) -> int:
@@ -174,6 +178,7 @@ class Restored:
             earlier=(*earlier, *more),
             to=self.to,
             deletes=GONE in arrow_schema(opened).names,
+            above=self.after,
         )
 
     def everything(self) -> KeyedChanges:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import StoreUnavailable
 from drainmark.jobs.protocol.records.deletion_vectors import DeletionVector
+from drainmark.jobs.protocol.records.ids import ABOVE
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.executor import Executor, Here
 from drainmark.jobs.tasks.key_bounds import Bounds, bounds_of, joined
@@ -85,16 +86,21 @@ class Rewriting:
         seen: all files of the table at that time.
         adds: files to add.
         leaving: files to remove.
+        above: as for `KeyedChanges`.
     """
 
     folder: Folder
     seen: frozenset[_Version]
     adds: tuple[StagedFile, ...]
     leaving: tuple[StagedFile, ...]
+    above: int | None = None
 
     def commit(self, opened: Any, region: str, version: int | None) -> Act:
         """Return the commit to the table that was rewritten."""
-        return lambda: commits.transact(self.folder, opened, region, version, adds=self.adds, removes=self.leaving)
+        mark = None if self.above is None else {ABOVE: str(self.above)}
+        return lambda: commits.transact(
+            self.folder, opened, region, version, adds=self.adds, removes=self.leaving, mark=mark
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +156,8 @@ class KeyedMerge:
         else:
             adds, leaving = merge.at_once(opened, among, changes, search=search)
         verify(self.folder, adds)
-        return Rewriting(folder=self.folder, seen=versions_of(live), adds=adds, leaving=tuple(leaving))
+        seen = versions_of(live)
+        return Rewriting(folder=self.folder, seen=seen, adds=adds, leaving=tuple(leaving), above=changes.above)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
