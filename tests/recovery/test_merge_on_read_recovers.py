@@ -20,11 +20,12 @@ from drainmark.orchestration.verbs import interventions, table_repair
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.delta import commits, delta_tables, file_lists
 from drainmark.resources.delta.health.store_check import facts_of
+from drainmark.resources.delta.keyed import former_files
 from drainmark.resources.delta.log import marked_files
 from drainmark.resources.settings import Settings
 
 TABLE = "lake/last"
-MANY = [f"v{number}" for number in range(4000)]
+MANY = [f"v{number}" for number in range(40_000)]
 FILES = {"a": MANY, "b": MANY[10:12], "c": MANY[11:14], "d": [MANY[3999], "new"]}
 
 
@@ -69,10 +70,11 @@ def take(fed: OnRead, *names: str) -> None:
     fed.drain()
 
 
-def rewind(fed: OnRead, place: int) -> None:
-    """Go back to the state after so many files."""
+def rewind(fed: OnRead, place: int, undone: int = 200) -> None:
+    """Go back to the state after so many files; former files come back if they left by at most `undone` commits."""
     to = [0, *fed.history().states][place]
-    with fed.owning() as owner:
+    with pytest.MonkeyPatch.context() as patch, fed.owning() as owner:
+        patch.setattr(former_files, "_MOST_COMMITS", undone)
         owner.rewind(to, 100)
 
 
@@ -136,8 +138,12 @@ def test_a_merge_that_was_killed_is_made_once(fed: OnRead, tmp_path: Path, point
 @pytest.mark.seed("RT1")
 @pytest.mark.parametrize("point", [FailPoint.REWIND_TABLE_BEFORE, FailPoint.REWIND_TABLE_AFTER])
 @pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.recovery), 3])
-def test_a_rewind_that_was_killed_is_made_once(fed: OnRead, tmp_path: Path, point: str, number: int) -> None:
-    killed(tmp_path, "it.rewind(fed, 1)", point, number)
+@pytest.mark.parametrize("undone", [200, pytest.param(0, marks=pytest.mark.recovery)])
+def test_a_rewind_that_was_killed_is_made_once(
+    fed: OnRead, tmp_path: Path, point: str, number: int, undone: int
+) -> None:
+    """Former files come back, or if no commit may be undone, rows by a merge."""
+    killed(tmp_path, f"it.rewind(fed, 1, undone={undone})", point, number)
     with fed.owning():
         pass
     assert shown(fed) == expected("a")
