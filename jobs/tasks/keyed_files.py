@@ -293,10 +293,10 @@ def marked(changed: pa.Table, rows: pa.Table, keys: Sequence[str], keep: str) ->
     return pa.concat_tables([some.append_column(keep, pa.repeat(is_kept, some.num_rows)) for some, is_kept in each])
 
 
-def _written(tables: Iterator[pa.Table], place: Place, layout: Layout, folder: str = "") -> Iterator[Facts]:
+def _written(tables: Iterator[pa.Table], place: Place, layout: Layout) -> Iterator[Facts]:
     """Write rows, in one file for each partition; if the layout has an order, so many rows at a time as are sorted."""
     batches = (batch for rows in tables for batch in rows.to_batches())
-    write = WriteTask(place, folder, layout)
+    write = WriteTask(place, "", layout)
     if not layout.order:
         yield from write.work(batches)
         return
@@ -309,7 +309,7 @@ class RewriteTask:
     """The rewriting of files; a share is files whose rows come together.
 
     A task streams rows from the old files into the new ones, so a bounded number of rows is in memory, however large a
-    file is. If the layout has an order, as many rows are sorted at once as `_SORTED_AT_ONCE_BYTES` says.
+    file is. If the layout has an order, a task holds and sorts all its rows at once.
 
     Attributes:
         source: the place of the files.
@@ -328,10 +328,16 @@ class RewriteTask:
 
     def work(self, share: Sequence[RowFile]) -> Iterator[Facts]:
         """Write the rows of a share to new files, and yield the facts of these."""
-        return _written(self._rows(share), self.place, self.layout, self.folder)
+        return WriteTask(self.place, self.folder, self.layout).work(self._rows(share))
 
-    def _rows(self, files: Sequence[RowFile]) -> Iterator[pa.Table]:
+    def _rows(self, files: Sequence[RowFile]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
+        kept = self._kept(files)
+        if self.layout.order:
+            kept = iter(self.layout.of_rows(pa.Table.from_batches(kept, self.schema)).to_batches())
+        return kept
+
+    def _kept(self, files: Sequence[RowFile]) -> Iterator[pa.RecordBatch]:
         for batch in FileShare(files=tuple(files), place=self.source, schema=self.schema).rows():
-            yield pa.Table.from_batches([batch if self.where is None else batch.filter(self.where)])
+            yield batch if self.where is None else batch.filter(self.where)

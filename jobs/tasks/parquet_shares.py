@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _NONE: Mapping[str, str | None] = {}
-ROW_NUMBER = "__row"
-"""A column with the numbers of rows in their file, from 0."""
+ROW_NUMBER = "row\n"
+"""A column with the numbers of rows in their file, from 0. No column of a Delta table may have this name."""
 
 _MOST_FILES = 32
 """The most files of one share; a task opens them one after the other."""
