@@ -99,7 +99,7 @@ def _hashed_of(metadata: pq.FileMetaData) -> list[str] | None:
     return json.loads(found) if found is not None else None
 
 
-def _index_of(column: str, metadata: pq.FileMetaData) -> int | None:
+def index_of(column: str, metadata: pq.FileMetaData) -> int | None:
     """Return the index of a column among the leaves of a file; None if the file has no such column."""
     return next((at for at in range(metadata.num_columns) if metadata.schema.column(at).path == column), None)
 
@@ -130,7 +130,7 @@ class RunIndex:
 
         with pq.ParquetFile(source) as file:
             metadata = file.metadata
-        column = _index_of(KEY_HASH, metadata)
+        column = index_of(KEY_HASH, metadata)
         if column is None or _hashed_of(metadata) != [*hashed]:
             return None
         bounds = [metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups)]
@@ -145,7 +145,7 @@ class RunIndex:
         return self._bounds[column]
 
     def _read_bounds(self, column: str) -> Iterator[tuple[int, int] | None]:
-        place = _index_of(column, self.metadata)
+        place = index_of(column, self.metadata)
         for group in range(self.metadata.num_row_groups) if place is not None else ():
             found = self.metadata.row_group(group).column(place).statistics
             yield (found.min_raw, found.max_raw) if found is not None and found.has_min_max else None

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.state.run_files import index_of
+
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -53,16 +55,11 @@ def groups_with(keys: pa.Table, metadata: pq.FileMetaData) -> list[int]:
     if keys.num_rows > _MOST_KEYS * len(groups):
         return groups
     for name in keys.column_names:
-        leaf, values = _leaf_of(name, metadata), _stored(keys.column(name))
+        leaf = index_of(name, metadata) if "." not in name else None  # the field of a struct may have that path
+        values = _stored(keys.column(name))
         if leaf is not None and values is not None:
             groups = [group for group in groups if _may_have(metadata.row_group(group).column(leaf).statistics, values)]
     return groups
-
-
-def _leaf_of(name: str, metadata: pq.FileMetaData) -> int | None:
-    """Return the index of a column among the leaves of a file; None if it has none that is surely this column."""
-    leaves = range(metadata.num_columns) if "." not in name else ()  # the field of a struct may have that path
-    return next((leaf for leaf in leaves if metadata.schema.column(leaf).path == name), None)
 
 
 def _stored(column: pa.ChunkedArray) -> list[Any] | None:
