@@ -419,13 +419,6 @@ class ObjectChanged(DrainmarkError):
     id = "OBJECT_CHANGED"
 
 
-class SpoolTooSmall(DrainmarkError):
-    """One object is larger than the room that fetched objects may take (`s3_spool_bytes`)."""
-
-    id = "SPOOL_TOO_SMALL"
-    retry = Retry.PERMANENT
-
-
 class InputChanged(DrainmarkError):
     """A file changed after it was scanned."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,13 @@ def tagged_type(declared: StructType) -> StructType:
     for column in declared.fields:
         schema.add(column.name, column.dataType)
     return schema
+
+
+def spark_type(schema_json: str) -> StructType:
+    """Return the type that Spark's, and Delta's, JSON of a schema describes."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(schema_json))
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

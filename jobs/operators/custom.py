@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 from drainmark.jobs.errors import UsageError, Violation
 from drainmark.jobs.frames.names import quoted_name, without_points
 from drainmark.jobs.frames.row_order import place_ranks, untagged
-from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID, arrow_schema
 from drainmark.jobs.graph.code_digests import UserFunction
 from drainmark.jobs.graph.context import Fit
 from drainmark.jobs.graph.declarations import Stream, StreamLike, declare, user_function
@@ -206,10 +206,9 @@ class _Made:
 
     def __init__(self, operator: str, shape: _Shape, restore: Callable[[dict[str, Any]], Any]) -> None:
         import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_schema
 
         self._operator = operator
-        self._schema: pa.Schema = to_arrow_schema(shape.made, timezone="UTC")
+        self._schema: pa.Schema = arrow_schema(shape.made)
         self._output = pa.schema([(name, self._schema.field(f"out.{name}").type) for name in shape.output.names])
         tags = (*shape.keys, GONE, SEQUENCE_ID)
         self._keep = keeper_of(

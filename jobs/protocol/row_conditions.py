@@ -1,13 +1,13 @@
 """Conditions on rows, as an operator writes them behind `--where`; pure.
 
 `customer = 17 AND email IN ('a@b.c', 'a@b.org')` means the rows in which each of the columns has one of its values. A
-value with blanks or signs stands between single quotes, and a column with blanks between backticks; but
-`COLUMN=VALUE`, without blanks around the sign, takes all that follows as one value, unless that has another condition.
+value with blanks or signs stands between single quotes, and a column with blanks between backticks.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,19 +16,8 @@ from drainmark.jobs.errors import UsageError
 _TOKEN = re.compile(
     r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<name>`[^`]+`)|(?P<sign>[=(),])|(?P<word>[^\s=(),'`]+))""", re.VERBOSE
 )
-_PLAIN = re.compile(r"""(?P<column>`[^`]+`|[^\s=(),'`]+(?: [^\s=(),'`]+)*)=(?P<value>(?![\s'"`(=]).*|)""", re.DOTALL)
-"""A column, and behind the sign all the rest."""
-
-_FURTHER = re.compile(
-    r"""
-      ^(?:AND|OR)\b | \b(?:AND|OR)\s*$ | \s[^\s=]+\s*(?:[=<>!]|\bIN\b\s*\()
-    | \b(?:AND|OR)\s+\S+\s+(?:IS\s+(?:NOT\s+)?NULL\b | (?:NOT\s+)?(?:[IR]?LIKE\s*' | BETWEEN\s+\S+\s+AND\b | IN\s*\())
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
-"""What such a value may not have: it may be meant as another condition. So may a column with `_JOINED`."""
-
-_JOINED = re.compile(r"\b(?:AND|OR)\b", re.IGNORECASE)
+_ONE_VALUE = re.compile(r"`?([^`=]+?)`?\s*=\s*(.*)", re.DOTALL)
+"""What may be meant as one column, and a value that is not quoted as it has to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +43,13 @@ def conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
     Raises:
         UsageError: a text says something else, or a column is in two conditions.
     """
-    found = tuple(condition for text in texts for condition in _conditions(text))
+    found = tuple(condition for text in texts for condition in _Reader(text).conditions())
     columns = [each.column for each in found]
     for column in columns:
         if columns.count(column) > 1:
             msg = f"--where names the column {column!r} twice, and a row has one value there"
             raise UsageError(msg, remedy=f'to mean several values: --where "{column} IN (VALUE, VALUE)"')
     return found
-
-
-def _conditions(text: str) -> Sequence[Condition]:
-    try:
-        return [*_Reader(text).conditions()]
-    except UsageError:
-        plain = _PLAIN.fullmatch(text)
-        if plain is None or _FURTHER.search(plain["value"]) or _JOINED.search(plain["column"]):
-            raise
-        return [Condition(plain["column"].strip("`"), (plain["value"],))]
 
 
 class _Reader:
@@ -126,4 +105,9 @@ class _Reader:
 
     def _refusal(self) -> UsageError:
         msg = f"--where {self._text!r} is not of the form COLUMN = VALUE AND COLUMN IN (VALUE, VALUE)"
-        return UsageError(msg, remedy="for example: --where \"customer = 17\", or --where \"name = 'Ann O''Neil'\"")
+        meant = _ONE_VALUE.fullmatch(self._text.strip())
+        column, value = meant.groups() if meant else ("name", "Ann O'Neil")
+        quoted = "'" + value.strip("'\"").replace("'", "''") + "'"
+        example = f"{column if column.isidentifier() else f'`{column}`'} = {quoted}"
+        shown = shlex.quote(example) if re.search(r'["$`\\!]', example) else f'"{example}"'
+        return UsageError(msg, remedy=f"{'if that is one value' if meant else 'for example'}: --where {shown}")

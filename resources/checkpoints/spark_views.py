@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.frames.names import quoted_name
-from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.frames.tags import SEQUENCE_ID, spark_type
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
@@ -73,7 +72,7 @@ def _at(session: SparkSession, reader: RegionReader, table: RegionTable, at: int
         parts = [Part(near, ids=ids)]
     else:
         parts = parts_at(reader.store, reader.history, name, at)
-    rows = _frame(session, files, parts, _schema_of(reader.named(name)))
+    rows = _frame(session, files, parts, spark_type(reader.named(name).schema_json))
     if table.role is TableRole.UPSERT:
         rows = RowsPerKey(table.keys).current(rows)
     columns = table.columns if table.role in (TableRole.UPSERT, TableRole.OVERWRITE) else ()
@@ -88,7 +87,7 @@ def _adopted_at(session: SparkSession, reader: RegionReader, table: RegionTable,
     rows = visible.where(F.col(SEQUENCE_ID) <= at).select(*columns)
     if not staged:
         return rows
-    newer = _frame(session, TableFiles(folder), [Part(staged, at)], _schema_of(table))
+    newer = _frame(session, TableFiles(folder), [Part(staged, at)], spark_type(table.schema_json))
     return rows.unionByName(newer.select(*columns))
 
 
@@ -113,12 +112,5 @@ def _changes(session: SparkSession, reader: RegionReader, table: RegionTable, af
     wanted = [file for file in committed if (file.last_id or INITIAL_ID) > after]
     if not wanted:
         return None
-    frame = reader.store.table(name).files.frame(session, wanted, _schema_of(reader.named(name)))
+    frame = reader.store.table(name).files.frame(session, wanted, spark_type(reader.named(name).schema_json))
     return frame.where(F.col(SEQUENCE_ID) > after)
-
-
-def _schema_of(table: RegionTable) -> StructType:
-    """Return the columns of a region's table."""
-    from pyspark.sql.types import StructType
-
-    return StructType.fromJson(json.loads(table.schema_json))

@@ -7,7 +7,6 @@ column mapping) is refused by name, never read wrongly.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import StoreRefused, StoreUnavailable, UnknownName, UsageError
 from drainmark.jobs.errors.spark_faults import NOT_REACHED
 from drainmark.jobs.frames.arrow import frame_of
-from drainmark.jobs.frames.tags import arrow_schema
+from drainmark.jobs.frames.tags import arrow_schema, spark_type
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.tasks.parquet_files import frame_of_shares
@@ -168,9 +167,7 @@ class StoredTable:
 
     @property
     def type(self) -> StructType:
-        from pyspark.sql.types import StructType
-
-        return StructType.fromJson(json.loads(self.schema_json))
+        return spark_type(self.schema_json)
 
     def read(self) -> pa.Table:
         """Return the rows.

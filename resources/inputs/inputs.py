@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import InputChanged, InputMissing, ObjectChanged, ObjectMissing, SpoolTooSmall
+from drainmark.jobs.errors import InputChanged, InputMissing, ObjectChanged, ObjectMissing
 from drainmark.jobs.errors.machine_faults import require_gone
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, is_object, prefix_of
@@ -50,7 +50,6 @@ class Inputs:
 
     Args:
         objects: of all buckets; opened when the first object is needed.
-        spool_bytes: limit of the copies of a group's objects on this machine's disk.
         limits: of the files that one scan looks at.
         root: folder to which relative paths are relative.
         range_bytes: tasks read a larger file by ranges of so many bytes.
@@ -60,13 +59,11 @@ class Inputs:
         self,
         objects: ObjectStore,
         *,
-        spool_bytes: int,
         limits: ScanLimits | None = None,
         root: Path | None = None,
         range_bytes: int = 128 * 1024 * 1024,
     ) -> None:
         self.objects = objects
-        self.spool_bytes = spool_bytes
         self.limits = limits or ScanLimits()
         self.root = root or Path()
         self.range_bytes = range_bytes
@@ -210,7 +207,7 @@ class Inputs:
             os.symlink(os.path.abspath(path_of(trigger.uri)), path)
         copies = [(trigger, path) for trigger, path in wanted if is_object(trigger.uri)]
         if copies:
-            spool(self.objects, copies, self.spool_bytes)
+            spool(self.objects, copies)
 
     def stored(self, triggers: Sequence[Trigger | NewTrigger]) -> Mapping[int, StoredObject]:
         """Return the inputs that tasks can fetch by themselves: index in `triggers` -> object, as it was scanned."""
@@ -296,7 +293,6 @@ def inputs_of(settings: Settings) -> Inputs:
     """Return the inputs for the settings."""
     return Inputs(
         object_store(settings),
-        spool_bytes=settings.s3_spool_bytes,
         limits=ScanLimits(whole=settings.scan_whole_files, rest_seconds=settings.scan_round_seconds),
         root=settings.project_root,
         range_bytes=settings.range_bytes,
@@ -333,17 +329,12 @@ def _newest(identity: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in identity.items() if name != VERSION}
 
 
-def spool(objects: ObjectStore, wanted: Sequence[tuple[Trigger, Path]], room: int) -> None:
+def spool(objects: ObjectStore, wanted: Sequence[tuple[Trigger, Path]]) -> None:
     """Copy objects to paths that do not exist yet, if they have not changed since the scan.
-
-    Args:
-        room: bytes that one object may have.
 
     Raises:
         InputMissing, InputChanged: objects are gone or were replaced; the error names their triggers.
-        SpoolTooSmall: one object alone is larger; groups of several objects are cut to fit beforehand.
     """
-    _require_room([trigger for trigger, _ in wanted], room)
     pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="fetch")
     try:
         found = list(pool.map(lambda each: _fetched(objects, *each), wanted))
@@ -368,11 +359,3 @@ def _fetched(objects: ObjectStore, trigger: Trigger, path: Path) -> type[InputMi
     except ObjectChanged:
         return InputChanged
     return None
-
-
-def _require_room(triggers: Sequence[Trigger], room: int) -> None:
-    largest = max(triggers, key=lambda trigger: trigger.size_bytes)
-    if largest.size_bytes > room:
-        msg = f"{largest.uri} has {largest.size_bytes} bytes, more than s3_spool_bytes = {room}"
-        remedy = f"set s3_spool_bytes to {largest.size_bytes} or more"
-        raise SpoolTooSmall(msg, remedy=remedy)

@@ -107,7 +107,6 @@ class Lane(ABC):
             project_root=self.folder,
             registry_url=f"sqlite:///{self.folder / 'home' / 'registry.db'}",
             max_group_bytes=NO_BOUND,
-            s3_spool_bytes=NO_BOUND,
             slice_bytes=NO_BOUND,
             small_group_bytes=self.small_bytes,
         )

@@ -55,7 +55,7 @@ def test_an_object_goes_if_it_is_the_one_that_was_processed(
     files = put(store, bucket, "in/a.txt", "in/deep/b.txt", "in/changed.txt", "in/gone.txt")
     store.put(bucket, "in/changed.txt", b"another one")
     store.delete(bucket, ["in/gone.txt"])
-    inputs, scan = Inputs(store, spool_bytes=1, root=tmp_path), scan_of(bucket, after)
+    inputs, scan = Inputs(store, root=tmp_path), scan_of(bucket, after)
     assert inputs.dispose(files, scan) == 2
     moved = ["done/a.txt", "done/deep/b.txt"] if after == "move" else []
     assert keys(store, bucket) == [*moved, "in/changed.txt"]
@@ -82,7 +82,7 @@ def test_an_object_that_is_replaced_meanwhile_stays(
             store.put(bucket, "in/b.txt", b"nobody has read this")
 
     monkeypatch.setattr(store, verb, replacing)
-    assert Inputs(store, spool_bytes=1, root=tmp_path).dispose(files, scan_of(bucket, after)) == 1
+    assert Inputs(store, root=tmp_path).dispose(files, scan_of(bucket, after)) == 1
     assert store.get(bucket, "in/b.txt") == b"nobody has read this"
 
 
@@ -95,7 +95,7 @@ def test_a_store_is_asked_for_that_object_and_no_other(store: ObjectStore, bucke
         events.register(
             f"provide-client-params.s3.{call}", lambda params, name=condition, **_: asked.append(params.get(name))
         )
-    assert Inputs(store, spool_bytes=1, root=tmp_path).dispose(files, scan_of(bucket, "move")) == 1
+    assert Inputs(store, root=tmp_path).dispose(files, scan_of(bucket, "move")) == 1
     assert asked == [f'"{files[0][1]["etag"]}"'] * 2
 
 
@@ -107,12 +107,12 @@ def test_of_a_bucket_with_versions_only_the_newest_counts(store: ObjectStore, bu
     files = put(store, bucket, "in/a.txt", "in/b.txt")
     assert VERSION in files[0][1]
     store.put(bucket, "in/a.txt", b"nobody has read this")
-    assert Inputs(store, spool_bytes=1, root=tmp_path).dispose(files, scan_of(bucket, "move")) == 1
+    assert Inputs(store, root=tmp_path).dispose(files, scan_of(bucket, "move")) == 1
     assert keys(store, bucket) == ["done/b.txt", "in/a.txt"]
 
 
 def test_what_lies_in_the_archive_is_not_written_over(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
-    inputs = Inputs(store, spool_bytes=1, root=tmp_path)
+    inputs = Inputs(store, root=tmp_path)
     for text in (b"first", b"second", b"third"):
         store.put(bucket, "in/a.txt", text)
         file = (f"{bucket}/in/a.txt", identity_of_object(store.head(bucket, "in/a.txt")), 7)
@@ -123,7 +123,7 @@ def test_what_lies_in_the_archive_is_not_written_over(store: ObjectStore, bucket
 
 def test_a_crash_between_copy_and_deletion_leaves_one_copy(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
     files = put(store, bucket, "in/a.txt")
-    inputs = Inputs(store, spool_bytes=1, root=tmp_path)
+    inputs = Inputs(store, root=tmp_path)
     failpoints.arm(f"{FilePoint.COPIED.value}:raise")
     with pytest.raises(InjectedFailure):
         inputs.dispose(files, scan_of(bucket, "move"))

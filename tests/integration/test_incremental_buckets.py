@@ -47,7 +47,7 @@ class Scene:
 
     def start(self, limits: ScanLimits, store: ObjectStore | None = None) -> None:
         """Begin a process that remembers nothing."""
-        self.inputs = Inputs(store or self.store, spool_bytes=1, limits=limits)
+        self.inputs = Inputs(store or self.store, limits=limits)
 
     def put(self, *names: str, text: str = "x") -> None:
         for name in names:

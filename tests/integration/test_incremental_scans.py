@@ -53,7 +53,7 @@ class Scene:
 
     def start(self, limits: ScanLimits) -> None:
         """Begin a process that remembers nothing."""
-        self.inputs = Inputs(ObjectStore(), spool_bytes=1, limits=limits)
+        self.inputs = Inputs(ObjectStore(), limits=limits)
 
     def write(self, name: str, text: str = "x", *, age: float = 60.0) -> Path:
         """Write a file that seems to be some time old; its directory was changed just now."""
@@ -492,7 +492,7 @@ def test_a_scan_keeps_nothing_where_another_folder_was_begun_under_it(large: Sce
     other = tmp_path / "inbox-of-another"
     for number in range(30):
         large.write(f"{other}/{number % 3}/{number:02d}.txt")
-    inputs = Inputs(ObjectStore(), spool_bytes=1, limits=LIMITS)
+    inputs = Inputs(ObjectStore(), limits=LIMITS)
     found = record_scan(large.registry, REGION, inputs, str(other), large.source, now=time.time() + 100.0)
     assert found.new_count == 30
     before = large.note

@@ -65,7 +65,7 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 def scanned(registry: Registry, folder: Path, whole: int = 100, **source: Any) -> tuple[set[str], dict[str, str]]:
     """Scan as runs and ticks do; return the pending names, and the refused names with their reasons."""
     scan = dm.DirectoryScan(path=str(folder), recursive=True, settle=0, **source)
-    inputs = Inputs(ObjectStore(), spool_bytes=1, limits=ScanLimits(whole=whole))
+    inputs = Inputs(ObjectStore(), limits=ScanLimits(whole=whole))
     found = record_scan(registry, REGION, inputs, str(folder), scan, now=time.time() + 100)
     pending = registry.triggers.pending(REGION, limit=99)
     names = {os.path.relpath(trigger.uri, folder) for trigger in pending}
@@ -106,7 +106,7 @@ def test_a_link_that_takes_a_files_place_before_it_is_read_is_not_read(
     scanned(registry, inbox)
     (trigger,) = (each for each in registry.triggers.pending(REGION, limit=9) if each.uri.endswith("deep/pgpass.txt"))
     assert trigger.status is TriggerStatus.PENDING
-    inputs = Inputs(ObjectStore(), spool_bytes=1)
+    inputs = Inputs(ObjectStore())
     inputs.place([(trigger, tmp_path / "before")])
     if what == "file":
         (inbox / "deep" / "pgpass.txt").unlink()

@@ -19,6 +19,7 @@ from integration.test_s3_input import Bucket, bucket, place
 from drainmark.jobs.errors import Halted
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.resources.storage.object_store import ObjectStore
 
 __all__ = ["bucket", "place"]
 
@@ -183,24 +184,43 @@ def test_both_ways_leave_the_same_rows_places_and_quarantine(
     require_same(place, bucket, *CASES[case])
 
 
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys of the objects that this process copies to its disk."""
+    keys: list[str] = []
+    fetch = ObjectStore.fetch
+
+    def noted(store: ObjectStore, bucket: str, key: str, *rest: Any, **more: Any) -> Any:
+        keys.append(key)
+        return fetch(store, bucket, key, *rest, **more)
+
+    monkeypatch.setattr(ObjectStore, "fetch", noted)
+    return keys
+
+
 @pytest.mark.seed("DX6")
-def test_an_object_larger_than_the_spool_is_read_by_tasks(place: Callable[..., Workplace], bucket: Bucket) -> None:
-    """The object never comes to this machine's spool; in a small group it would have to, and is refused."""
+def test_objects_of_large_groups_do_not_come_to_this_machine(
+    place: Callable[..., Workplace], bucket: Bucket, copied: list[str]
+) -> None:
     bucket.store.put(bucket.address, "in/a", b"a,1\nb,none\n")
     scan = {"format": "csv", "schema": "k string, n int"}
-    run_once(place("tasks", s3_spool_bytes=4, small_group_bytes=0), copying(bucket.uri, **scan))
-    with pytest.raises(Halted, match="s3_spool_bytes"):
-        run_once(place("here", s3_spool_bytes=4), copying(bucket.uri, **scan))
+    run_once(place("tasks", small_group_bytes=0), copying(bucket.uri, **scan))
+    assert not copied
+    run_once(place("here"), copying(bucket.uri, **scan))
+    assert copied == ["in/a"]
 
 
 @pytest.mark.seed("DX6")
-def test_parquet_objects_are_read_by_tasks(place: Callable[..., Workplace], bucket: Bucket) -> None:
-    """They never come to this machine's spool; a damaged object is quarantined, with all its rows."""
+def test_parquet_objects_are_read_by_tasks(
+    place: Callable[..., Workplace], bucket: Bucket, copied: list[str]
+) -> None:
+    """They never come to this machine; a damaged object is quarantined, with all its rows."""
     for name, content in {**PARQUET, "damaged": damaged(), "miscounted": miscounted()}.items():
         bucket.store.put(bucket.address, f"in/{name}", content)
     scan = {"format": "parquet", "schema": PARQUET_SCHEMA}
-    home = place("tasks", s3_spool_bytes=4, small_group_bytes=0)
+    home = place("tasks", small_group_bytes=0)
     run_once(home, copying(bucket.uri, **scan))
+    assert not copied
     assert home.store(REGION).table("lake/copied").read().num_rows == 3 * (len(PARQUET) - 1)
     bad = home.store(REGION).table(f"lake/{QUARANTINE}").read().to_pylist()
     reasons = {row["source_file"].rpartition("/")[2]: row["reason"] for row in bad}

@@ -25,7 +25,7 @@ from integration.test_dagster_sensor import Ticker
 from waiting import eventually
 
 import drainmark as dm
-from drainmark.jobs.errors import Halted, InputChanged, RewindRefused, SpoolTooSmall, StoreRefused, StoreUnavailable
+from drainmark.jobs.errors import Halted, InputChanged, RewindRefused, StoreRefused, StoreUnavailable
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.protocol.records.triggers import VERSION, TriggerStatus
@@ -90,7 +90,7 @@ def place(tmp_path: Path, engine: SparkEngine, s3_server: str) -> Iterator[Calla
         workplace.use_engine(engine)
         if proxy is not None:
             impatient = ObjectStore(proxy.url, patience=Patience(0.5, 5, retries=0))
-            workplace.inputs = Inputs(impatient, spool_bytes=1 << 30)
+            workplace.inputs = Inputs(impatient)
         made.append(workplace)
         return workplace
 
@@ -380,22 +380,7 @@ def test_a_missing_permission_halts_at_once(place: Callable[..., Workplace], buc
     assert "s3:GetObject" in error["remedy"]
 
 
-# --- the spool ----------------------------------------------------------------------------------------------------
-
-
-def test_groups_are_cut_to_the_spool(place: Callable[..., Workplace], bucket: Bucket) -> None:
-    """A group never exceeds the spool; an object that is larger halts the region, and the error names the setting."""
-    for name in ("a.txt", "b.txt", "c.txt"):
-        bucket.put(name, "one two")
-    home = place(s3_spool_bytes=15)
-    assert [report.triggers for report in run_once(home, word_count(bucket))] == [2, 1]
-    large = bucket.put("d.txt", "one two three four")
-    with pytest.raises(Halted):
-        run_once(home, word_count(bucket))
-    error = home.history(REGION).last_error
-    assert error is not None
-    assert (error["id"], error["trigger"]) == (SpoolTooSmall.id, large)
-    assert "s3_spool_bytes to 18" in error["remedy"]
+# --- copies of objects -------------------------------------------------------------------------------------------
 
 
 _FETCHING = """

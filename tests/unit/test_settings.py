@@ -171,13 +171,21 @@ def test_home_by_environment_alone_needs_no_settings_file(nowhere: Path, monkeyp
 
 def test_flags_win_over_environment_and_environment_over_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "drainmark.toml").write_text(
-        'spark_master = "local[1]"\nlease_seconds = 1\nmax_group_triggers = 7\n', encoding="utf-8"
+        'spark_master = "local[1]"\nlease_seconds = 1\nmax_group_triggers = 7\nmax_group_bytes = 7\n', encoding="utf-8"
     )
     monkeypatch.setenv("DRAINMARK_SPARK_MASTER", "local[2]")
     monkeypatch.setenv("DRAINMARK_LEASE_SECONDS", "2")
     settings = load_settings(spark_master="local[3]", max_group_bytes=None)
     assert (settings.spark_master, settings.lease_seconds, settings.max_group_triggers) == ("local[3]", 2.0, 7)
-    assert settings.max_group_bytes == 256 * 1024 * 1024  # a flag that is not given is None and has no effect
+    assert settings.max_group_bytes == 7  # a flag that is not given is None and has no effect
+
+
+def test_a_group_has_work_for_each_core_of_a_cluster(tmp_path: Path) -> None:
+    mib = 1024 * 1024
+    settings = Settings(home=tmp_path, project_root=tmp_path)
+    assert [settings.group_bytes(cores) // mib for cores in (0, 1, 2, 3, 256)] == [256, 256, 256, 384, 32 * 1024]
+    given = settings.model_copy(update={"max_group_bytes": 5})
+    assert given.group_bytes() == given.group_bytes(256) == 5
 
 
 def test_lists_and_tables_come_as_json_from_the_environment(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.frames.arrow import relaxed_type, typed
 from drainmark.jobs.frames.names import in_tasks, quoted
-from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.frames.tags import SEQUENCE_ID, arrow_schema
 from drainmark.jobs.operators.changes.change_shape import ChangeShape
 from drainmark.jobs.operators.changes.newest import Newest, While
 from drainmark.jobs.operators.changes.numbered_changes import NET, numbers_of
@@ -121,9 +121,8 @@ class _Task:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         import pyarrow.compute as pc
-        from pyspark.sql.pandas.types import to_arrow_schema
 
-        schema = to_arrow_schema(self.rules.made, timezone="UTC")
+        schema = arrow_schema(self.rules.made)
         for rows in with_whole_keys((pa.Table.from_batches([batch]) for batch in batches), ROWS_AT_ONCE):
             applied = self.rules.apply(rows.filter(rows[IS_NEW]), rows.filter(pc.invert(rows[IS_NEW])))
             for made, is_kept in ((applied.kept, True), (applied.output, False)):

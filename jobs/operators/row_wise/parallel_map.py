@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.row_order import in_order, type_of_made
-from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, arrow_schema
 from drainmark.jobs.graph.annotations import Buffered
 from drainmark.jobs.graph.declarations import StreamLike
 from drainmark.jobs.graph.functions import FunctionOperator, declared_by
@@ -79,13 +79,12 @@ class ParallelMap(FunctionOperator):
             so a state may be cut.
         """
         import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_schema
 
         from drainmark.jobs.state.handlers.permits import PermitGate
 
         gate, name = PermitGate(), self.function.streams[0]
         arguments = dict.fromkeys(self.function.params, params)
-        schema = to_arrow_schema(self.made, timezone="UTC")
+        schema = arrow_schema(self.made)
 
         def call(row: dict[str, Any]) -> list[Row]:
             with gate.permit():

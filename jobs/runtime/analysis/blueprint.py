@@ -6,7 +6,6 @@ tag is an error here, before anything is claimed or committed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import SchemaMismatch
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.row_order import in_given_order
-from drainmark.jobs.frames.tags import GONE, ORDINAL, SEQUENCE_ID
+from drainmark.jobs.frames.tags import GONE, ORDINAL, SEQUENCE_ID, spark_type
 from drainmark.jobs.graph.blame import blaming
 from drainmark.jobs.graph.context import OperatorContext, empty_like
 from drainmark.jobs.graph.operator import KeptState, Operator, Positions, StepResult, Vectorises
@@ -248,9 +247,7 @@ def _code_of(
 
 def _nullable_type(frame: DataFrame) -> StructType:
     """Return the type of a stream's rows with every level nullable: nullability differs from group to group."""
-    from pyspark.sql.types import StructType
-
-    return StructType.fromJson(json.loads(nullable_schema(frame.schema.json())))
+    return spark_type(nullable_schema(frame.schema.json()))
 
 
 def _multiplied(operator: Operator, walked: Mapping[str, GroupVerdict], frames: OperatorContext) -> set[str]:

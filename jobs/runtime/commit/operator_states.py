@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import ResetTimeout
+from drainmark.jobs.frames.tags import spark_type
 from drainmark.jobs.graph.operator import KeptState, Operator
 from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.protocol.history import RegionHistory
@@ -143,14 +143,12 @@ class RegionStates:
         self.hosted.close()
 
     def _loaded(self, name: str, operator: Operator, kept: KeptState, history: RegionHistory) -> KeyedState:
-        from pyspark.sql.types import StructType
-
         table, kind = self.outside.store.table(name), HandlerState if isinstance(operator, Handled) else KeyedState
         return kind.load(
             table=name,
             stored=table.files,
             keys=kept.keys,
-            schema=StructType.fromJson(json.loads(self._described(name, history).schema_json)),
+            schema=spark_type(self._described(name, history).schema_json),
             image=history.image_held(name, None, table.files.holds) or history.image_of(name),
             dropped=history.dropped.get(name, 0),
             live=table.files.live(),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError, UsageError
-from drainmark.orchestration.cli.terminal.output import CLOSED_PIPE
+from drainmark.orchestration.cli.terminal.output import CLOSED_PIPE, short_time
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -131,7 +131,7 @@ def compare(project: DemoProject, counted: Counted, files: int) -> None:
     found: dict[str, Mapping[Any, int]] = {
         "log_watch_failures": tally(project.read("show", "log_watch_failures"), "remote_host"),
         "log_watch_hosts": {row["remote_host"]: row["failures"] for row in hosts},
-        "log_watch_alerts": {(row["remote_host"], _second(row["window_start"])): row["failures"] for row in alerts},
+        "log_watch_alerts": {(row["remote_host"], short_time(row["window_start"])): row["failures"] for row in alerts},
         "consistent states": states,
     }
     wanted: dict[str, Mapping[Any, int]] = {
@@ -159,8 +159,3 @@ def headline(console: Console, title: str, subtitle: str) -> None:
 
 def tally(rows: Sequence[Mapping[str, Any]], column: str) -> Counter[str]:
     return Counter(row[column] for row in rows)
-
-
-def _second(moment: str | None) -> str | None:
-    """Return a time of the command line's JSON in the form `2005-06-14 15:16:01`."""
-    return None if moment is None else moment[:19].replace("T", " ")

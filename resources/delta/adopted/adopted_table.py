@@ -7,7 +7,6 @@ Every commit is read back, since delta-spark reports a skipped one as a success.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import AdoptionRefused, SchemaMismatch
 from drainmark.jobs.frames.names import quoted_name
-from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.frames.tags import SEQUENCE_ID, spark_type
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.executor import Here
 from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY, Breach, Terms
@@ -117,9 +116,7 @@ class AdoptedTable(RegionDeltaTable):
         """
         terms = self._terms(schema_json)
         if merged and terms.checks:
-            from pyspark.sql.types import StructType
-
-            rows = self._writer.session.createDataFrame([], StructType.fromJson(json.loads(schema_json)))
+            rows = self._writer.session.createDataFrame([], spark_type(schema_json))
             rule = terms.undecidable(rows)
             if rule is not None:
                 msg = f"{self.folder} has {rule}, which names columns that the stream does not have"

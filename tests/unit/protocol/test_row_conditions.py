@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 
 import pytest
 
@@ -18,17 +19,20 @@ SAID = {
     "a=1 AND b=2": {"a": ("1",), "b": ("2",)},
     "at = 2026-01-31T12:00:00Z": {"at": ("2026-01-31T12:00:00Z",)},
     "name='Ann Lee'": {"name": ("Ann Lee",)},
-    # what `trace` always took: all behind the sign is the value
+    "path=/a/b?c&e": {"path": ("/a/b?c&e",)},
+    "value=null": {"value": ("null",)},
+}
+ONE_VALUE = {
     "word=to be or not to be": {"word": ("to be or not to be",)},
     "name=O'Neil": {"name": ("O'Neil",)},
-    "name=Lee, Ann (Mrs)": {"name": ("Lee, Ann (Mrs)",)},
-    "name=salt and pepper": {"name": ("salt and pepper",)},
+    "name = Lee, Ann (Mrs)": {"name": ("Lee, Ann (Mrs)",)},
+    "a=1 OR 2": {"a": ("1 OR 2",)},
     "path=/a/b?c=d&e=f": {"path": ("/a/b?c=d&e=f",)},
     "id=YWI=": {"id": ("YWI=",)},
     "first name=Ann": {"first name": ("Ann",)},
-    "value=null": {"value": ("null",)},
-    'size=3" or so': {"size": ('3" or so',)},
-    "name=this and that is like it": {"name": ("this and that is like it",)},
+    'size=3" or $5': {"size": ('3" or $5',)},
+    "a=": {"a": ("",)},
+    'a="1 2"': {"a": ("1 2",)},
 }
 
 
@@ -55,6 +59,14 @@ def test_what_may_be_meant_otherwise_is_refused(text: str) -> None:
         conditions([text])
 
 
+@pytest.mark.parametrize("text", ONE_VALUE)
+def test_a_value_that_needs_quotes_is_refused_with_the_quoted_form(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        conditions([text])
+    _, quoted = shlex.split(str(refused.value.remedy).removeprefix("if that is one value: "))
+    assert {each.column: each.values for each in conditions([quoted])} == ONE_VALUE[text]
+
+
 @pytest.mark.parametrize("texts", [("a = 1 AND a = 2",), ("a=1", "a=2")])
 def test_a_column_has_one_condition(texts: tuple[str, ...]) -> None:
     with pytest.raises(UsageError) as refused:
@@ -63,7 +75,7 @@ def test_a_column_has_one_condition(texts: tuple[str, ...]) -> None:
     assert conditions([remedy.replace("VALUE, VALUE", "1, 2")])[0].values == ("1", "2")
 
 
-@pytest.mark.parametrize("text", ["a = ''", "a=", "a IN (1, '')"])
+@pytest.mark.parametrize("text", ["a = ''", "a IN (1, '')"])
 def test_an_empty_text_is_a_value_and_names_nobody(text: str) -> None:
     assert "" in conditions([text])[0].values
     with pytest.raises(UsageError):
