@@ -16,8 +16,8 @@ from drainmark.jobs.errors import UsageError
 _TOKEN = re.compile(
     r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<name>`[^`]+`)|(?P<sign>[=(),])|(?P<word>[^\s=(),'`]+))""", re.VERBOSE
 )
-_ONE_VALUE = re.compile(r"`?([^`=]+?)`?\s*=\s*(.*)", re.DOTALL)
-"""What may be meant as one column, and a value that is not quoted as it has to be."""
+_ONE_VALUE = re.compile(r"`?([^`=]+?)`?\s*=\s*((?:(?!\b(?:AND|OR)\b).)*)", re.DOTALL | re.IGNORECASE)
+"""What is meant as one column, and a value that is not quoted as it has to be: nothing in it may be a condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,11 @@ class _Reader:
     def _refusal(self) -> UsageError:
         msg = f"--where {self._text!r} is not of the form COLUMN = VALUE AND COLUMN IN (VALUE, VALUE)"
         meant = _ONE_VALUE.fullmatch(self._text.strip())
-        column, value = meant.groups() if meant else ("name", "Ann O'Neil")
-        quoted = "'" + value.strip("'\"").replace("'", "''") + "'"
-        example = f"{column if column.isidentifier() else f'`{column}`'} = {quoted}"
-        shown = shlex.quote(example) if re.search(r'["$`\\!]', example) else f'"{example}"'
-        return UsageError(msg, remedy=f"{'if that is one value' if meant else 'for example'}: --where {shown}")
+        if meant is None:
+            remedy = "for example: --where \"customer IN (17, 18)\", or --where \"name = 'Ann O''Neil'\""
+        else:
+            column, value = meant[1], "'" + meant[2].strip("'\"").replace("'", "''") + "'"
+            example = f"{column if column.isidentifier() else f'`{column}`'} = {value}"
+            shown = shlex.quote(example) if re.search(r'["$`\\!]', example) else f'"{example}"'
+            remedy = f"if that is one value: --where {shown}"
+        return UsageError(msg, remedy=remedy)
