@@ -46,8 +46,7 @@ from drainmark.resources.storage.object_store import ObjectStore
 
 _OUTSIDE, _INSIDE = "10.213.47.1", "10.213.47.2"
 _FILES, _GROUPS, _MEASURED, _LINES_A_PIECE = 8, 5, 2, 20_000
-_MEGABYTES, _SMALL_MEGABYTES = 500, 16
-_QUICK_MEGABYTES, _QUICK_SMALL_MEGABYTES = 16, 2
+_MEGABYTES, _QUICK_MEGABYTES, _SMALL_MEGABYTES = 500, 64, 16
 _CLUSTERS = (64, 256)
 _SECONDS = 1200
 _WATCH_SECONDS = 0.2
@@ -114,7 +113,7 @@ def measure(console: Console, *, quick: bool, root: Path) -> Figures:
         root.joinpath("away").mkdir(parents=True)
         with standalone(root / "cluster", hidden=[root / "away"], workers=2, host=_OUTSIDE) as master:
             for store, form in _KINDS:
-                sizes = (_QUICK_SMALL_MEGABYTES, _QUICK_MEGABYTES) if quick else (_SMALL_MEGABYTES, _MEGABYTES)
+                sizes = (_SMALL_MEGABYTES, _QUICK_MEGABYTES if quick else _MEGABYTES)
                 with _server() as endpoint:  # one for each kind, because it keeps its objects in memory
                     place = _Place(root, namespace, endpoint, master, store, form)
                     small, large = (_of_kind(place, megabytes * 2**20, console) for megabytes in sizes)
