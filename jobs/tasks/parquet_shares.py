@@ -9,7 +9,7 @@ import datetime as dt
 import errno
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -30,6 +30,7 @@ _NONE: Mapping[str, str | None] = {}
 ROW_NUMBER = "row\n"
 """A column with the numbers of rows in their file, from 0. No column of a Delta table may have this name."""
 
+_ROWS_AT_ONCE = 100_000
 _MOST_FILES = 32
 """The most files of one share; a task opens them one after the other."""
 
@@ -191,12 +192,24 @@ def numbered_rows(
         sizes = [found.metadata.row_group(group).num_rows for group in range(found.num_row_groups)]
         firsts = list(itertools.accumulate(sizes, initial=0))
         columns = _known(found, schema)
-        for group in chosen(found.metadata):
-            first = firsts[group]
-            for batch in found.read_row_group(group, columns, use_threads=False).to_batches():
-                numbers = pa.array(np.arange(first, first + batch.num_rows))
-                yield typed(batch, schema, file.constants).append_column(ROW_NUMBER, numbers)
-                first += batch.num_rows
+        for groups in _up_to_rows(chosen(found.metadata), sizes):
+            numbers = np.concatenate([np.arange(firsts[group], firsts[group + 1]) for group in groups])
+            for batch in found.read_row_groups(groups, columns, use_threads=False).combine_chunks().to_batches():
+                of_batch, numbers = numbers[: batch.num_rows], numbers[batch.num_rows :]
+                yield typed(batch, schema, file.constants).append_column(ROW_NUMBER, pa.array(of_batch))
+
+
+def _up_to_rows(groups: Iterable[int], sizes: Sequence[int]) -> Iterator[list[int]]:
+    """Yield row groups that are read at once: each call costs as much as some thousand rows."""
+    held, rows = list[int](), 0
+    for group in groups:
+        if held and rows + sizes[group] > _ROWS_AT_ONCE:
+            yield held
+            held, rows = [], 0
+        held.append(group)
+        rows += sizes[group]
+    if held:
+        yield held
 
 
 @contextmanager

@@ -6,9 +6,6 @@ with it; for the kinds `folder_…` they share a folder instead. The figures are
 commit to commit: the first groups pay for imports, jars, the claim and cold code, and the last one reads no group
 ahead. The CPU seconds of executors and their Python workers are counted as well: divided by the driver's, they give the
 number of busy cores at which a driver of one core would be the limit.
-
-A cluster has larger groups, in proportion to its cores. Their limit is reckoned from two sizes that are measured: what
-a group costs whatever its size, and what each further byte costs, on both sides.
 """
 
 from __future__ import annotations
@@ -39,15 +36,13 @@ from clusters import Project, environment, standalone, why_not_isolated
 from rich.console import Console
 
 from drainmark.resources.delta import delta_tables, file_lists
-from drainmark.resources.settings import Settings
 from drainmark.resources.storage.bucket_folder import BucketFolder
 from drainmark.resources.storage.folder import Folder, LocalFolder
 from drainmark.resources.storage.object_store import ObjectStore
 
 _OUTSIDE, _INSIDE = "10.213.47.1", "10.213.47.2"
 _FILES, _GROUPS, _MEASURED, _LINES_A_PIECE = 8, 5, 2, 20_000
-_MEGABYTES, _QUICK_MEGABYTES, _SMALL_MEGABYTES = 500, 64, 16
-_CLUSTERS = (64, 256)
+_MEGABYTES, _QUICK_MEGABYTES = 500, 16
 _SECONDS = 1200
 _WATCH_SECONDS = 0.2
 _LEAST_SECONDS = 0.01
@@ -93,16 +88,6 @@ class Passed:
     workers_seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupCost:
-    """The cost of a group: its input bytes, and as in `Passed`."""
-
-    given: int
-    through: int
-    cpu_seconds: float
-    workers_seconds: float
-
-
 def measure(console: Console, *, quick: bool, root: Path) -> Figures:
     """Return driver bytes for an input byte, driver CPU seconds for a gigabyte, and the driver's limit, by kind."""
     if why := why_not_isolated() or _why_no_namespace():
@@ -113,19 +98,14 @@ def measure(console: Console, *, quick: bool, root: Path) -> Figures:
         root.joinpath("away").mkdir(parents=True)
         with standalone(root / "cluster", hidden=[root / "away"], workers=2, host=_OUTSIDE) as master:
             for store, form in _KINDS:
-                sizes = (_SMALL_MEGABYTES, _QUICK_MEGABYTES if quick else _MEGABYTES)
+                size = (_QUICK_MEGABYTES if quick else _MEGABYTES) * 1024 * 1024
                 with _server() as endpoint:  # one for each kind, because it keeps its objects in memory
                     place = _Place(root, namespace, endpoint, master, store, form)
-                    small, large = (_of_kind(place, megabytes * 2**20, console) for megabytes in sizes)
-                figures |= _of_group(_name(store, form), large) | _reckoned(_name(store, form), small, large)
+                    figures |= _of_kind(place, size, console)
     kinds = [_name(*kind) for kind in _KINDS]
     for name in ("driver_bytes_per_input_byte", "driver_cpu_seconds_per_gb"):
         figures[name] = max(figures[f"{name}_{kind}"] for kind in kinds)
-    worst = min(kinds, key=lambda kind: figures[f"driver_limit_cores_{_CLUSTERS[0]}_{kind}"])
-    figures["driver_limit_cores"] = figures[f"driver_limit_cores_{_CLUSTERS[0]}_{worst}"]
-    figures["driver_step_s_each_group"] = figures[f"driver_group_seconds_{worst}"]
-    gigabytes = Settings(home=root, project_root=root).group_bytes(_CLUSTERS[0]) / 2**30
-    figures["driver_step_s_its_bytes"] = round(gigabytes * figures[f"driver_gb_seconds_{worst}"], 3)
+    figures["driver_limit_cores"] = min(figures[f"driver_limit_cores_{kind}"] for kind in kinds)
     return figures
 
 
@@ -133,49 +113,26 @@ def _name(store: str, form: str) -> str:
     return form if store == "bucket" else f"{store}_{form}"
 
 
-def _of_kind(place: _Place, size: int, console: Console) -> GroupCost:
-    """Return the mean cost of the `_MEASURED` groups before the last of `_GROUPS` groups of about `size` bytes each."""
+def _of_kind(place: _Place, size: int, console: Console) -> Figures:
+    """Measure the `_MEASURED` groups before the last of `_GROUPS` groups of about `size` bytes each."""
     piece, repeated = _pieces(place.form)
     times = max(1, size // _FILES // len(piece))
     content, rows = repeated(times), _LINES_A_PIECE * times * _FILES
     given, name = len(content) * _FILES * _MEASURED, _name(place.store, place.form)
     begun, ended = place.run(content, rows)
     through, cpu = ended.through - begun.through, ended.cpu_seconds - begun.cpu_seconds
-    worked = ended.workers_seconds - begun.workers_seconds
+    cores = (ended.workers_seconds - begun.workers_seconds) / max(cpu, _LEAST_SECONDS)
     console.print(
         f"{name}: {_MEASURED} of {_GROUPS} groups, {given / 2**20:.0f} MB; through the driver "
-        f"{through / 2**20:.2f} MB ({through / given:.5f} a byte), {cpu:.2f} s of CPU, {worked:.1f} s in the "
-        f"workers; all before them: {begun.through / 2**20:.1f} MB, {begun.cpu_seconds:.1f} s",
+        f"{through / 2**20:.2f} MB ({through / given:.5f} a byte), {cpu:.2f} s of CPU, {cores:.0f} times as much in "
+        f"the workers; all before them: {begun.through / 2**20:.1f} MB, {begun.cpu_seconds:.1f} s",
         highlight=False,
     )
-    return GroupCost(
-        given=given // _MEASURED,
-        through=through // _MEASURED,
-        cpu_seconds=cpu / _MEASURED,
-        workers_seconds=worked / _MEASURED,
-    )
-
-
-def _of_group(name: str, group: GroupCost) -> Figures:
     return {
-        f"driver_bytes_per_input_byte_{name}": round(group.through / group.given, 5),
-        f"driver_cpu_seconds_per_gb_{name}": round(group.cpu_seconds / group.given * 2**30, 3),
-        f"driver_limit_cores_{name}": round(group.workers_seconds / max(group.cpu_seconds, _LEAST_SECONDS), 1),
+        f"driver_bytes_per_input_byte_{name}": round(through / given, 5),
+        f"driver_cpu_seconds_per_gb_{name}": round(cpu / given * 2**30, 3),
+        f"driver_limit_cores_{name}": round(cores, 1),
     }
-
-
-def _reckoned(name: str, small: GroupCost, large: GroupCost) -> Figures:
-    """Return the cost of each group and of each gigabyte, and the driver's limit for the groups of larger clusters."""
-    more = (large.given - small.given) / 2**30
-    a_gigabyte = max(large.cpu_seconds - small.cpu_seconds, 0.0) / more
-    work_a_gigabyte = max(large.workers_seconds - small.workers_seconds, 0.0) / more
-    each = max(small.cpu_seconds - a_gigabyte * small.given / 2**30, _LEAST_SECONDS)
-    figures = {f"driver_group_seconds_{name}": round(each, 3), f"driver_gb_seconds_{name}": round(a_gigabyte, 3)}
-    for cores in _CLUSTERS:
-        gigabytes = Settings(home=Path(), project_root=Path()).group_bytes(cores) / 2**30
-        limit = work_a_gigabyte * gigabytes / (each + a_gigabyte * gigabytes)
-        figures[f"driver_limit_cores_{cores}_{name}"] = round(limit, 1)
-    return figures
 
 
 def _pieces(form: str) -> tuple[bytes, Callable[[int], bytes]]:

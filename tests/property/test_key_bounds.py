@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from drainmark.jobs.protocol.records.deletion_vectors import decoded
 from drainmark.jobs.state.keyed_rows import has_keys
-from drainmark.jobs.tasks import key_bounds
+from drainmark.jobs.tasks import key_bounds, parquet_shares
 from drainmark.jobs.tasks.key_bounds import groups_with
 from drainmark.jobs.tasks.keyed_files import FindTask, FoundRows
 from drainmark.jobs.tasks.parquet_shares import RowFile
@@ -57,9 +57,9 @@ def searches(draw: st.DrawFn) -> tuple[pa.Table, pa.Table, int, bool]:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(search=searches(), most=st.sampled_from([0, 8, 1000]))
+@given(search=searches(), most=st.sampled_from([0, 8, 1000]), at_once=st.sampled_from([1, 9, 1000]))
 def test_a_search_finds_the_rows_that_a_comparison_with_all_finds(
-    tmp_path_factory: pytest.TempPathFactory, search: Any, most: int
+    tmp_path_factory: pytest.TempPathFactory, search: Any, most: int, at_once: int
 ) -> None:
     rows, keys, size, is_sorted = search
     if is_sorted:
@@ -69,6 +69,7 @@ def test_a_search_finds_the_rows_that_a_comparison_with_all_finds(
     expected = [number for number, is_one in enumerate(has_keys(rows, keys, rows.column_names)) if is_one]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(key_bounds, "_MOST_KEYS", most)
+        patch.setattr(parquet_shares, "_ROWS_AT_ONCE", at_once)
         task = FindTask(place=LocalPlace(str(folder)), changed=keys, marks=True)
         found = [FoundRows(**facts) for facts in task.work(RowFile(path="rows.parquet"))]
         chosen = groups_with(keys, pq.read_metadata(folder / "rows.parquet"))
