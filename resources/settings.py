@@ -35,7 +35,6 @@ SQLITE = "sqlite:///"
 """Prefix of the URL of a registry that is a file."""
 
 _MIB = 1024 * 1024
-_GROUP_BYTES, _GROUP_BYTES_A_CORE = 256 * _MIB, 128 * _MIB
 _FORMS = {
     "tuple_type": 'a list of texts: ["one", "two"]',
     "dict_type": 'a table of names and values: {name = "value"}',
@@ -111,11 +110,9 @@ class Settings(BaseSettings):
     max_group_triggers: int = Field(default=2000, ge=1)
     """Largest number of triggers in a group. Default 2000: a larger group is no faster, and loses more if it fails."""
 
-    max_group_bytes: int | None = Field(default=None, ge=1)
-    """Largest number of input bytes in a group; one trigger is always taken. Default: 256 MiB, which local Spark can
-    hold materialised with ease; on a cluster 128 MiB for each of its cores, if that is more, so that all of them have
-    work for seconds. A group whose rows come to this process, for a `dm.operator` or `dm.parallel_map`, keeps to
-    256 MiB."""
+    max_group_bytes: int = Field(default=256 * _MIB, ge=1)
+    """Largest number of input bytes in a group; one trigger is always taken. Default 256 MiB: local Spark can hold
+    that much materialised with ease. On a large cluster, raise it: docs/how-to/cluster.md."""
 
     small_group_bytes: int = Field(default=8 * _MIB, ge=0)
     """A group with at most this many input bytes is processed on one core; its outputs come back by Arrow, and Python
@@ -295,14 +292,6 @@ class Settings(BaseSettings):
     def make_home(self) -> None:
         """Make the folder of home, readable only by this user; an existing folder stays unchanged."""
         sync_folder(*make_folder(self.home, mode=0o700))
-
-    def group_bytes(self, cores: int = 0) -> int:
-        """Return the largest number of input bytes in a group.
-
-        Args:
-            cores: of the cluster that has the rows of the group; 0 if this machine has them.
-        """
-        return self.max_group_bytes or max(_GROUP_BYTES, cores * _GROUP_BYTES_A_CORE)
 
     @property
     def dagster_home(self) -> Path:

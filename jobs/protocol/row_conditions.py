@@ -16,8 +16,15 @@ from drainmark.jobs.errors import UsageError
 _TOKEN = re.compile(
     r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<name>`[^`]+`)|(?P<sign>[=(),])|(?P<word>[^\s=(),'`]+))""", re.VERBOSE
 )
-_ONE_VALUE = re.compile(r"`?([^`=]+?)`?\s*=\s*((?:(?!\b(?:AND|OR)\b).)*)", re.DOTALL | re.IGNORECASE)
-"""What is meant as one column, and a value that is not quoted as it has to be: nothing in it may be a condition."""
+_ODD_COLUMN, _ODD_VALUE = re.compile(r"""['"<>!~]"""), re.compile(r"""["<>!~`=(),]""")
+"""A column that has, or a value that begins with, one of these signs may be a comparison of another kind."""
+
+_MEANT = re.compile(
+    r"""`?([^\W\d][\w.-]*(?: [\w.-]+)*)`? *= *(?:'((?:[^']|'')*)'|"([^"]*)"|([^'"`<>!~=(].*)|)""", re.DOTALL
+)
+"""What may be meant as one column and one value: of a value in quotes, all that is in them."""
+
+_OPERATOR = re.compile(r"\b(?:AND|OR|NOT|IN|LIKE|IS|BETWEEN)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,10 @@ class _Reader:
             yield self._condition()
 
     def _condition(self) -> Condition:
-        column, verb = self._next().strip("`"), self._next().upper()
+        column, verb = self._next(), self._next().upper()
+        if _ODD_COLUMN.search(column) and not column.startswith("`"):
+            raise self._refusal()
+        column = column.strip("`")
         if verb == "=":
             return Condition(column, (self._value(),))
         if verb != "IN" or self._next() != "(":
@@ -84,7 +94,7 @@ class _Reader:
         word = self._next()
         if word.startswith("'"):
             return word[1:-1].replace("''", "'")
-        if word in "=()," or word.startswith('"'):  # elsewhere a text stands between double quotes
+        if _ODD_VALUE.match(word):
             raise self._refusal()
         return word
 
@@ -105,12 +115,13 @@ class _Reader:
 
     def _refusal(self) -> UsageError:
         msg = f"--where {self._text!r} is not of the form COLUMN = VALUE AND COLUMN IN (VALUE, VALUE)"
-        meant = _ONE_VALUE.fullmatch(self._text.strip())
-        if meant is None:
+        meant = _MEANT.fullmatch(self._text.strip())
+        if meant is None or _OPERATOR.search(meant[1]) or _OPERATOR.search(meant[4] or ""):
             remedy = "for example: --where \"customer IN (17, 18)\", or --where \"name = 'Ann O''Neil'\""
         else:
-            column, value = meant[1], "'" + meant[2].strip("'\"").replace("'", "''") + "'"
-            example = f"{column if column.isidentifier() else f'`{column}`'} = {value}"
+            column, quoted, doubly, plain = meant.groups()
+            value = quoted if quoted is not None else (doubly or plain or "").replace("'", "''")
+            example = f"{column if column.isidentifier() else f'`{column}`'} = '{value}'"
             shown = shlex.quote(example) if re.search(r'["$`\\!]', example) else f'"{example}"'
             remedy = f"if that is one value: --where {shown}"
         return UsageError(msg, remedy=remedy)

@@ -30,7 +30,7 @@ _NONE: Mapping[str, str | None] = {}
 ROW_NUMBER = "row\n"
 """A column with the numbers of rows in their file, from 0. No column of a Delta table may have this name."""
 
-_ROWS_AT_ONCE = 100_000
+_ROWS_AT_ONCE, _GROUPS_AT_ONCE = 100_000, 16
 _MOST_FILES = 32
 """The most files of one share; a task opens them one after the other."""
 
@@ -203,7 +203,7 @@ def _up_to_rows(groups: Iterable[int], sizes: Sequence[int]) -> Iterator[list[in
     """Yield row groups that are read at once: each call costs as much as some thousand rows."""
     held, rows = list[int](), 0
     for group in groups:
-        if held and rows + sizes[group] > _ROWS_AT_ONCE:
+        if held and (rows + sizes[group] > _ROWS_AT_ONCE or len(held) == _GROUPS_AT_ONCE):
             yield held
             held, rows = [], 0
         held.append(group)

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 1024 * 1024
 MARK_BYTES = 64 * 1024
-"""The number of bytes at a file's end from which its mark is computed. They are all of a small file; of a larger one,
-the footer, with the offsets, sizes and bounds of all pages and the name of the writer, and the bytes before it."""
+"""The number of bytes at a file's end from which its mark is computed. They are all of a small file; of a larger one
+the end of the footer, with offsets, sizes and bounds of pages and the name of the writer, or all of it and bytes before
+it."""
 
 
 class Place(ABC):

@@ -55,7 +55,7 @@ class Feeds:
             return []  # this look takes no lock
         count = limit or settings.max_group_triggers
         found: list[Trigger] = registry.triggers.take_pending(
-            name, NO_EPOCH, count, settings.group_bytes(), sequence_id=sequence_id
+            name, NO_EPOCH, count, settings.max_group_bytes, sequence_id=sequence_id
         )
         return found
 

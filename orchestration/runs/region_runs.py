@@ -84,21 +84,12 @@ def region_run(
         ),
         limits=Limits(
             triggers=max_group or settings.max_group_triggers,
-            size_bytes=settings.group_bytes(_cores(workplace, region)),
+            size_bytes=settings.max_group_bytes,
             small_bytes=settings.small_group_bytes,
         ),
         report=_shown(workplace, outside, report, blueprint),
         max_triggers=max_triggers,
     )
-
-
-def _cores(workplace: Workplace, region: RegionPlan) -> int:
-    """Return the cores of the cluster that has the rows of a group; 0 if they come to this machine."""
-    from drainmark.jobs.operators.handler import Handled
-    from drainmark.jobs.operators.row_wise.parallel_map import ParallelMap
-
-    come_here = any(isinstance(operator, Handled | ParallelMap) for operator in region.run_order)
-    return 0 if come_here or workplace.engine.is_local else workplace.engine.cores
 
 
 def folders_read(region: RegionPlan, outside: Outside, root: Path) -> list[Path]:

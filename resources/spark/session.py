@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from drainmark.jobs.errors import JavaMissing, SparkLost
 from drainmark.jobs.errors.spark_faults import lost_engine, telling_line
-from drainmark.jobs.lazy import F
 from drainmark.resources.settings import is_local
 from drainmark.resources.spark.session_settings import CORRECTNESS, UTC, SessionSettings, write_properties
 from drainmark.resources.spark.unnamed_user import java_program
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 
     from drainmark.resources.spark.executor_reach import Executors
     from drainmark.resources.storage.folder import Folder
-
-
-_MOST_CORES = 2**16
 
 
 class Engine(Protocol):
@@ -46,8 +42,6 @@ class Engine(Protocol):
     def is_ours(self) -> bool: ...
     @property
     def session(self) -> SparkSession: ...
-    @property
-    def cores(self) -> int: ...
     def tagged(self, tag: str) -> AbstractContextManager[None]: ...
     def pooled(self, pool: str) -> AbstractContextManager[None]: ...
     def cancel(self, tag: str) -> None: ...
@@ -134,14 +128,6 @@ class SparkEngine:
         if self.is_remote:
             self._server = session.conf.get("spark.master", None) or ""
         return Executors(session, self.master, are_many=not self.is_local, are_ours=are_ours)
-
-    @property
-    def cores(self) -> int:
-        """Return the cores of the executors that are there now, by Spark's count (`spark.default.parallelism`)."""
-        if not self.is_remote:
-            return int(self.session.sparkContext.defaultParallelism)
-        numbers = self.session.range(_MOST_CORES)  # Spark makes a partition for each core; Connect does not tell more
-        return numbers.select(F.spark_partition_id()).distinct().count()
 
     @property
     def shares_disk(self) -> bool:

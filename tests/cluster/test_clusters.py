@@ -5,9 +5,6 @@ The module has one standalone cluster. Its worker shares the disk of this machin
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from clusters import Project, connect_server, environment, standalone, why_not_isolated
+from clusters import Project, standalone, why_not_isolated
 from deltalake import write_deltalake
 
 slow = pytest.mark.slow
@@ -106,57 +103,6 @@ def test_two_executors_that_share_this_disk_do_the_work(cluster: Cluster, tmp_pa
     ran = found.drainmark("run", "app.py")
     assert ran.code == 0, ran.told
     require_whole(found)
-
-
-SIZES = """
-from drainmark.orchestration.runs.region_runs import region_run
-from drainmark.orchestration.workplace.workplace import Workplace, open_application
-from drainmark.resources.settings import load_settings
-
-place = Workplace(load_settings())
-for name in ("app.py", "mapped.py"):
-    opened = open_application(name, settings=place.settings)
-    print(region_run(place, opened, opened.region()).limits.size_bytes // 2**20)
-place.engine.stop()
-"""
-"""Prints the largest size of a group, in MiB, of two applications."""
-MAPPED = """
-import drainmark as dm
-
-
-@dm.consistent(trigger="operator-driven")
-@dm.source(dm.DirectoryScan(path="inbox", pattern="*.csv", format="csv", schema="k string, n int", settle=0))
-def events(scanned):
-    return scanned
-
-
-@dm.parallel_map(output="n int")
-def mapped(row):
-    return {"n": row["n"]}
-
-
-dm.sink(mapped(events), dm.DeltaAppend("mapped"))
-"""
-
-
-@slow
-@pytest.mark.seed("DX1")
-@pytest.mark.parametrize("by", ["spark", "connect"])
-def test_a_group_grows_with_the_cores_of_the_cluster(cluster: Cluster, tmp_path: Path, by: str) -> None:
-    """Spark is told of 24 cores, as a cluster would tell; rows that come to this process keep to the size of one."""
-    conf = {"spark.default.parallelism": "24"}
-    server = connect_server(tmp_path / "server", master=cluster.master, conf=conf) if by == "connect" else None
-    with server or contextlib.nullcontext(cluster.master) as master:
-        found = Project(tmp_path / "project", master, conf)
-        found.write(APP, {})
-        (found.folder / "mapped.py").write_text(MAPPED)
-        (found.folder / "sizes.py").write_text(SIZES)
-        done = subprocess.run(
-            [sys.executable, "sizes.py"],
-            cwd=found.folder, env=environment(), capture_output=True, text=True, check=False,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [str(24 * 128), "256"]
 
 
 @slow

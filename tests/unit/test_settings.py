@@ -180,14 +180,6 @@ def test_flags_win_over_environment_and_environment_over_file(project: Path, mon
     assert settings.max_group_bytes == 7  # a flag that is not given is None and has no effect
 
 
-def test_a_group_has_work_for_each_core_of_a_cluster(tmp_path: Path) -> None:
-    mib = 1024 * 1024
-    settings = Settings(home=tmp_path, project_root=tmp_path)
-    assert [settings.group_bytes(cores) // mib for cores in (0, 1, 2, 3, 256)] == [256, 256, 256, 384, 32 * 1024]
-    given = settings.model_copy(update={"max_group_bytes": 5})
-    assert given.group_bytes() == given.group_bytes(256) == 5
-
-
 def test_lists_and_tables_come_as_json_from_the_environment(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAINMARK_APPLICATIONS", '["one.py", "two.app"]')
     monkeypatch.setenv("DRAINMARK_SPARK_CONF", '{"spark.ui.enabled": "false"}')

@@ -32,6 +32,10 @@ ONE_VALUE = {
     'size=3" x $5': {"size": ('3" x $5',)},
     "a=": {"a": ("",)},
     'a="1 2"': {"a": ("1 2",)},
+    "team=the boys'": {"team": ("the boys'",)},
+    "height=6'2\"": {"height": ("6'2\"",)},
+    "full name = 'Ann O''Neil'": {"full name": ("Ann O'Neil",)},
+    "a=b, c=d": {"a": ("b, c=d",)},
 }
 
 
@@ -51,7 +55,8 @@ def test_several_texts_must_all_hold() -> None:
     ["", "a", "a =", "a = 1 OR b = 2", "a=1 OR b=2", "a=1 b=2", "a=1 AND", "a=1 OR", "a=1 OR 2", "a=OR b", "a > 1",
      "a = b c", "a IN ()", "a IN (1", "a=(1", "a='1", "a = 1 AND", "a=1 or b in (2)", "a=1 AND b <> 2", "x AND a=1 2",
      "a == 1", "a==1", 'a="1"', 'a = "1"', 'a="1 2"', "a=1 AND b IS NULL", "a=x y and b like 'z%'",
-     "a=1 OR b between 2 and 3", "a=1 AND b NOT IN (2)"],
+     "a=1 OR b between 2 and 3", "a=1 AND b NOT IN (2)", "a!=3", "a>=3", "a=>3", "a = <3", "a=~x", "'a'=3", "a=`b`",
+     "NOT a=3 4", "a LIKE 'x%' b=1", "(a=3)", "a = 'b','c'", "a='O''Neil' x", "a=''x''"],
 )  # fmt: skip
 def test_what_may_be_meant_otherwise_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as refused:
