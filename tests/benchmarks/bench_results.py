@@ -80,7 +80,7 @@ _VISIBLE_TRIED = (
     "are searched"
 )
 _DRIVER_TRIED = (
-    "groups in proportion to the cores of a cluster, which this machine has not: docs/benchmarks.md reckons them, since "
+    "groups in proportion to the cores of a cluster, which this machine has not: docs/benchmarks.md reckons them: "
     "each group costs the driver 0.45 s of CPU, each second of a group 18 ms, each task 5 ms; such groups by default: "
     "operators that have a group in one process would fail"
 )
