@@ -111,10 +111,7 @@ class GroupInbox:
             self.objects = {members[index].sequence_id: found for index, found in stored.items()}
         others = [member for member in members if member.sequence_id not in self.objects]
         if others and not here:
-            raise ClusterRefused(
-                f"{others[0].trigger.uri} is read through DRAINMARK_HOME, which the executors do not share",
-                remedy="put DRAINMARK_HOME on a shared folder, or the files into a bucket (docs/how-to/s3.md)",
-            )
+            raise _out_of_reach(others[0].trigger.uri)
         wanted = [(member.trigger, self.path(member)) for member in others]
         self.inputs.place(wanted, follow_links=self.follow_links)
 
@@ -133,6 +130,15 @@ class GroupInbox:
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _out_of_reach(uri: str) -> ClusterRefused:
+    why, elsewhere = "is read", "the files into a bucket (docs/how-to/s3.md)"
+    if is_object(uri):
+        why = "has a key with an empty part, `.`, `..` or a control character, which no task can name, so it is read"
+        elsewhere = "a copy of the object under another key, and skip this one"
+    msg = f"{uri} {why} through DRAINMARK_HOME, which the executors do not share"
+    return ClusterRefused(msg, remedy=f"put DRAINMARK_HOME on a shared folder, or {elsewhere}")
 
 
 def paths_by_id(members: Sequence[Assigned]) -> str:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.graph.blame import summary_of
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
-from drainmark.jobs.runtime.input.inbox import Assigned, Group, paths_by_id
+from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox, paths_by_id
 from drainmark.jobs.runtime.probe.row_wise_probe import pairs
+from drainmark.resources.inputs.inputs import Inputs
+from drainmark.resources.storage.object_store import ObjectStore
 
 
 def trigger(uri: str, size: int = 10) -> Trigger:
@@ -34,6 +40,18 @@ def test_a_group_knows_its_first_and_last_id_and_finds_its_members() -> None:
 @pytest.mark.parametrize(("uri", "estimate"), [("a.csv", 10), ("a.csv.gz", 100), ("a.zst", 100), ("a.gz.csv", 10)])
 def test_compressed_files_count_for_more_than_their_size(uri: str, estimate: int) -> None:
     assert group(uri).bytes_to_read == estimate
+
+
+@pytest.mark.seed("DX3")
+@pytest.mark.usefixtures("s3_credentials")
+@pytest.mark.parametrize(("uri", "helps"), [("s3://bucket/in//x", "another key"), ("/in/x.csv", "into a bucket")])
+def test_an_input_that_no_task_reaches_is_told_with_what_helps(tmp_path: Path, uri: str, helps: str) -> None:
+    unreached = replace(trigger(uri), identity={"etag": "e", "size": 10})
+    members = (Assigned(sequence_id=1, trigger=unreached),)
+    inbox = GroupInbox(tmp_path / "inbox", Group(members=members, epoch=2, attempt="a"), Inputs(ObjectStore()))
+    with pytest.raises(ClusterRefused, match=re.escape(uri)) as refused:
+        inbox.fill(by_tasks=True, here=False)
+    assert helps in str(refused.value.remedy)
 
 
 FROM_A_WORKER = (
