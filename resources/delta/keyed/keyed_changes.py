@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from drainmark.jobs.frames.arrow import typed
 from drainmark.jobs.frames.tags import GONE
@@ -31,16 +31,16 @@ class GivenRows:
 
     Attributes:
         keys: key columns; nulls are equal.
-        size: bytes of files with the rows: there are none.
         are_new: the keys get these rows; if not, only the rows that they have leave.
-        above: as for `KeyedChanges`.
+        size: bytes of files with the rows: there are none.
+        above: as for `KeyedChanges`: it is not known.
     """
 
     rows: pa.Table
     keys: tuple[str, ...]
-    size: int = 0
     are_new: bool = True
-    above: int | None = None
+    size: ClassVar[int] = 0
+    above: ClassVar[None] = None
 
     @property
     def columns(self) -> tuple[str, ...]:
