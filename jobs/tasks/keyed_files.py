@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
+from drainmark.jobs.frames.tags import GONE
 from drainmark.jobs.protocol.records.deletion_vectors import encoded
 from drainmark.jobs.state.keyed_parts import part_numbers
 from drainmark.jobs.state.keyed_rows import has_keys, last_per_key, present
@@ -30,26 +30,6 @@ if TYPE_CHECKING:
 
 _SPLIT_AT_ONCE_BYTES = 32 * 2**20
 _SORTED_AT_ONCE_BYTES = 256 * 2**20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """The rows of keyed files that count.
-
-    Attributes:
-        above, through: the least id (exclusive) and the highest id of the rows; None for no bound.
-    """
-
-    above: int | None = None
-    through: int | None = None
-
-    def of(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that count."""
-        import pyarrow.compute as pc
-
-        if self.above is not None:
-            rows = rows.filter(pc.field(SEQUENCE_ID) > self.above)
-        return rows if self.through is None else rows.filter(pc.field(SEQUENCE_ID) <= self.through)
 
 
 def with_gone(schema: pa.Schema) -> pa.Schema:
@@ -187,13 +167,11 @@ class SplitTask:
         place: of the files with the split rows.
         keys: key columns.
         parts: the number of parts.
-        chosen: the rows that count.
     """
 
     place: Place
     keys: tuple[str, ...]
     parts: int
-    chosen: Chosen
 
     def work(self, share: FileShare) -> Iterator[Facts]:
         """Write a file of the rows of a share, and yield the facts of a `SplitFile`."""
@@ -206,16 +184,15 @@ class SplitTask:
         import numpy as np
         import pyarrow as pa
 
-        for some in row_groups(share.rows(), _SPLIT_AT_ONCE_BYTES):
-            rows = self.chosen.of(some)
+        for rows in row_groups(share.rows(), _SPLIT_AT_ONCE_BYTES):
             number_of = part_numbers(rows, self.keys, self.parts)
             order = np.argsort(number_of, kind="stable")
-            rows = rows.take(pa.array(order))
+            ordered = rows.take(pa.array(order))
             edges = np.searchsorted(number_of[order], np.arange(self.parts + 1)).tolist()
             for number, (first, end) in enumerate(itertools.pairwise(edges)):
                 if end > first:
                     numbers.append(number)
-                    yield rows.slice(first, end - first)
+                    yield ordered.slice(first, end - first)
             if rows.num_rows:
                 bounds.append(bounds_of(rows, self.keys))
 

@@ -149,10 +149,11 @@ def rows_of(
     """
     for file in files:
         for batch in _batches(file, opened, schema, owner):
-            yield _wanted(file, typed(batch, schema, file.constants))
+            yield wanted(file, typed(batch, schema, file.constants))
 
 
-def _wanted(file: RowFile, rows: pa.RecordBatch) -> pa.RecordBatch:
+def wanted(file: RowFile, rows: Rows) -> Rows:
+    """Return the rows that are to be read of some rows of a file, in the types of their table."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

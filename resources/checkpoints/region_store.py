@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.tasks.executor import Executor, Here, OnSpark
-from drainmark.jobs.tasks.keyed_files import Chosen
 from drainmark.jobs.tasks.layout import NO_LAYOUT, layout_of, statistics_properties
 from drainmark.jobs.tasks.parquet_shares import RowFile
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
@@ -120,10 +119,9 @@ class RegionTables:
         return KeyedChanges(
             folder=self.table(table.history or "").folder,
             keys=table.keys,
-            later=tuple(map(RowFile.of, files)),
+            later=tuple(replace(RowFile.of(file), above=above if above > INITIAL_ID else None) for file in files),
             columns=table.columns,
             deletes=table.deletes,
-            chosen=Chosen(above=above) if above > INITIAL_ID else Chosen(),
             above=max(above, first - 1),
         )
 

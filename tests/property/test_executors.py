@@ -13,7 +13,7 @@ import pkgutil
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,6 @@ from drainmark.jobs.tasks.exported_files import ExportTask
 from drainmark.jobs.tasks.file_ranges import DigestTask, EdgeTask, FileRange, InputFile, LayoutTask
 from drainmark.jobs.tasks.judged_rows import JudgeTask
 from drainmark.jobs.tasks.keyed_files import (
-    Chosen,
     FileRewrite,
     FindTask,
     PartTask,
@@ -167,7 +166,7 @@ def row_files(scene: Scene, place: Place) -> list[RowFile]:
 
 
 def merged(scene: Scene, place: Place) -> tuple[Any, Sequence[Any]]:
-    split = SplitTask(place=place, keys=("k",), parts=2, chosen=Chosen())
+    split = SplitTask(place=place, keys=("k",), parts=2)
     files = FileShare(files=tuple(row_files(scene, place)), place=place, schema=SCHEMA)
     later = tuple(SplitFile(**facts) for facts in split.work(files))
     task = PartTask(place=place, schema=SCHEMA, keys=("k",), layout=Layout(), later=later, earlier=None)
@@ -195,8 +194,8 @@ CASES: dict[type, Callable[[Scene, Place], tuple[Any, Any]]] = {
         [FileRewrite(files=(file,), rows=scene.rows.slice(0, 1)) for file in row_files(scene, place)],
     ),
     SplitTask: lambda scene, place: (
-        SplitTask(place=place, keys=("k",), parts=3, chosen=Chosen(through=2)),
-        [FileShare(files=(file,), place=place, schema=SCHEMA) for file in row_files(scene, place)],
+        SplitTask(place=place, keys=("k",), parts=3),
+        [FileShare(files=(replace(file, through=2),), place=place, schema=SCHEMA) for file in row_files(scene, place)],
     ),
     PartTask: merged,
     WriteTask: lambda scene, place: (

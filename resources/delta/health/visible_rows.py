@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.row_order import row_counts
@@ -12,7 +12,6 @@ from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.state.keyed_parts import last_of_keys
 from drainmark.jobs.state.keyed_rows import kept_columns, present
-from drainmark.jobs.tasks.keyed_files import Chosen
 from drainmark.jobs.tasks.parquet_shares import RowFile
 from drainmark.resources.delta.keyed.keyed_changes import KeyedChanges
 from drainmark.resources.delta.keyed.keyed_merge import KeyedMerge
@@ -51,14 +50,8 @@ class VisibleRows:
         if self.table.role is TableRole.OVERWRITE:
             ids, near = self._newest
             return staging.rewrite([[file] for file in near], schema, of_ids(ids), source=self.history)
-        later = tuple(map(RowFile.of, self.files))
-        changes = KeyedChanges(
-            folder=self.history,
-            keys=self.table.keys,
-            later=later,
-            chosen=Chosen(through=self.to),
-            deletes=self.table.deletes,
-        )
+        later = tuple(replace(RowFile.of(file), through=self.to) for file in self.files)
+        changes = KeyedChanges(folder=self.history, keys=self.table.keys, later=later, deletes=self.table.deletes)
         merge = KeyedMerge(folder=staging.folder, layout=staging.layout, executors=self.executors)
         return merge.rebuilt(opened, changes)
 

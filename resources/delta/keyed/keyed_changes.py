@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from drainmark.jobs.frames.arrow import typed
 from drainmark.jobs.frames.tags import GONE
 from drainmark.jobs.state.keyed_parts import in_part
 from drainmark.jobs.state.keyed_rows import last_per_key, present
-from drainmark.jobs.tasks.keyed_files import Chosen, last_rows, with_gone
-from drainmark.jobs.tasks.parquet_shares import RowFile
+from drainmark.jobs.tasks.keyed_files import last_rows, with_gone
+from drainmark.jobs.tasks.parquet_shares import RowFile, wanted
 from drainmark.resources.delta import delta_tables, file_lists
 from drainmark.resources.delta.merge import arrow_schema, as_table, require_unique
 from drainmark.resources.storage.folder import Folder
@@ -68,12 +68,10 @@ class KeyedChanges:
     Attributes:
         folder: of the history.
         keys: key columns; nulls are equal.
-        later: files; a key has changed if it is in one of their rows that count.
+        later: files; a key has changed if it is in one of their rows.
         columns: those that are visible, if the table has more.
-        chosen: the rows of `later` that count.
-        earlier: files with the rows that come back. A changed key gets its last row among those up to `to`; if it has
-            none, its row leaves. None if changed keys get their last rows in `later`.
-        to: the id that stays the last.
+        earlier: files with the rows that come back. A changed key gets its last row among them; if it has none, its row
+            leaves. None if changed keys get their last rows in `later`.
         deletes: rows of the history may be gone; a key with such a last row gets none.
         above: the changes have ids above this one; None if that is not known.
     """
@@ -82,9 +80,7 @@ class KeyedChanges:
     keys: tuple[str, ...]
     later: tuple[RowFile, ...]
     columns: tuple[str, ...] = ()
-    chosen: Chosen = field(default_factory=Chosen)
     earlier: tuple[RowFile, ...] | None = None
-    to: int | None = None
     deletes: bool = False
     above: int | None = None
 
@@ -92,11 +88,6 @@ class KeyedChanges:
     def size(self) -> int:
         """Return the bytes of the files with changed keys."""
         return sum(file.size for file in self.later)
-
-    @property
-    def back(self) -> Chosen:
-        """Return the choice of the rows in `earlier` that count."""
-        return Chosen(through=self.to)
 
     def without_rows(self) -> KeyedChanges:
         """Return the same changed keys, which get no rows."""
@@ -111,20 +102,20 @@ class KeyedChanges:
         import pyarrow as pa
 
         names, schema = schema.names, self.kept(schema)
-        later = [in_part(rows, self.keys, number, count) for rows in self._rows(self.later, self.chosen, schema)]
+        later = [in_part(rows, self.keys, number, count) for rows in self._rows(self.later, schema)]
         changed = rows = last_per_key(pa.concat_tables([schema.empty_table(), *later]), self.keys)
         if self.earlier is not None:
-            rows = last_rows(self._rows(self.earlier, self.back, schema), changed, self.keys)
+            rows = last_rows(self._rows(self.earlier, schema), changed, self.keys)
         return changed.select(names), present(rows).select(names)
 
     def kept(self, schema: pa.Schema) -> pa.Schema:
         """Return the columns to read from the history for a table of these columns."""
         return with_gone(schema) if self.deletes else schema
 
-    def _rows(self, files: Sequence[RowFile], chosen: Chosen, schema: pa.Schema) -> Iterator[pa.Table]:
+    def _rows(self, files: Sequence[RowFile], schema: pa.Schema) -> Iterator[pa.Table]:
         for file in files:
             for rows in self.folder.read_pieces(file.path, file.size, schema.names):
-                yield typed(chosen.of(rows), schema)
+                yield wanted(file, typed(rows, schema))
 
 
 class History(Protocol):
@@ -165,18 +156,16 @@ class Restored:
         """Return the changed keys and their rows."""
         folder = self.history.folder
         opened = delta_tables.open_table(folder)
-        live = file_lists.live_files(opened, folder)
-        more = tuple(RowFile(path=path, size=folder.size(path)) for path in self.images)
-        later = [RowFile.of(file) for file in live if (file.last_id or 0) > self.after]
-        earlier = [RowFile.of(file) for file in live if (file.first_id or 0) <= self.to]
+        live = [(file, RowFile.of(file)) for file in file_lists.live_files(opened, folder)]
+        more = [RowFile(path=path, size=folder.size(path)) for path in self.images]
+        later = [*(rows for file, rows in live if (file.last_id or 0) > self.after), *more]
+        earlier = [*(rows for file, rows in live if (file.first_id or 0) <= self.to), *more]
         return KeyedChanges(
             folder=folder,
             keys=tuple(self.keys),
             columns=tuple(self.columns),
-            later=(*later, *more),
-            chosen=Chosen(above=self.after),
-            earlier=(*earlier, *more),
-            to=self.to,
+            later=tuple(replace(rows, above=self.after) for rows in later),
+            earlier=tuple(replace(rows, through=self.to) for rows in earlier),
             deletes=GONE in arrow_schema(opened).names,
             above=self.after,
         )
@@ -184,7 +173,7 @@ class Restored:
     def everything(self) -> KeyedChanges:
         """Return all keys of the history, each with its last row up to `to`."""
         found = self.changes()
-        return replace(found, later=found.earlier or (), chosen=found.back, earlier=None)
+        return replace(found, later=found.earlier or (), earlier=None)
 
 
 def schema_of(history: Folder, columns: Sequence[str]) -> pa.Schema:

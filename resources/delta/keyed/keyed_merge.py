@@ -21,7 +21,6 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.executor import Executor, Here
 from drainmark.jobs.tasks.key_bounds import Bounds, bounds_of, joined
 from drainmark.jobs.tasks.keyed_files import (
-    Chosen,
     FileRewrite,
     FindTask,
     FoundRows,
@@ -274,7 +273,7 @@ class _Merge:
                 return (), ()
             leaving = _near(opened, among, joined([file.bounds for file in task.later]))
             files = tuple(RowFile.of(file) for file in leaving)
-            others = self._split_files(self.folder, files, Chosen(), count, self.schema)
+            others = self._split_files(self.folder, files, count, self.schema)
             try:
                 most = -(-(changes.size + _bytes(leaving)) // _FILE_BYTES)
                 shares = [range(count)[count * at // most : count * (at + 1) // most] for at in range(most)]
@@ -295,10 +294,10 @@ class _Merge:
     def _split(self, changes: KeyedChanges, count: int) -> Iterator[PartTask]:
         """Yield the task that merges parts of the keys, with the changed rows split into `count` parts."""
         kept = changes.kept(self.schema)
-        later = self._split_files(changes.folder, changes.later, changes.chosen, count, kept)
+        later = self._split_files(changes.folder, changes.later, count, kept)
         earlier = None
         if changes.earlier is not None:
-            earlier = self._split_files(changes.folder, changes.earlier, changes.back, count, kept)
+            earlier = self._split_files(changes.folder, changes.earlier, count, kept)
         try:
             yield PartTask(
                 place=self.folder.place,
@@ -313,9 +312,9 @@ class _Merge:
             _forget(self.folder, [*later, *(earlier or ())])
 
     def _split_files(
-        self, source: Folder, files: Sequence[RowFile], chosen: Chosen, count: int, schema: pa.Schema
+        self, source: Folder, files: Sequence[RowFile], count: int, schema: pa.Schema
     ) -> tuple[SplitFile, ...]:
-        task = SplitTask(place=self.folder.place.for_an_attempt(), keys=self.keys, parts=count, chosen=chosen)
+        task = SplitTask(place=self.folder.place.for_an_attempt(), keys=self.keys, parts=count)
         shares = [FileShare(files=some, place=source.place, schema=schema) for some in packed(files, _FILE_BYTES)]
         return tuple(SplitFile(**facts) for facts in self.executor.run(task, shares))
 
