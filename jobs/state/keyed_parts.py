@@ -88,8 +88,12 @@ def in_part(rows: pa.Table, keys: Sequence[str], number: int, count: int) -> pa.
     return rows if count == 1 else rows.filter(pa.array(part_numbers(rows, keys, count) == number))
 
 
-def part_numbers(rows: pa.Table, keys: Sequence[str], count: int) -> Any:
-    """Return for each row the number of its part, from 0; equal keys are in one part in all tables and processes."""
+def part_numbers(rows: pa.Table, keys: Sequence[str], count: Any) -> Any:
+    """Return for each row the number of its part, from 0; equal keys are in one part in all tables and processes.
+
+    Args:
+        count: of the parts; or an array of them, one for each row.
+    """
     import numpy as np
 
     return (_hashes(rows, keys) % np.uint64(count)).astype(np.int64)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Share = TypeVar("Share")
 _Share_contra = TypeVar("_Share_contra", contravariant=True)
+Each = TypeVar("Each")
 Part = TypeVar("Part", bound="Sized")
 
 Facts = Mapping[str, Any]
@@ -111,14 +112,8 @@ class OnSpark(Executor):
 
     def shares_of(self, inputs: Sequence[Part]) -> list[tuple[Part, ...]]:
         """Return neighbours together, about equal bytes for each task; at least a task for each core here."""
-        total = sum(each.size for each in inputs)
-        tasks = min(len(inputs), max(os.cpu_count() or 2, -(-total // _TASK_BYTES)))
-        shares: list[list[Part]] = [[] for _ in range(tasks)]
-        passed = 0
-        for each in inputs:
-            shares[min(tasks - 1, passed * tasks // max(1, total))].append(each)
-            passed += each.size
-        return [tuple(share) for share in shares if share]
+        sizes = [each.size for each in inputs]
+        return about_equal(inputs, sizes, min(len(inputs), max(os.cpu_count() or 2, -(-sum(sizes) // _TASK_BYTES))))
 
     def run(self, task: Task[Share], shares: Sequence[Share]) -> list[Facts]:
         return _told(self._of_shares(_Told(task), shares, f"{_FACTS} string")) if shares else []
@@ -137,6 +132,16 @@ class OnSpark(Executor):
     ) -> DataFrame:
         numbers = self.session.range(0, len(shares), 1, len(shares))
         return numbers.mapInArrow(_Numbered(work, tuple(shares)), made)
+
+
+def about_equal(inputs: Sequence[Each], sizes: Sequence[int], count: int) -> list[tuple[Each, ...]]:
+    """Return neighbours together, in `count` shares of about equal sizes, or in fewer."""
+    shares: list[list[Each]] = [[] for _ in range(count)]
+    total, passed = max(1, sum(sizes)), 0
+    for each, size in zip(inputs, sizes, strict=True):
+        shares[min(count - 1, passed * count // total)].append(each)
+        passed += size
+    return [tuple(share) for share in shares if share]
 
 
 def reached(error: OSError) -> OSError | StoreUnavailable:

@@ -1,8 +1,8 @@
 """A merge by key as work of tasks: files of a table are rewritten without the rows of changed keys, and with new rows.
 
-If few keys have changed, each task has all of them, and streams the files. If many have, tasks first split all rows by
-a hash of the key, and then merge one part of the keys after the other: so the rows of one part are in memory, however
-many keys have changed.
+If few keys have changed, each task has all of them, and streams the files. If many have, tasks first split all rows
+into parts of the keys, and then merge one part after the other: so the rows of one part are in memory, however many
+keys have changed.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from __future__ import annotations
 import base64
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.frames.tags import GONE
 from drainmark.jobs.protocol.records.deletion_vectors import encoded
-from drainmark.jobs.state.keyed_parts import part_numbers
 from drainmark.jobs.state.keyed_rows import has_keys, last_per_key, present
 from drainmark.jobs.tasks.executor import Facts
-from drainmark.jobs.tasks.key_bounds import Bounds, bounds_of, groups_with, joined
+from drainmark.jobs.tasks.key_bounds import Bounds, KeyParts, KeySample, bounds_of, groups_with, joined
 from drainmark.jobs.tasks.layout import NO_LAYOUT, Layout
 from drainmark.jobs.tasks.parquet_files import WriteTask, row_groups, write_groups
 from drainmark.jobs.tasks.parquet_shares import ROW_NUMBER, FileShare, RowFile, dead_rows, numbered_rows
@@ -27,9 +26,13 @@ from drainmark.jobs.tasks.places import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 _SPLIT_AT_ONCE_BYTES = 32 * 2**20
 _SORTED_AT_ONCE_BYTES = 256 * 2**20
+
+_SAMPLED_BYTES, _SAMPLED_AT_LEAST, _SAMPLED_GROUPS = 128 * 2**10, 16, 16
+"""Of so many bytes of a file, one key is in a sample; the least number of keys; the most row groups to read."""
 
 
 def with_gone(schema: pa.Schema) -> pa.Schema:
@@ -141,11 +144,13 @@ class SplitFile:
     Attributes:
         path: below its place.
         parts: the part of the keys that each row group has rows of.
+        counts: the number of rows in each row group.
         bounds: of the keys.
     """
 
     path: str
     parts: Sequence[int]
+    counts: Sequence[int]
     bounds: Bounds
 
     def rows(self, place: Place, part: int) -> Iterator[pa.Table]:
@@ -159,42 +164,64 @@ class SplitFile:
                     yield file.read_row_group(group)
 
 
+@dataclass(frozen=True, slots=True)
+class SampleTask:
+    """The sampling of keys; a share is the key columns of some files. Also rows that have left a file are sampled."""
+
+    def work(self, share: FileShare) -> Iterator[Facts]:
+        """Yield the facts of a `KeySample` for each file that has rows."""
+        import numpy as np
+        import pyarrow as pa
+
+        for file in share.files:
+            batches = list(numbered_rows(file, share.place, share.schema, _some_groups))
+            if batches:
+                found = pa.Table.from_batches(batches)
+                count = min(found.num_rows, _SAMPLED_AT_LEAST + file.size // _SAMPLED_BYTES)
+                some = found.take(pa.array(np.linspace(0, found.num_rows - 1, count).astype(np.int64)))
+                yield asdict(KeySample.of(some.select(share.schema.names), file.size))
+
+
+def _some_groups(metadata: pq.FileMetaData) -> range:
+    """Return row groups from everywhere in a file."""
+    return range(0, metadata.num_row_groups, -(-metadata.num_row_groups // _SAMPLED_GROUPS) or 1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitTask:
     """The splitting of rows by key; a share is some files.
 
     Attributes:
         place: of the files with the split rows.
-        keys: key columns.
-        parts: the number of parts.
+        parts: of the keys.
     """
 
     place: Place
-    keys: tuple[str, ...]
-    parts: int
+    parts: KeyParts
 
     def work(self, share: FileShare) -> Iterator[Facts]:
         """Write a file of the rows of a share, and yield the facts of a `SplitFile`."""
-        numbers, bounds = list[int](), list[Bounds]()
-        written = write_groups(self._groups(share, numbers, bounds), self.place)
+        counts, bounds = list[tuple[int, int]](), list[Bounds]()
+        written = write_groups(self._groups(share, counts, bounds), self.place)
         if written is not None:
-            yield {"path": written.name, "parts": numbers, "bounds": joined(bounds)}
+            parts, rows = zip(*counts, strict=True)
+            yield {"path": written.name, "parts": parts, "counts": rows, "bounds": joined(bounds)}
 
-    def _groups(self, share: FileShare, numbers: list[int], bounds: list[Bounds]) -> Iterator[pa.Table]:
+    def _groups(self, share: FileShare, counts: list[tuple[int, int]], bounds: list[Bounds]) -> Iterator[pa.Table]:
         import numpy as np
         import pyarrow as pa
 
         for rows in row_groups(share.rows(), _SPLIT_AT_ONCE_BYTES):
-            number_of = part_numbers(rows, self.keys, self.parts)
+            number_of = self.parts.numbers(rows)
             order = np.argsort(number_of, kind="stable")
             ordered = rows.take(pa.array(order))
-            edges = np.searchsorted(number_of[order], np.arange(self.parts + 1)).tolist()
+            edges = np.searchsorted(number_of[order], np.arange(self.parts.count + 1)).tolist()
             for number, (first, end) in enumerate(itertools.pairwise(edges)):
                 if end > first:
-                    numbers.append(number)
+                    counts.append((number, end - first))
                     yield ordered.slice(first, end - first)
             if rows.num_rows:
-                bounds.append(bounds_of(rows, self.keys))
+                bounds.append(bounds_of(rows, self.parts.keys))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

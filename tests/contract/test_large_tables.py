@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -323,6 +324,29 @@ def test_files_that_cannot_have_a_changed_key_stay_if_many_keys_change(
     assert scene.shown() == scene.expected()
     assert len(before) == 3
     assert len(before - {file.path for file in scene.store.table(scene.table.name).files.live()}) == 1
+
+
+def test_files_of_a_merge_in_parts_have_ranges_of_keys_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the next merge reads the files of the range that it changes, and no others, as any reader does."""
+    Way.HERE_IN_PARTS.enter(monkeypatch)
+    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, None)
+    chance = random.Random(11)
+    for number in (1, 2):
+        rows = [(f"c{key:04}", 1.0, number, number) for key in range(number, 2000, 2)]
+        scene.merge(number, *chance.sample(rows, len(rows)))
+    live = {file.path: file for file in scene.store.table(scene.table.name).files.live()}
+    folder = scene.store.table(scene.table.name).folder
+    of_files = [sorted(rows["customer"].to_pylist()) for rows in folder.read_each(list(live), ["customer"])]
+    spans = sorted((keys[0], keys[-1]) for keys in of_files)
+    assert len(spans) > 5
+    assert all(last <= first for (_, last), (first, _) in itertools.pairwise(spans))
+    assert max(map(len, of_files)) < 4 * 2000 / len(spans)
+    scene.merge(3, *((f"c{key:04}", 1.0, 7, 3) for key in range(1000, 1040)))
+    assert scene.shown() == scene.expected()
+    left = live.keys() - {file.path for file in scene.store.table(scene.table.name).files.live()}
+    assert len(left) <= 2
 
 
 @pytest.mark.parametrize(

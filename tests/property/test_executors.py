@@ -36,12 +36,14 @@ from drainmark.jobs.tasks.executor import Executor, Facts, Here, OnSpark
 from drainmark.jobs.tasks.exported_files import ExportTask
 from drainmark.jobs.tasks.file_ranges import DigestTask, EdgeTask, FileRange, InputFile, LayoutTask
 from drainmark.jobs.tasks.judged_rows import JudgeTask
+from drainmark.jobs.tasks.key_bounds import KeyParts
 from drainmark.jobs.tasks.keyed_files import (
     FileRewrite,
     FindTask,
     PartTask,
     ReplaceTask,
     RewriteTask,
+    SampleTask,
     SplitFile,
     SplitTask,
 )
@@ -166,7 +168,7 @@ def row_files(scene: Scene, place: Place) -> list[RowFile]:
 
 
 def merged(scene: Scene, place: Place) -> tuple[Any, Sequence[Any]]:
-    split = SplitTask(place=place, keys=("k",), parts=2)
+    split = SplitTask(place=place, parts=KeyParts(keys=("k",), count=2))
     files = FileShare(files=tuple(row_files(scene, place)), place=place, schema=SCHEMA)
     later = tuple(SplitFile(**facts) for facts in split.work(files))
     task = PartTask(place=place, schema=SCHEMA, keys=("k",), layout=Layout(), later=later, earlier=None)
@@ -193,8 +195,12 @@ CASES: dict[type, Callable[[Scene, Place], tuple[Any, Any]]] = {
         ReplaceTask(place=place, schema=SCHEMA, changed=scene.rows.select(["k"]).slice(0, 1), layout=Layout()),
         [FileRewrite(files=(file,), rows=scene.rows.slice(0, 1)) for file in row_files(scene, place)],
     ),
+    SampleTask: lambda scene, place: (
+        SampleTask(),
+        [FileShare(files=(file,), place=place, schema=SCHEMA) for file in row_files(scene, place)],
+    ),
     SplitTask: lambda scene, place: (
-        SplitTask(place=place, keys=("k",), parts=3),
+        SplitTask(place=place, parts=KeyParts(keys=("k",), count=3)),
         [FileShare(files=(replace(file, through=2),), place=place, schema=SCHEMA) for file in row_files(scene, place)],
     ),
     PartTask: merged,

@@ -9,6 +9,7 @@ If a row moves to another partition, the same commit removes it from the old one
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -18,14 +19,15 @@ from drainmark.jobs.errors import StoreUnavailable
 from drainmark.jobs.protocol.records.deletion_vectors import DeletionVector
 from drainmark.jobs.protocol.records.ids import ABOVE
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.jobs.tasks.executor import Executor, Here
-from drainmark.jobs.tasks.key_bounds import Bounds, bounds_of, joined
+from drainmark.jobs.tasks.executor import Executor, Here, about_equal
+from drainmark.jobs.tasks.key_bounds import Bounds, KeyParts, KeySample, bounds_of, joined
 from drainmark.jobs.tasks.keyed_files import (
     FileRewrite,
     FindTask,
     FoundRows,
     PartTask,
     ReplaceTask,
+    SampleTask,
     SplitFile,
     SplitTask,
     marked,
@@ -267,37 +269,51 @@ class _Merge:
 
     def in_parts(self, opened: Any, among: Sequence[StagedFile], changes: KeyedChanges) -> Files:
         """Rewrite all files that may have changed keys, by their bounds, one part of the keys after the other."""
-        count = max(self._parts_of(changes), -(-_bytes(among) // _FILE_BYTES))
-        with self._split(changes, count) as task:
+        parts = self._parts(opened, among, changes)
+        with self._split(changes, parts) as task:
             if not task.later:
                 return (), ()
             leaving = _near(opened, among, joined([file.bounds for file in task.later]))
             files = tuple(RowFile.of(file) for file in leaving)
-            others = self._split_files(self.folder, files, count, self.schema)
+            others = self._split_files(self.folder, files, parts, self.schema)
             try:
-                most = -(-(changes.size + _bytes(leaving)) // _FILE_BYTES)
-                shares = [range(count)[count * at // most : count * (at + 1) // most] for at in range(most)]
+                count = -(-(changes.size + _bytes(leaving)) // _FILE_BYTES)
+                shares = about_equal(*_sizes([*task.later, *others]), count)
                 return self._staging.made(self.executor, replace(task, others=others), shares), leaving
             finally:
                 _forget(self.folder, others)
 
     def marked_in_parts(self, changes: KeyedChanges) -> tuple[StagedFile, ...]:
         """Write the rows of all changed keys, marked in `KEEP_COLUMN`."""
-        count = self._parts_of(changes)
-        with self._split(changes, count) as task:
-            return self._staging.made(self.executor, replace(task, keep=KEEP_COLUMN), [[at] for at in range(count)])
+        parts = KeyParts(keys=self.keys, count=-(-changes.size // _PART_BYTES))
+        with self._split(changes, parts) as task:
+            shares = [[number] for number in range(parts.count)]
+            return self._staging.made(self.executor, replace(task, keep=KEEP_COLUMN), shares)
 
-    def _parts_of(self, changes: KeyedChanges) -> int:
-        return -(-changes.size // _PART_BYTES)
+    def _parts(self, opened: Any, among: Sequence[StagedFile], changes: KeyedChanges) -> KeyParts:
+        """Return the parts of the keys: ranges, if more than one file may be written."""
+        count = -(-changes.size // _PART_BYTES)
+        if changes.size + _bytes(among) <= _FILE_BYTES:
+            return KeyParts(keys=self.keys, count=count)
+        later = self._sampled(changes.folder, changes.later)
+        near = _near(opened, among, joined([sample.bounds for sample in later]))
+        others = self._sampled(self.folder, [RowFile.of(file) for file in near])
+        return KeyParts.of(self.keys, [(later, count), (others, -(-_bytes(near) // _FILE_BYTES))])
+
+    def _sampled(self, source: Folder, files: Sequence[RowFile]) -> list[KeySample]:
+        import pyarrow as pa
+
+        schema = pa.schema([self.schema.field(key) for key in self.keys])
+        return [KeySample(**facts) for facts in self.executor.run(SampleTask(), _in_shares(source, files, schema))]
 
     @contextmanager
-    def _split(self, changes: KeyedChanges, count: int) -> Iterator[PartTask]:
-        """Yield the task that merges parts of the keys, with the changed rows split into `count` parts."""
+    def _split(self, changes: KeyedChanges, parts: KeyParts) -> Iterator[PartTask]:
+        """Yield the task that merges parts of the keys, with the changed rows split into these parts."""
         kept = changes.kept(self.schema)
-        later = self._split_files(changes.folder, changes.later, count, kept)
+        later = self._split_files(changes.folder, changes.later, parts, kept)
         earlier = None
         if changes.earlier is not None:
-            earlier = self._split_files(changes.folder, changes.earlier, count, kept)
+            earlier = self._split_files(changes.folder, changes.earlier, parts, kept)
         try:
             yield PartTask(
                 place=self.folder.place,
@@ -312,11 +328,10 @@ class _Merge:
             _forget(self.folder, [*later, *(earlier or ())])
 
     def _split_files(
-        self, source: Folder, files: Sequence[RowFile], count: int, schema: pa.Schema
+        self, source: Folder, files: Sequence[RowFile], parts: KeyParts, schema: pa.Schema
     ) -> tuple[SplitFile, ...]:
-        task = SplitTask(place=self.folder.place.for_an_attempt(), keys=self.keys, parts=count)
-        shares = [FileShare(files=some, place=source.place, schema=schema) for some in packed(files, _FILE_BYTES)]
-        return tuple(SplitFile(**facts) for facts in self.executor.run(task, shares))
+        task = SplitTask(place=self.folder.place.for_an_attempt(), parts=parts)
+        return tuple(SplitFile(**facts) for facts in self.executor.run(task, _in_shares(source, files, schema)))
 
     @property
     def _staging(self) -> Staging:
@@ -361,6 +376,20 @@ def _shares(files: Sequence[StagedFile], rows: pa.Table) -> list[FileRewrite]:
         FileRewrite(files=tuple(map(RowFile.of, some)), rows=rows if at == last else None)
         for at, some in enumerate(shares)
     ]
+
+
+def _in_shares(source: Folder, files: Sequence[RowFile], schema: pa.Schema) -> list[FileShare]:
+    return [FileShare(files=some, place=source.place, schema=schema) for some in packed(files, _FILE_BYTES)]
+
+
+def _sizes(files: Sequence[SplitFile]) -> tuple[list[int], list[int]]:
+    """Return the parts of the keys that have rows, in their order, and the number of rows of each."""
+    rows = Counter[int]()
+    for file in files:
+        for part, count in zip(file.parts, file.counts, strict=True):
+            rows[part] += count
+    parts = sorted(rows)
+    return parts, [rows[part] for part in parts]
 
 
 def _up_to_bytes(files: Sequence[StagedFile]) -> Iterator[StagedFile]:
