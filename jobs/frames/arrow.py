@@ -6,12 +6,14 @@ missing side of an outer join, or for a row that leaves a state. Arrow refuses t
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.names import quoted_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from deltalake import Schema
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -90,6 +92,14 @@ def relaxed_type(schema: StructType) -> StructType:
 
     columns = [StructField(each.name, inside(each.dataType), each.nullable, each.metadata) for each in schema]
     return StructType(columns)
+
+
+def delta_schema(schema_json: str) -> Schema:
+    """Return Delta's schema of the JSON of a Spark schema."""
+    from deltalake import Schema
+
+    # It reads an escaped pair of surrogates as another letter.
+    return Schema.from_json(json.dumps(json.loads(schema_json), ensure_ascii=False))
 
 
 def typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -206,7 +206,7 @@ def _put(values: dict[str, Any], names: tuple[str, ...], value: Any) -> None:
 
 
 def _json(value: Any) -> str:
-    """Return a value as JSON; decimals as numbers with all their digits, as Spark writes them."""
+    """Return a value as JSON, without escapes; decimals as numbers with all their digits, as Spark writes them."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(name)}: {_json(each)}" for name, each in value.items()) + "}"
-    return format(value, "f") if isinstance(value, Decimal) else json.dumps(value)
+        return "{" + ", ".join(f"{_json(name)}: {_json(each)}" for name, each in value.items()) + "}"
+    return format(value, "f") if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)

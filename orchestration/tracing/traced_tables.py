@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.formats.values.far_times import python_rows
+from drainmark.jobs.frames.arrow import delta_schema
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
@@ -143,9 +144,8 @@ class TracedTables:
 def _condition(table: RegionTable, where: Sequence[Condition]) -> pa.compute.Expression | None:
     """Return the condition for the rows of a table, whose values are read as the columns' types."""
     import pyarrow as pa
-    from deltalake import Schema
 
-    schema = pa.schema(Schema.from_json(table.schema_json))
+    schema = pa.schema(delta_schema(table.schema_json))
     found: list[pa.compute.Expression] = []
     for each in where:
         if each.column not in schema.names:

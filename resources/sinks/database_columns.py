@@ -14,6 +14,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from drainmark.jobs.errors import SchemaMismatch
 from drainmark.jobs.formats.values.far_times import RULE, first_far, has_times, python_rows
+from drainmark.jobs.frames.arrow import delta_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -231,9 +232,8 @@ def has_terms(inspector: Any, table: sa.Table, ours: Sequence[str]) -> bool:
 def arrow_schema(schema_json: str, names: Sequence[str] = ()) -> pa.Schema:
     """Return the Arrow schema of a Spark schema's fields."""
     import pyarrow as pa
-    from deltalake import Schema
 
-    found = pa.schema(Schema.from_json(schema_json))
+    found = pa.schema(delta_schema(schema_json))
     plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
     return pa.schema(
         [pa.field(name, plain.get(found.field(name).type, found.field(name).type)) for name in names or found.names]

@@ -107,15 +107,43 @@ def test_a_repair_goes_by_what_is_committed(place: Workplace, tmp_path: Path) ->
         fed.process(1)
         raise Crash
     assert (fed.history().lags, fed.values("last")) == ({TABLE: 1}, expected(fed))
+    damage(place)
+    table_repair.mend(place, fed.region)
+    with fed.owning() as owner:
+        owner.visible.bring_up_all()
+    assert fed.values("last") == expected(fed)
+
+
+def damage(place: Workplace) -> None:
+    """Let another program delete rows of the table, and the files that had them."""
     target = DeltaTable(place.home / TABLE)
     files = target.file_uris()
     target.delete("value = 'k'")
     for path in files:
         Path(path.removeprefix("file://")).unlink(missing_ok=True)
+
+
+@pytest.mark.seed("H29", "H7")
+@pytest.mark.parametrize("to", [1, 2])
+def test_a_rewind_to_the_id_that_a_repaired_table_showed_takes_later_rows_out(
+    place: Workplace, tmp_path: Path, to: int
+) -> None:
+    """The repair of a table that lags shows the committed id: its version is not the one to put back."""
+    fed: Any = Counting(place, tmp_path / "inbox")
+    feed(fed, 1, "kl", "km", "ln", "ko")
+    with suppress(Crash), fed.owning() as owner:
+        for _ in range(4):
+            fed.process(1)
+        owner.ledger.note_published()
+        raise Crash
+    assert fed.history().lags == {TABLE: 1}
+    damage(place)
     table_repair.mend(place, fed.region)
-    with fed.owning() as owner:
-        owner.visible.bring_up_all()
     assert fed.values("last") == expected(fed)
+    wanted = expected(fed, to)
+    with fed.owning() as owner:
+        owner.rewind(to, 100)
+    assert fed.values("last") == wanted
 
 
 @pytest.mark.seed("H29", "RT1")

@@ -20,7 +20,7 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced, StoreUnavailable, UsageError
 from drainmark.jobs.errors.environment import EraseRefused
 from drainmark.jobs.failpoints import ErasePoint
-from drainmark.jobs.frames.arrow import typed
+from drainmark.jobs.frames.arrow import delta_schema, typed
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.protocol.persons import Person, attempt_of
@@ -240,9 +240,8 @@ def _outside(store: RegionTables, table: RegionTable, person: Person) -> Searche
 
 def _declared(table: RegionTable) -> pa.Schema:
     import pyarrow as pa
-    from deltalake import Schema
 
-    return pa.schema(Schema.from_json(table.schema_json))
+    return pa.schema(delta_schema(table.schema_json))
 
 
 def _with_rows(table: RegionTable, where: pa.compute.Expression, rows: pa.Table) -> Searched:

@@ -16,7 +16,7 @@ from drainmark.jobs.protocol.records.ids import ABOVE, INITIAL_ID, app_id, split
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.resources.delta import file_lists
 from drainmark.resources.delta.keyed.keyed_merge import Rewriting, versions_of
-from drainmark.resources.delta.log.commit_log import actions_at
+from drainmark.resources.delta.log.commit_log import REPAIR, actions_at
 from drainmark.resources.delta.log.marked_files import takes_vectors
 from drainmark.resources.delta.staging import verify
 from drainmark.resources.delta.upkeep.log_retention import KEPT_SECONDS
@@ -66,7 +66,7 @@ def _version_of(folder: Folder, region: str, newest: int, to: int) -> int | None
             return None
         shown = _id_of(actions, region)
         if shown == to:
-            return version
+            return None if REPAIR in _about(actions) else version  # a repair shows later rows of a table that lags
         if shown is None or INITIAL_ID < shown < to or not _can_be_undone(actions, to):
             return None
     return None
@@ -86,10 +86,14 @@ def _can_be_undone(actions: Sequence[dict[str, Any]], to: int) -> bool:
     """
     if any("metaData" in action or "protocol" in action for action in actions):
         return False
-    about: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    about = _about(actions)
     is_young = about.get("timestamp", 0) / 1000 >= world.now() - _MOST_SECONDS
     has_files = any("add" in action or "remove" in action for action in actions)
     return is_young and (not has_files or int(about.get(ABOVE, INITIAL_ID)) >= to)
+
+
+def _about(actions: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
 
 
 def _not_among(files: Sequence[StagedFile], others: Sequence[StagedFile]) -> tuple[StagedFile, ...]:

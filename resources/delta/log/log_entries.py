@@ -16,6 +16,7 @@ from typing import Any
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import SplitBrain
+from drainmark.jobs.frames.arrow import delta_schema
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.jobs.protocol.records.manifest import StagedFile
@@ -121,9 +122,7 @@ def create(
     Raises:
         FileExistsError: there is a table.
     """
-    from deltalake import Schema
-
-    schema = Schema.from_json(schema_json).to_json()  # no table is made of columns that nobody could read
+    schema = delta_schema(schema_json).to_json()  # no table is made of columns that nobody could read
     metadata = {
         "id": str(uuid.UUID(world.token())),
         "description": app_id(region),
@@ -145,8 +144,14 @@ def _write(folder: Folder, version: int, operation: str, actions: Sequence[Actio
     import pyarrow as pa
 
     about = {"timestamp": _now(), "operation": operation, "operationParameters": {}, "engineInfo": "drainmark", **mark}
-    lines = (json.dumps(action, separators=(",", ":")) for action in ({"commitInfo": about}, *actions))
+    lines = (_text(action, separators=(",", ":")) for action in ({"commitInfo": about}, *actions))
     folder.write(entry_path(version), pa.py_buffer("".join(f"{line}\n" for line in lines).encode()))
+
+
+def _text(value: Any, **options: Any) -> str:
+    """Return a value as JSON, without escapes: `deltalake` reads an escaped pair of surrogates as another letter."""
+    text = json.dumps(value, ensure_ascii=False, **options)
+    return text.encode(errors="backslashreplace").decode()  # half a pair, from the bounds of another engine, stays
 
 
 def _now() -> int:
@@ -173,7 +178,7 @@ def _not_tight(statistics: str) -> str:
     """
     mark = world.token()
     known = json.loads(statistics, parse_float=lambda digits: f"{mark}{digits}")
-    return re.sub(f'"{mark}([^"]*)"', r"\1", json.dumps({**known, "tightBounds": False}))
+    return re.sub(f'"{mark}([^"]*)"', r"\1", _text({**known, "tightBounds": False}))
 
 
 def remove(file: StagedFile, added: Mapping[str, Any] | None, *, data_change: bool) -> Action:
@@ -202,7 +207,8 @@ def _statistics(file: StagedFile) -> str:
     """Return a file's statistics, from which engines answer queries: exact, and of `_sequence_id` at least."""
     if file.statistics:
         return file.statistics
-    statistics: dict[str, Any] = {"numRecords": file.rows}
+    dead = file.vector.rows if file.vector is not None else 0
+    statistics: dict[str, Any] = {"numRecords": file.rows + dead}
     if file.first_id is not None:
         statistics["minValues"] = {SEQUENCE_ID: file.first_id}
         statistics["maxValues"] = {SEQUENCE_ID: file.last_id}
@@ -225,12 +231,10 @@ def alter(
     Args:
         added: fields of columns, as JSON has them; the table gets the features that their types demand.
     """
-    from deltalake import Schema
-
     found, schema = table.metadata(), table.schema().to_json()
     if added:
         fields = [*json.loads(schema)["fields"], *added]
-        schema = Schema.from_json(json.dumps({"type": "struct", "fields": fields})).to_json()
+        schema = delta_schema(json.dumps({"type": "struct", "fields": fields})).to_json()
     value = {
         "id": str(found.id),
         "name": found.name,
