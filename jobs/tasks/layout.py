@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SchemaMismatch
-from drainmark.jobs.frames.names import quoted_name
+from drainmark.jobs.frames.names import quoted, quoted_name
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import RegionTable
@@ -142,6 +143,8 @@ def _codes(column: pa.ChunkedArray) -> Any:
 
 STATISTICS_OF = "delta.dataSkippingStatsColumns"
 _COUNT = "delta.dataSkippingNumIndexedCols"
+_ORDERED = re.compile(r"(byte|short|integer|long|float|double|decimal\(.*\)|string|date|timestamp|timestamp_ntz)$")
+"""The types of columns for which Delta takes such a property: it refuses to name others, such as boolean."""
 
 OF_IDS = {STATISTICS_OF: SEQUENCE_ID}
 """Properties of a table that only Drainmark reads: it uses the statistics of ids only."""
@@ -157,16 +160,31 @@ def layout_of(table: RegionTable) -> Layout:
 
 def statistics_properties(table: RegionTable) -> Mapping[str, str]:
     """Return the properties that tell engines which columns have statistics."""
-    if layout_of(table).has_statistics:  # engines look at the leading columns only, and `_sequence_id` may be the last
-        fields = json.loads(table.schema_json)["fields"]
-        count = sum(1 for field in fields for _ in _leaves(field["type"]))
-        return {_COUNT: str(count)} if count > MOST_LEAVES else {}
-    return OF_IDS
+    return statistics_of(table.schema_json) if layout_of(table).has_statistics else OF_IDS
 
 
-def _leaves(kind: Any) -> Iterator[Any]:
+def statistics_of(schema_json: str) -> Mapping[str, str]:
+    """Return the property with the names of the columns that have statistics, for a table with many columns.
+
+    Engines expect statistics of the leading columns, and `_sequence_id` may be behind them. Where statistics that they
+    expect are missing, some take them for those of nulls, and pass the file over.
+    """
+    leaves = list(_leaves(json.loads(schema_json)))
+    if len(leaves) <= MOST_LEAVES:
+        return {}
+    named = [name for name, kind in leaves[:MOST_LEAVES] if isinstance(kind, str) and _ORDERED.match(kind)]
+    return {STATISTICS_OF: ",".join(dict.fromkeys([*named, quoted_name(SEQUENCE_ID)]))}
+
+
+def former_statistics(configuration: Mapping[str, str]) -> bool:
+    """Say whether a table has the property of earlier releases, by which engines expect statistics that are missing."""
+    return int(configuration.get(_COUNT) or 0) > MOST_LEAVES and STATISTICS_OF not in configuration
+
+
+def _leaves(kind: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield the quoted name and the type of each leaf of a schema's JSON."""
     if isinstance(kind, dict) and kind["type"] == "struct":
         for field in kind["fields"]:
-            yield from _leaves(field["type"])
+            yield from _leaves(field["type"], (*names, field["name"]))
     else:
-        yield kind
+        yield ".".join(quoted(names)), kind

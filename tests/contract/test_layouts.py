@@ -162,6 +162,85 @@ def test_a_line_end_of_unicode_in_a_partition_or_a_bound_ends_no_line_of_the_log
     assert [row[:2] for row in scene.rows()] == [(1, f"D{end}E"), (2, f"D{end}E")]
 
 
+PLANES = ["ä", "\u20ac", "\U0001f600", "\U00020bb7", "\U0002f800", "\U00030000", "\U000f1234", "\U00101234"]
+"""A letter of each length, and of planes 0 to 3, 15 and 16."""
+
+
+@pytest.mark.seed("AU8", "H18")
+@pytest.mark.parametrize("letter", PLANES, ids=ascii)
+def test_a_letter_of_any_plane_is_the_same_for_every_reader_of_a_log(tmp_path: Path, letter: str) -> None:
+    """As a key, in a partition, in a bound that is cut, and as a name of a column; before and behind a checkpoint."""
+    name = f"{letter}land"
+    schema = pa.schema([("k", pa.string()), (name, pa.string()), ("_sequence_id", pa.int64())])
+    fields = [{"name": each, "type": "string", "nullable": True, "metadata": {}} for each in ("k", name)]
+    fields.append({"name": "_sequence_id", "type": "long", "nullable": True, "metadata": {}})
+    table = replace(table_of(TableRole.UPSERT, partition_by=[name]), keys=("k",), columns=tuple(schema.names))
+    table = replace(table, schema_json=json.dumps({"type": "struct", "fields": fields}))
+    store = RegionTables(tmp_path / "home", REGION, LocalFolder(tmp_path / "tables"))
+    store.create(table)
+    keys = [f"{letter}k", f"{letter * 40}k"]
+    for number in range(1, 5):
+        given = pa.table([keys, [f"{letter}{number // 3}"] * 2, [number] * 2], schema=schema)
+        store.delta(table).merge(txn_version(1, number), given_rows(given, ["k"]))
+        if number == 3:
+            store.table(table.name).upkeep.maintain()
+    opened = open_table(store.table(table.name).folder)
+    expected = sorted((key, f"{letter}1", 4) for key in keys)
+    assert sorted(tuple(row.values()) for row in opened.to_pyarrow_table().select(schema.names).to_pylist()) == expected
+    for key in keys:
+        assert opened.to_pyarrow_dataset().to_table(filter=pc.field("k") == key).num_rows == 1
+    assert opened.to_pyarrow_dataset().to_table(filter=pc.field(name) == f"{letter}1").num_rows == 2
+
+
+@pytest.mark.seed("H18")
+@pytest.mark.parametrize("letter", PLANES, ids=ascii)
+def test_a_key_of_any_plane_is_found_where_a_former_release_wrote_the_log(tmp_path: Path, letter: str) -> None:
+    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, replace(table_of(TableRole.UPSERT), keys=("country",)))
+    for number in (1, 2, 3):
+        given = rows_of((number, f"{letter}land", 1.0, number))
+        scene.store.delta(scene.table).merge(txn_version(1, number), given_rows(given, ["country"]))
+        (entry,) = Path(scene.folder.uri).glob(f"_delta_log/*{number:03}.json")
+        entry.write_text(in_former_letters(entry.read_text()))
+        scene.store = RegionTables(tmp_path / "home", REGION, LocalFolder(tmp_path / "tables"))
+    assert [row["order"] for row in scene.store.open(scene.table).read().to_pylist()] == [3]
+
+
+def in_former_letters(entry: str) -> str:
+    """Return an entry as earlier releases wrote it: its letters, and those of its statistics, are escapes."""
+    actions = [json.loads(line) for line in entry.splitlines()]
+    for action in actions:
+        if "stats" in action.get("add", {}):
+            action["add"]["stats"] = json.dumps(json.loads(action["add"]["stats"]))
+    return "".join(f"{json.dumps(action)}\n" for action in actions)
+
+
+@pytest.mark.seed("H18")
+@pytest.mark.parametrize("is_former", [False, True], ids=["new", "of an earlier release"])
+def test_readers_find_rows_by_any_of_many_columns(tmp_path: Path, *, is_former: bool) -> None:
+    """A file has statistics of its leading columns: where readers expect more, they pass it over."""
+    kinds = {"long": pa.int64(), "string": pa.string(), "boolean": pa.bool_(), "date": pa.date32()}
+    names = [f"{name} {number}.`" for number in range(12) for name in kinds]
+    fields = [{"name": n, "type": n.partition(" ")[0], "nullable": True, "metadata": {}} for n in names]
+    fields.append({"name": "_sequence_id", "type": "long", "nullable": True, "metadata": {}})
+    schema = pa.schema([*((n, kinds[n.partition(" ")[0]]) for n in names), ("_sequence_id", pa.int64())])
+    table = replace(table_of(), schema_json=json.dumps({"type": "struct", "fields": fields}))
+    store = RegionTables(tmp_path / "home", REGION, LocalFolder(tmp_path / "tables"))
+    if is_former:
+        former = {"delta.dataSkippingNumIndexedCols": "49"}
+        store.table(table.name).create(table.schema_json, properties=former)
+    store.create(table)
+    row = {n: {"long": 7, "string": "x", "boolean": True, "date": 9}[n.partition(" ")[0]] for n in names}
+    rows = pa.Table.from_pylist([{**row, "_sequence_id": 1}], schema=schema)
+    store.open(table).publish(txn_version(1, 1), store.staging(table, 1, "a").write(rows, "rows"))
+    if is_former:
+        store.table(table.name).upkeep.maintain()
+    files = open_table(store.table(table.name).folder).to_pyarrow_dataset()
+    for name in (*names, "_sequence_id"):
+        assert files.to_table(filter=pc.field(name) == rows[name][0]).num_rows == 1, name
+    (file,) = store.table(table.name).files.live()
+    assert (file.first_id, file.last_id) == (1, 1)
+
+
 @pytest.mark.seed("AU8")
 @ON_A_DISK
 def test_a_row_of_the_checkpoint_table_keeps_partitions_and_statistics(place: Folder, tmp_path: Path) -> None:

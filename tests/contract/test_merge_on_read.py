@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import random
+import shutil
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -280,6 +282,26 @@ def test_upkeep_demands_no_other_feature_of_readers(tmp_path: Path, upkeep: str)
     assert scene.shown() == scene.expected() == seen_by_deltalake(scene)
     scene.merge(3, *rows_in(50, 53, 3))
     assert scene.shown() == scene.expected() == seen_by_deltalake(scene)
+
+
+@pytest.mark.usefixtures("eager")
+def test_the_rows_of_a_marked_file_are_counted_where_others_left_out_its_statistics(tmp_path: Path) -> None:
+    scene = scene_of(LocalFolder(tmp_path), tmp_path)
+    scene.merge(1, *rows_in(0, 100, 1))
+    managed = scene.store.table(scene.table.name)
+    (file,) = files_of(scene)
+    shutil.copy(tmp_path / scene.table.name / file.path, tmp_path / scene.table.name / "optimized.parquet")
+    opened = delta_tables.open_table(managed.folder)
+    added = log_entries.add(replace(file, path="optimized.parquet"), data_change=False)
+    del added["add"]["stats"]  # type: ignore[attr-defined]
+    changes = [log_entries.remove(file, None, data_change=False), added]
+    log_entries.write_entry(managed.folder, opened, REGION, scene.version(1), changes)
+    scene.merge(2, *rows_in(40, 43, 2))
+    scene.merge(3, *rows_in(50, 52, 3))
+    assert scene.shown() == scene.expected() == seen_by_deltalake(scene)
+    assert scene.store.table(scene.table.name).row_count() == len(scene.expected())
+    counts = file_lists.adds(delta_tables.open_table(managed.folder)).column("num_records").to_pylist()
+    assert max(counts) == 100, "a file's records are all that it has, marked or not"
 
 
 @pytest.mark.usefixtures("eager")

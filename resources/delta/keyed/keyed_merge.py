@@ -435,4 +435,4 @@ def _readable(bounds: pa.Array) -> pa.Array:
     if not (kinds.is_string(bounds.type) or kinds.is_string_view(bounds.type)):
         return bounds
     texts = bounds.cast(pa.string())
-    return pc.if_else(pc.match_substring_regex(texts, r"[\x{10000}-\x{EFFFF}]"), pa.scalar(None, pa.string()), texts)
+    return pc.if_else(pc.match_substring_regex(texts, r"[\x{10000}-\x{FFFFF}]"), pa.scalar(None, pa.string()), texts)

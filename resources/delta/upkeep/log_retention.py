@@ -14,6 +14,7 @@ from typing import Any
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import ObjectMissing
+from drainmark.jobs.tasks.layout import former_statistics, statistics_of
 from drainmark.jobs.world import Seam
 from drainmark.resources.delta import commits, delta_tables
 from drainmark.resources.delta.commits import Act
@@ -49,7 +50,7 @@ def maintain(folder: Folder, region: str, *, writer: SoleWriter | None) -> None:
 
     It first records the files removed since the last checkpoint: after a crash they may be recorded twice, never lost.
     """
-    _renew_retention(folder, region, writer)
+    _renew_properties(folder, region, writer)
     table = delta_tables.open_table(folder)
     _remember(folder, int(table.version()))
     world.across(Seam.DELTA_UPKEEP, table.create_checkpoint, folder)
@@ -61,25 +62,26 @@ def maintain(folder: Folder, region: str, *, writer: SoleWriter | None) -> None:
     folder.remove([f"{REMOVED}/{name}" for name, modified in folder.modified(REMOVED).items() if modified < over])
 
 
-def _renew_retention(folder: Folder, region: str, writer: SoleWriter | None) -> None:
-    """Give a table of an earlier release the current retention, under the version that it has; once in its life."""
-    wanted = delta_tables.CONFIGURATION[_RETENTION]
+def _renew_properties(folder: Folder, region: str, writer: SoleWriter | None) -> None:
+    """Give a table of an earlier release today's properties, under the version that it has; once in its life."""
 
-    def is_former(table: Any) -> bool:
-        return bool(table.metadata().configuration.get(_RETENTION) == FORMER[_RETENTION])
+    def wanted(table: Any) -> Mapping[str, str]:
+        has = table.metadata().configuration
+        kept = {_RETENTION: delta_tables.CONFIGURATION[_RETENTION]} if has.get(_RETENTION) == FORMER[_RETENTION] else {}
+        return {**kept, **(statistics_of(table.schema().to_json()) if former_statistics(has) else {})}
 
     def prepare(table: Any) -> Act | None:
-        version = commits.txn_version(table, region)
-        if version is None or not is_former(table):
+        version, properties = commits.txn_version(table, region), wanted(table)
+        if version is None or not properties:
             return None
-        return lambda: commits.set_properties(folder, table, region, version, {_RETENTION: wanted})
+        return lambda: commits.set_properties(folder, table, region, version, properties)
 
-    if is_former(delta_tables.open_table(folder)):
+    if wanted(delta_tables.open_table(folder)):
         commits.commit(
             folder,
             verb="compact",
             prepare=prepare,
-            landed=lambda table: not is_former(table),
+            landed=lambda table: not wanted(table),
             writer=writer,
         )
 
