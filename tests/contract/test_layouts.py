@@ -20,6 +20,8 @@ from places import ON_A_DISK, text_of
 from publishers import given_rows
 
 from drainmark.jobs.errors import LayoutChanged, SchemaMismatch, TooManyPartitions
+from drainmark.jobs.frames.names import quoted_name
+from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
 from drainmark.jobs.state.keyed_rows import last_per_key
@@ -34,6 +36,7 @@ from drainmark.resources.delta.keyed.keyed_changes import Restored
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.delta.upkeep.garbage import garbage_of
+from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
 REGION = "shop/orders"
@@ -218,6 +221,29 @@ def in_former_letters(entry: str) -> str:
 @pytest.mark.parametrize("is_former", [False, True], ids=["new", "of an earlier release"])
 def test_readers_find_rows_by_any_of_many_columns(tmp_path: Path, *, is_former: bool) -> None:
     """A file has statistics of its leading columns: where readers expect more, they pass it over."""
+    store, table, rows = of_many_columns(tmp_path, is_former=is_former)
+    files = open_table(store.table(table.name).folder).to_pyarrow_dataset()
+    for name in rows.column_names:
+        assert files.to_table(filter=pc.field(name) == rows[name][0]).num_rows == 1, name
+    (file,) = store.table(table.name).files.live()
+    assert (file.first_id, file.last_id) == (1, 1)
+
+
+@pytest.mark.spark
+@pytest.mark.seed("H18")
+def test_spark_finds_rows_by_any_of_many_columns_and_takes_their_names(tmp_path: Path, engine: SparkEngine) -> None:
+    store, table, rows = of_many_columns(tmp_path, is_former=False)
+    name = f"delta.`{store.table(table.name).folder.uri}`"
+    engine.session.sql(f"INSERT INTO {name} SELECT * FROM {name}")  # noqa: S608
+    engine.session.sql(f"OPTIMIZE {name}")
+    for column in (rows.column_names[0], rows.column_names[44], "_sequence_id"):
+        shown = engine.session.sql(f"SELECT * FROM {name}")  # noqa: S608
+        found = shown.where(F.col(quoted_name(column)) == rows[column][0].as_py())
+        assert found.count() == 2, column
+
+
+def of_many_columns(tmp_path: Path, *, is_former: bool) -> tuple[RegionTables, RegionTable, pa.Table]:
+    """Return a table with one row of 49 columns, perhaps with the property that earlier releases gave it."""
     kinds = {"long": pa.int64(), "string": pa.string(), "boolean": pa.bool_(), "date": pa.date32()}
     names = [f"{name} {number}.`" for number in range(12) for name in kinds]
     fields = [{"name": n, "type": n.partition(" ")[0], "nullable": True, "metadata": {}} for n in names]
@@ -234,11 +260,7 @@ def test_readers_find_rows_by_any_of_many_columns(tmp_path: Path, *, is_former: 
     store.open(table).publish(txn_version(1, 1), store.staging(table, 1, "a").write(rows, "rows"))
     if is_former:
         store.table(table.name).upkeep.maintain()
-    files = open_table(store.table(table.name).folder).to_pyarrow_dataset()
-    for name in (*names, "_sequence_id"):
-        assert files.to_table(filter=pc.field(name) == rows[name][0]).num_rows == 1, name
-    (file,) = store.table(table.name).files.live()
-    assert (file.first_id, file.last_id) == (1, 1)
+    return store, table, rows
 
 
 @pytest.mark.seed("AU8")
