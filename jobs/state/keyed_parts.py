@@ -100,12 +100,17 @@ def part_numbers(rows: pa.Table, keys: Sequence[str], count: Any) -> Any:
 
 
 def _hashes(rows: pa.Table, keys: Sequence[str]) -> Any:
-    """Return a hash for each row; equal keys have the same hash in all tables and processes."""
+    """Return a hash for each row; equal keys have the same hash in all tables and processes.
+
+    Structs, arrays and maps leave it to the other keys: what is equal among them is not a matter of bytes.
+    """
     import numpy as np
+    import pyarrow as pa
     from pandas.util import hash_array  # Python's own hash differs between processes, and so would the parts
 
     hashed = np.zeros(rows.num_rows, dtype=np.uint64)
-    for key in keys if rows.num_rows else ():
+    plain = [key for key in keys if not pa.types.is_nested(rows.schema.field(key).type)]
+    for key in plain if rows.num_rows else ():
         encoded = encoded_keys(rows.column(key))
         found = hash_array(_values(encoded.dictionary), categorize=False)
         found[encoded.dictionary.is_null().to_numpy(zero_copy_only=False)] = _ODD

@@ -74,3 +74,18 @@ def test_rows_of_a_key_that_is_another_nan_are_found() -> None:
     table = pa.table({"x": [math.nan, OTHER_NAN, 1.0], "n": [1, 2, 3]})
     for asked in (math.nan, OTHER_NAN):
         assert rows_of_keys(table, pa.table({"x": [asked]}), ["x"])["n"].to_pylist() == [1, 2]
+
+
+def test_keys_with_structs_arrays_and_maps_have_parts() -> None:
+    pairs = pa.map_(pa.string(), pa.float64())
+    rows = pa.table(
+        {
+            "n": [1, 2, 1, 1],
+            "s": pa.array([{"a": 0.0}, {"a": 1.0}, {"a": -0.0}, None]),
+            "l": pa.array([[1], [], [1], None]),
+            "m": pa.array([[("x", 1.0), ("y", 2.0)], [], [("y", 2.0), ("x", 1.0)], None], pairs),
+        }
+    )
+    found = keyed_parts.part_numbers(rows, ["n", "s", "l", "m"], 1000).tolist()
+    assert found[0] == found[2] != found[1]
+    assert keyed_parts.part_numbers(rows, ["s", "l", "m"], 1000).tolist() == [0, 0, 0, 0]
