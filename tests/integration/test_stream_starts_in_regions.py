@@ -18,7 +18,7 @@ from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.failpoints import FailPoint, arm
 from drainmark.orchestration.testing.running import Result
 
-pytestmark = [pytest.mark.spark, pytest.mark.seed("C2", "C5", "C23", "C24", "C25", "X8", "N20", "E21")]
+pytestmark = pytest.mark.spark
 
 RunApp = Callable[..., Result]
 
@@ -101,6 +101,7 @@ def sunk(result: Result) -> list[int]:
     return sorted(row["n"] for row in result.sink("received"))
 
 
+@pytest.mark.seed("C2", "C24", "X8", "N20", "E21")
 def test_a_message_is_acknowledged_when_the_sink_has_all_up_to_it(run_app: RunApp, broker: Broker) -> None:
     result = run_app(messages)
 
@@ -124,7 +125,7 @@ POINTS = [
 SAMPLE = (FailPoint.SEAL_AFTER,)
 
 
-@pytest.mark.seed("C3")
+@pytest.mark.seed("C3", "C25", "X8")
 @pytest.mark.parametrize(
     "point",
     [pytest.param(point, marks=() if point in SAMPLE else pytest.mark.slow, id=point.value) for point in POINTS],
@@ -151,6 +152,7 @@ def test_messages_go_through_any_failure_exactly_once(run_app: RunApp, broker: B
     assert sunk(result) == wanted(45)
 
 
+@pytest.mark.seed("C2", "C5", "C25", "X8")
 def test_a_message_that_fails_in_the_stream_holds_back_all_behind_it(run_app: RunApp, broker: Broker) -> None:
     result = run_app(messages)
     Messages.refused = {13}

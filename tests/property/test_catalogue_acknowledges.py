@@ -28,7 +28,7 @@ from drainmark.orchestration.testing.crash.invariants import misplaced_files, re
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.workplace.workplace import Workplace
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.seed("X8", "C2", "C26", "T1", "T5", "V169")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 RunApp = Callable[..., Result]
 Declare = Callable[[Streams], Any]
@@ -198,6 +198,7 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*.csv")) if folder.exists() else []
 
 
+@pytest.mark.seed("X8", "C2", "V169")
 @pytest.mark.parametrize("declare", APPLICATIONS)
 def test_nothing_is_acknowledged_before_it_is_committed(run_app: RunApp, tmp_path: Path, declare: Any) -> None:
     def begun(name: str) -> tuple[Result, Path]:
@@ -258,6 +259,7 @@ def injected(error: BaseException | None) -> bool:
     return error is not None
 
 
+@pytest.mark.seed("T1", "T5", "C26")
 def test_every_kind_of_the_catalogue_is_in_one_of_them() -> None:
     """A new operator costs a line here, if it has no case in `operator_cases`."""
     covered = {case.kind for case in CASES} | REST.keys() | ALONE.keys() | STARTS.keys()

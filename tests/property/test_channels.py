@@ -253,8 +253,9 @@ class DurableChannels(Channels):
 STATEFUL = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 
 
-pytestmark = pytest.mark.seed("V107", "V110", "V111", "V113", "F1", "F7", "F27", "F28", "F29", "E30", "K6")
 TestMemoryChannels = MemoryChannels.TestCase
 TestMemoryChannels.settings = STATEFUL
+TestMemoryChannels.pytestmark = [pytest.mark.seed("V107", "V110", "V113", "F7", "F29")]
 TestDurableChannels = DurableChannels.TestCase
 TestDurableChannels.settings = STATEFUL
+TestDurableChannels.pytestmark = [pytest.mark.seed("V111", "F1", "F27", "F28", "E30")]

@@ -7,7 +7,7 @@ that has read a batch of one computation while another computation was committed
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,13 +27,6 @@ from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
 from drainmark.jobs.runtime.stages.channels.rows import ChannelRows
 from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken, connect
 
-REGIONS = {
-    "chain": [("s", "a"), ("a", "b")],
-    "diamond": [("s", "a"), ("s", "b"), ("a", "c"), ("b", "c")],
-    "short cut": [("s", "a"), ("a", "b"), ("s", "b")],
-    "two starts": [("s", "c"), ("t", "c"), ("c", "d")],
-}
-
 
 @dataclass
 class Committed:
@@ -51,15 +44,17 @@ class Committed:
 class Regions(RuleBasedStateMachine):
     """A machine in which stages take turns, a controller commits, and everything fails now and then."""
 
+    streams: Sequence[tuple[str, str]]
+    """From which stage to which."""
+
     @initialize(
-        region=st.sampled_from(sorted(REGIONS)),
         kind=st.sampled_from(["memory", "durable"]),
         slow=st.sampled_from(["", "a", "b", "c"]),
         batches=st.integers(1, 3),
         bytes_most=st.sampled_from([100, 10**9]),
     )
-    def begin_region(self, region: str, kind: str, slow: str, batches: int, bytes_most: int) -> None:
-        stages, channels = stages_of(REGIONS[region], batches=batches)
+    def begin_region(self, kind: str, slow: str, batches: int, bytes_most: int) -> None:
+        stages, channels = stages_of(self.streams, batches=batches)
         self.stages = [
             replace(stage, checkpoint_interval=dt.timedelta(1)) if stage.name == slow else stage for stage in stages
         ]
@@ -245,9 +240,33 @@ class Regions(RuleBasedStateMachine):
                 )
 
 
-TestRegions = Regions.TestCase
-TestRegions.settings = settings(max_examples=examples(80), stateful_step_count=50, deadline=None)
-TestRegions.pytestmark = [
-    pytest.mark.seed("V87", "V89", "V103", "V107", "V109", "V110", "V112", "V113"),
-    pytest.mark.seed("F1", "F5", "F28", "K6", "K10", "K23"),
-]
+class Chain(Regions):
+    streams = (("s", "a"), ("a", "b"))
+
+
+class Diamond(Regions):
+    streams = (("s", "a"), ("s", "b"), ("a", "c"), ("b", "c"))
+
+
+class ShortCut(Regions):
+    streams = (("s", "a"), ("a", "b"), ("s", "b"))
+
+
+class TwoStarts(Regions):
+    streams = (("s", "c"), ("t", "c"), ("c", "d"))
+
+
+STATEFUL = settings(max_examples=examples(20), stateful_step_count=50, deadline=None)
+
+TestChain = Chain.TestCase
+TestChain.settings = STATEFUL
+TestChain.pytestmark = [pytest.mark.seed("V103", "V107", "V109", "V110")]
+TestDiamond = Diamond.TestCase
+TestDiamond.settings = STATEFUL
+TestDiamond.pytestmark = [pytest.mark.seed("V87", "V89", "K10", "K23")]
+TestShortCut = ShortCut.TestCase
+TestShortCut.settings = STATEFUL
+TestShortCut.pytestmark = [pytest.mark.seed("V112", "V113", "F28")]
+TestTwoStarts = TwoStarts.TestCase
+TestTwoStarts.settings = STATEFUL
+TestTwoStarts.pytestmark = [pytest.mark.seed("F1", "F5", "K6")]

@@ -195,7 +195,7 @@ class Permits(RuleBasedStateMachine):
 
 TestPermits = Permits.TestCase
 TestPermits.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
-TestPermits.pytestmark = [pytest.mark.seed("V126", "V127", "V128", "V129", "V131", "V132", "V133", "V134", "V135")]
+TestPermits.pytestmark = [pytest.mark.seed("V128", "V129", "V132", "V133", "V134")]
 
 
 @pytest.mark.seed("V130", "E22")
@@ -307,7 +307,7 @@ def test_the_end_of_a_run_wakes_who_waits() -> None:
     assert isinstance(actor.answers.get(timeout=SOON), PermitViolation)
 
 
-@pytest.mark.seed("V135", "V136", "V137", "V85")
+@pytest.mark.seed("V126", "V127", "V135", "V136", "V137")
 def test_every_cut_agrees_with_what_was_submitted() -> None:
     """Figure 6: threads build tuples from a counter under permits; at each cut, the counter is the submitted count."""
     lock = OperatorLock()

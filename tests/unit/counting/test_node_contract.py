@@ -18,8 +18,6 @@ from drainmark.jobs.errors.operator_code import StreamClosed
 from drainmark.jobs.streams import ManualThreads, RefCounter, References, Stream, nodes
 from drainmark.jobs.streams.retained_nodes import Keeping, Kept
 
-pytestmark = pytest.mark.seed("C9", "C12", "C15", "C16", "C17", "C26", "T10", "E40", "E41")
-
 
 class Boom(Exception):
     """The error that authors' functions raise."""
@@ -138,6 +136,7 @@ def ids(cases: list[Case]) -> Any:
     return pytest.mark.parametrize("case", cases, ids=lambda case: case.id)
 
 
+@pytest.mark.seed("C16", "E44", "E46", "E50", "E51")
 @ids(CASES)
 def test_a_node_emits_what_it_says_and_holds_what_it_keeps(case: Case) -> None:
     scene = Scene(case)
@@ -150,7 +149,7 @@ def test_a_node_emits_what_it_says_and_holds_what_it_keeps(case: Case) -> None:
     scene.end()
 
 
-@pytest.mark.seed("C13", "E44", "E46", "E50", "E51")
+@pytest.mark.seed("C9", "C12", "C13", "E41")
 @ids(CASES)
 def test_metadata_go_with_the_datum_every_time_that_it_is_emitted(case: Case) -> None:
     """C12, C13: an output has all its metadata and no others; streamz gives a list's only to its last element."""
@@ -169,6 +168,7 @@ def sibling_data(case: Case, number: int) -> set[int]:
     return next(data_in(datum) for source, datum in case.feed if source >= 0 and number in data_in(datum))
 
 
+@pytest.mark.seed("C15", "C16", "C17", "T10")
 @ids(CASES)
 def test_what_an_asynchronous_node_behind_it_keeps_is_not_done(case: Case) -> None:
     scene = Scene(case)
@@ -188,6 +188,7 @@ def emissions(cases: list[Case]) -> Iterator[Any]:
             yield pytest.param(case, number, id=f"{case.id}-{number}")
 
 
+@pytest.mark.seed("C15", "T10", "E40")
 @pytest.mark.parametrize(("case", "number"), emissions(CASES))
 def test_what_raises_behind_it_fails_what_was_emitted_and_nothing_else(case: Case, number: int) -> None:
     """C5: an exception never counts as done; E40: it leaves no count above zero."""
@@ -214,6 +215,7 @@ def calls(cases: list[Case]) -> Iterator[Any]:
             yield from (pytest.param(case, number, id=f"{case.id}-{number}") for number in numbers)
 
 
+@pytest.mark.seed("T10", "E40")
 @pytest.mark.parametrize(("case", "number"), calls(CASES))
 def test_what_raises_in_it_fails_its_datum_and_nothing_else(case: Case, number: int) -> None:
     """E53: streamz acknowledges a datum at which `map_async` failed."""
@@ -230,6 +232,7 @@ def test_what_raises_in_it_fails_its_datum_and_nothing_else(case: Case, number: 
     scene.end()
 
 
+@pytest.mark.seed("C17")
 @ids([case for case in CASES if case.kept])
 def test_closing_gives_up_what_is_kept_and_takes_nothing_more(case: Case) -> None:
     scene = Scene(case)
@@ -244,7 +247,7 @@ def test_closing_gives_up_what_is_kept_and_takes_nothing_more(case: Case) -> Non
 # --- the registry -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.seed("C22")
+@pytest.mark.seed("C22", "C26")
 def test_every_node_is_registered_and_has_a_case() -> None:
     adding = {
         name
@@ -262,6 +265,7 @@ def below(cls: type) -> Iterator[type]:
         yield from below(child)
 
 
+@pytest.mark.seed("C26")
 def test_no_class_of_a_node_is_left_out() -> None:
     ours = {
         cls for cls in below(Stream) if cls.__module__.startswith("drainmark.jobs.streams") and cls.__name__[0] != "_"
@@ -270,6 +274,7 @@ def test_no_class_of_a_node_is_left_out() -> None:
     assert {node.cls for node in nodes()} == ours - between
 
 
+@pytest.mark.seed("C16")
 @ids(CASES)
 def test_a_node_does_with_references_what_the_registry_says(case: Case) -> None:
     """The registry says whether a node holds a datum after it emitted it, and whether it may return before it emits."""

@@ -15,6 +15,7 @@ from drainmark.resources.kafka.topic import client_settings
 from drainmark.resources.settings import Settings, load_settings
 
 
+@pytest.mark.seed("E54")
 @pytest.mark.parametrize(
     ("rule", "arguments"),
     [
@@ -45,6 +46,7 @@ def test_what_does_not_fit_is_refused(rule: str, arguments: dict[str, Any]) -> N
     assert rule in {found for found, _, _ in dm.KafkaSource(**given).problems("operator-driven")}
 
 
+@pytest.mark.seed("C23", "E54")
 @pytest.mark.parametrize(
     "arguments",
     [
