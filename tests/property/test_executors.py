@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from architecture.tree import product_files, relative
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.cloudpickle import register_pickle_by_value
@@ -32,7 +33,7 @@ from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.keyed_rows import RowsPerKey
 from drainmark.jobs.state.run_files import KEY_HASH
-from drainmark.jobs.tasks.executor import Executor, Facts, Here, OnSpark
+from drainmark.jobs.tasks.executor import Executor, Facts, Here, OnSpark, Task
 from drainmark.jobs.tasks.exported_files import ExportTask
 from drainmark.jobs.tasks.file_ranges import DigestTask, EdgeTask, FileRange, InputFile, LayoutTask
 from drainmark.jobs.tasks.judged_rows import JudgeTask
@@ -48,7 +49,7 @@ from drainmark.jobs.tasks.keyed_files import (
     SplitTask,
 )
 from drainmark.jobs.tasks.layout import Layout
-from drainmark.jobs.tasks.parquet_files import WriteTask, write_file
+from drainmark.jobs.tasks.parquet_files import WriteTask, frame_of_shares, own_shares, write_file
 from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile
 from drainmark.jobs.tasks.places import LocalPlace, MemoryPlace, Place, TooLarge
 from drainmark.jobs.tasks.read_files import ReadTask, read_files
@@ -75,6 +76,11 @@ class Scene:
 
     folder: Path
     rows: pa.Table
+
+    @classmethod
+    def of(cls, folder: Path, rows: Sequence[tuple[Any, ...]]) -> Scene:
+        columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)]
+        return cls(folder=folder, rows=pa.table(columns, schema=SCHEMA))
 
     @property
     def inputs(self) -> LocalPlace:
@@ -218,8 +224,26 @@ def test_every_class_of_tasks_is_a_case() -> None:
         importlib.import_module(f"{tasks.__name__}.{each.name}") for each in pkgutil.iter_modules(tasks.__path__)
     ]
     classes = {kind for module in modules for _, kind in inspect.getmembers(module, inspect.isclass)}
-    found = {kind for kind in classes if hasattr(kind, "work") and not kind.__name__.startswith("_")}
-    assert {kind for kind in found if kind.__name__ != "Task"} == CASES.keys()
+    found = {kind for kind in classes if inspect.isfunction(getattr(kind, "work", None)) and not kind.__subclasses__()}
+    assert {kind for kind in found if kind is not Task} == CASES.keys()
+
+
+def test_no_class_of_tasks_is_elsewhere() -> None:
+    homes = {relative(path.parent) for path in product_files() if "def work(self, share" in path.read_text()}
+    assert homes == {"jobs/tasks"}
+
+
+@settings(max_examples=2, deadline=None)
+@given(rows=ROWS)
+def test_a_frame_has_the_rows_that_its_shares_give_here(
+    engine: SparkEngine, tmp_path_factory: Any, rows: list[tuple[Any, ...]]
+) -> None:
+    scene = Scene.of(tmp_path_factory.mktemp("work"), rows)
+    shares = own_shares(scene.inputs, scene.files(), SCHEMA, None)
+    here = [row for share in shares for batch in share.rows() for row in batch.to_pylist()]
+    kind = engine.session.createDataFrame(scene.rows).schema
+    assert [row.asDict() for row in frame_of_shares(engine.session, shares, kind).collect()] == here
+    assert here == scene.rows.to_pylist()
 
 
 @pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.__name__)
@@ -229,8 +253,7 @@ def test_both_executors_give_the_same(
     engine: SparkEngine, tmp_path_factory: Any, kind: type, rows: list[tuple[Any, ...]]
 ) -> None:
     folder = tmp_path_factory.mktemp("work")
-    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)]
-    scene = Scene(folder=folder, rows=pa.table(columns, schema=SCHEMA))
+    scene = Scene.of(folder, rows)
     found = []
     for executor, place in (
         (Here(), LocalPlace(f"{folder}/here")),
@@ -247,8 +270,7 @@ def test_both_executors_give_the_same(
 def test_memory_is_a_place(engine: SparkEngine, tmp_path_factory: Any, kind: type, rows: list[tuple[Any, ...]]) -> None:
     """Its files are those of a folder, but for their size and mark."""
     folder = tmp_path_factory.mktemp("work")
-    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)]
-    scene = Scene(folder=folder, rows=pa.table(columns, schema=SCHEMA))
+    scene = Scene.of(folder, rows)
     found = []
     for place in (LocalPlace(f"{folder}/here"), MemoryPlace()):
         task, given_to = CASES[kind](scene, place)
