@@ -128,7 +128,7 @@ def test_tasks_write_rows_without_the_table_which_is_asked_for_in_its_turn(
     assert "send" not in threads
 
 
-@pytest.mark.seed("V3")
+@pytest.mark.seed("V1", "V3")
 def test_rows_that_left_before_a_failure_come_again_and_none_is_missing(run_app: RunApp) -> None:
     """V48: at least once outside the region, exactly once inside."""
     result = run_app(followed())

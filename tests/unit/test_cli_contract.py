@@ -531,12 +531,17 @@ def test_regions_without_code_are_those_of_a_home(
 
 def environment_of_dev(options: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Return the environment that `drainmark dev` gives to Dagster, which is not started."""
-    started: list[dict[str, str]] = []
+    return begun_dev(options, monkeypatch)[0]
+
+
+def begun_dev(options: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, str], Any]:
+    """Return what Dagster, which is not started, has of `drainmark dev`: the environment, and its handler of SIGINT."""
+    started: list[tuple[dict[str, str], Any]] = []
     kept = dict(os.environ)
-    monkeypatch.setattr(os, "execve", lambda program, command, environment: started.append(environment))
+    monkeypatch.setattr(os, "execve", lambda *given: started.append((given[2], signal.getsignal(signal.SIGINT))))
     monkeypatch.setattr(project_verbs, "_serve_pages", lambda port, environment: "http://127.0.0.1:3001")
     monkeypatch.setenv("DRAINMARK_SPARK", "in-process")
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what its script starts
     try:
         assert invoke(["dev", *options]) == 0
     finally:
@@ -544,6 +549,12 @@ def environment_of_dev(options: Sequence[str], monkeypatch: pytest.MonkeyPatch) 
         for name in set(os.environ) - set(kept):
             del os.environ[name]
     return started[0]
+
+
+@pytest.mark.seed("NU9")
+def test_dev_ends_at_sigterm_though_a_script_started_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dagster handles SIGTERM as SIGINT; `test_dev.py` shows it with Dagster."""
+    assert begun_dev(["--home", str(home)], monkeypatch)[1] is signal.SIG_DFL
 
 
 @pytest.mark.parametrize(

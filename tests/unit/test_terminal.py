@@ -281,6 +281,7 @@ def progress_on(stream: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
     stream.flush()
 
 
+@pytest.mark.seed("NU9")
 def test_every_verb_tells_who_waits_that_spark_starts(project: Path) -> None:
     engine = options.Asked(home=None, as_json=False, yes=False).workplace.engine
     assert engine.tell is output.waiting

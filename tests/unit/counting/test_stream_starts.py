@@ -437,7 +437,7 @@ RANDOM_FLOWS: dict[str, Flow] = {
 TWICE = {"branches", "windows"}
 
 
-@pytest.mark.seed("X8", "V105", "T10")
+@pytest.mark.seed("X8", "V105", "T10", "K11", "K12")
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", RANDOM_FLOWS)
 def test_cuts_and_resets_at_random_lose_nothing_and_double_nothing(hosted: Any, name: str, seed: int) -> None:

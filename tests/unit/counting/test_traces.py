@@ -250,7 +250,7 @@ def test_metadata_may_be_an_iterator_or_a_list_that_is_used_again() -> None:
 # --- time ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.seed("K16", "K18", "T11")
+@pytest.mark.seed("K14", "K16", "K17", "K18", "T11")
 def test_a_replay_makes_larger_timed_windows_and_a_count_trigger_bounds_them() -> None:
     """A replay brings all events at once: no content is lost, but only a count trigger keeps the sizes of windows."""
 
