@@ -317,11 +317,13 @@ def test_the_verbs_print_what_they_found(
 # --- many files ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.seed("I18")
-def test_fifty_thousand_files_are_scanned_at_once_and_taken_group_by_group(
-    workplace: Workplace, tmp_path: Path
+@pytest.mark.parametrize(
+    ("files", "taken", "group"), [(2_000, 200, 100), pytest.param(50_000, 6000, None, marks=pytest.mark.slow)]
+)
+def test_so_many_files_are_scanned_at_once_and_taken_group_by_group(
+    workplace: Workplace, tmp_path: Path, files: int, taken: int, group: int | None
 ) -> None:
     import psutil
 
@@ -329,13 +331,13 @@ def test_fifty_thousand_files_are_scanned_at_once_and_taken_group_by_group(
 
     inbox = tmp_path / "inbox"
     inbox.mkdir()
-    for number in range(50_000):
+    for number in range(files):
         (inbox / f"{number:06d}.txt").write_bytes(b"a\n")
     settle(inbox)
     application = copying(inbox)
-    assert len(scan_region(workplace, application.region()).new) == 50_000
+    assert len(scan_region(workplace, application.region()).new) == files
     before = psutil.Process().memory_info().rss
-    reports = run_once(workplace, application, scan=False, max_triggers=6000)
-    assert sum(report.triggers for report in reports) == 6000
-    assert workplace.registry.pending_count(REGION) == 44_000
+    reports = run_once(workplace, application, scan=False, max_triggers=taken, max_group=group)
+    assert sum(report.triggers for report in reports) == taken
+    assert workplace.registry.pending_count(REGION) == files - taken
     assert psutil.Process().memory_info().rss - before < 200 * 1024 * 1024

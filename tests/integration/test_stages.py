@@ -346,7 +346,6 @@ def test_an_aligned_drain_that_lasts_is_ended_unaligned(run_app: RunApp, golden:
     assert_golden(result, golden)
 
 
-@slow
 @pytest.mark.seed("V85", "F22")
 def test_an_aligned_state_waits_for_every_stage(run_app: RunApp, golden: Tables) -> None:
     gate = Gate(held_from=2)

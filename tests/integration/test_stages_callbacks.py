@@ -159,7 +159,6 @@ def test_each_operator_is_called_in_its_order(run_app: RunApp, alignment: str) -
         ), "no id comes to a stage before it has left the one before"
 
 
-@slow
 @pytest.mark.seed("T8", "N21", "V115", "K1", "K4")
 def test_what_is_ahead_is_checkpointed_while_a_stage_is_at_an_earlier_id(run_app: RunApp) -> None:
     journal = Journal()

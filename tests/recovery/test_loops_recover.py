@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import drainmark as dm
-from drainmark.jobs.failpoints import FailPoint
+from drainmark.jobs.errors import OperatorFailed
+from drainmark.jobs.failpoints import FailPoint, arm
 from drainmark.orchestration.testing.running import Result
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("V92", "V94", "V166")]
@@ -49,6 +50,18 @@ def test_a_loop_survives_failures_before_and_after_its_commit(run_app: Callable[
         APP, files, fail_points=["process.staged", "publish.before_commit"], groupings=("all",), actions=["raise"]
     )
     assert (proof.states, len(proof.failures)) == (4, 2)
+
+
+def test_a_loop_that_fails_once_lets_the_same_orders_through(run_app: Callable[..., Result]) -> None:
+    files = orders(3)
+    result = run_app(APP).add(files)
+    arm(f"{FailPoint.PROCESS_STAGED.value}:raise:2")
+    with pytest.raises(OperatorFailed):
+        result.run()
+    arm("")
+    result.run()
+    assert sorted(row["customer"] for row in result.sink("looped_orders")) == let_through(files)
+    assert len(let_through(files)) < 12, "nobody was ever banned"
 
 
 @pytest.mark.recovery
