@@ -3,6 +3,7 @@ files, small groups and groups that Spark writes, rewound to the middle and repl
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,7 @@ class Way:
 
 
 WAYS = [
+    pytest.param(Way(FILES, FILES, 2**25, 2**23), id="all, in memory"),
     pytest.param(Way(5, FILES, 2**25, 2**23), id="some, in memory", marks=pytest.mark.slow),
     pytest.param(Way(FILES, 2, 0, 0), id="all, in files, written by Spark", marks=pytest.mark.slow),
     pytest.param(Way(1, FILES, 0, 2**23), id="one, in files", marks=pytest.mark.slow),
@@ -115,7 +117,9 @@ def course(
     folder = tmp_path_factory.mktemp("library")
     for number in range(FILES):
         add_file(folder / "inbox", number)
-    application = opened("library", folder / "inbox", declare, checkpoints=way.checkpoints)
+    application = opened(
+        "library", folder / "inbox", declare, checkpoints=way.checkpoints, group_timeout=dt.timedelta(minutes=14)
+    )
     settled = {"small_group_bytes": way.group_bytes}
     with pytest.MonkeyPatch.context() as patch, home(folder / "home", engine, **settled) as place:
         patch.setattr(keyed_state, "SMALL_STATE_BYTES", way.state_bytes)
