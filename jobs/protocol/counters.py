@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, PublishNote, RowKind
 from drainmark.jobs.protocol.records.manifest import late_of
 from drainmark.jobs.protocol.records.triggers import DROPPED, slices_of
 
@@ -90,10 +90,12 @@ class Totals:
             self._count(f"{UNMET}{name}", rows)
 
     def _published(self, row: CheckpointRow) -> None:
-        for kind in ("commit", "publish"):
-            for seconds in (row.detail.get(f"{kind}_seconds") or {}).values():
-                self._timed("checkpoint" if kind == "commit" else kind, seconds)
-        for reset in row.detail.get("resets") or ():
+        note = PublishNote.from_row(row)
+        for seconds in note.commit_seconds.values():
+            self._timed("checkpoint", seconds)
+        for seconds in note.publish_seconds.values():
+            self._timed("publish", seconds)
+        for reset in note.resets:
             self._timed("reset", reset["seconds"])
             self.last_reset, self.last_reset_id = row.recorded_at.timestamp(), reset["to"]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from drainmark.jobs.errors import Retry, SparkLost
 from drainmark.jobs.errors.environment import EnvironmentFailed, FilesLost, WorkerDied
+from drainmark.jobs.protocol.claimed_code import Claim
 from drainmark.jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
 
 SPLIT = "split"
@@ -93,7 +94,7 @@ def after_claim(history: RegionHistory, *, max_attempts: int, max_group: int) ->
         return Proceed(max_group)
     # Most owners that die are killed from outside. With groups of one after each death, a region whose machine is
     # restarted again and again would never get up to speed.
-    is_killed = history.last_claim is not None and history.last_claim.detail.get("previous") == Outcome.CRASHED.value
+    is_killed = history.last_claim is not None and Claim.from_row(history.last_claim).previous is Outcome.CRASHED
     return Proceed(max(1, min(_usual_group(history), max_group)) if is_killed else 1)
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from drainmark.jobs.errors import RewindRefused
-from drainmark.jobs.protocol.claimed_code import Deploy, deployed
+from drainmark.jobs.protocol.claimed_code import Claim, Deploy, deployed
 from drainmark.jobs.protocol.counters import Totals
 from drainmark.jobs.protocol.id_runs import Ids, States
-from drainmark.jobs.protocol.records.checkpoint_row import UNCLEAN, CheckpointRow, Outcome, RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import UNCLEAN, CheckpointRow, Outcome, PublishNote, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import (
     Image,
@@ -24,7 +24,6 @@ from drainmark.jobs.protocol.records.manifest import (
     Replaced,
     StagedFile,
     TableRole,
-    late_of,
 )
 from drainmark.jobs.protocol.records.schema_compatibility import (
     Retentions,
@@ -34,6 +33,7 @@ from drainmark.jobs.protocol.records.schema_compatibility import (
 )
 from drainmark.jobs.protocol.records.state_generations import Generations, begun, rewound
 from drainmark.jobs.protocol.records.triggers import RETRACTION
+from drainmark.jobs.protocol.rewind_steps import Rewind
 from drainmark.jobs.protocol.stage_flow import Flow
 from drainmark.jobs.protocol.withdrawn_ids import Withdrawn
 
@@ -324,6 +324,10 @@ def manifest_of(row: CheckpointRow) -> Manifest | None:
     return Manifest.from_json(value) if value is not None else None
 
 
+_EMPTY = Manifest(files={})
+"""Of a row without files."""
+
+
 class _Fold:
     """The working copy of a fold, with a method for each kind of row.
 
@@ -387,36 +391,35 @@ class _Fold:
 
     def _claim(self, row: CheckpointRow) -> None:
         self._burn(row.sequence_id)
-        detail, before = row.detail, self.now
+        claim, before = Claim.from_row(row), self.now
+        declared = claim.declared
         lost = ((self.epoch + 1, row.epoch - 1),) if row.epoch > self.epoch + 1 else ()
-        attempts = before.attempts + (Outcome(detail.get("previous", Outcome.NONE)) in UNCLEAN)
-        code = detail.get("code") or before.code
-        self._name_tables(row)
-        if detail.get("operators"):
+        attempts = before.attempts + (claim.previous in UNCLEAN)
+        code = claim.code or before.code
+        self._name_tables(claim.tables)
+        flow = before.flow
+        if declared.operators:  # it is no claim of a verb
             self._come_back(before.tables_by_name)
-        generations = before.generations
-        if detail.get("dropped_states"):
-            generations = begun(generations, detail["dropped_states"], row.sequence_id)
+            flow = flow.claimed(declared.stages, declared.channels, self._committed())
         self.now = replace(
             self.now,
             lost_epochs=before.lost_epochs + lost,
             attempts=attempts if before.code in (None, code) else 0,  # other code failed
             code=code,
-            deploys=deployed(before.deploys, row, self.next_id, before.operators or {}),
-            operators=detail.get("operators", before.operators),
-            horizon=detail.get("rewind_horizon", before.horizon),
-            generations=generations,
+            deploys=deployed(before.deploys, row.epoch, claim, self.next_id, before.operators or {}),
+            operators=declared.operators or before.operators,
+            horizon=before.horizon if declared.horizon is None else declared.horizon,
+            generations=begun(before.generations, declared.begun, row.sequence_id),
             retentions=retained(before.retentions, self.now.tables, row.sequence_id),
-            flow=before.flow.claimed(detail, self._committed()),
+            flow=flow,
             last_claim=row,
             last_outcome=Outcome.CRASHED,
-            last_error=detail.get("error") or before.last_error,
+            last_error=claim.error or before.last_error,
         )
 
-    def _name_tables(self, row: CheckpointRow) -> None:
-        if row.detail.get("tables"):
+    def _name_tables(self, tables: tuple[RegionTable, ...]) -> None:
+        if tables:
             before = self.now
-            tables = tuple(RegionTable.from_json(table) for table in row.detail["tables"])
             named = {table.name for table in tables}
             former = tuple(table for name, table in before.tables_by_name.items() if name not in named)
             known = {table.name for table in before.former}
@@ -457,10 +460,9 @@ class _Fold:
             self._succeed()
         if row.sequence_id == row.group_last:
             self.unpublished.append(row)
-            manifest = row.detail.get("manifest") or {}
+            manifest = manifest_of(row) or _EMPTY
             self._manifest(row.sequence_id, manifest)
-            if manifest.get("replaced"):
-                kept = Replaced.from_json(manifest["replaced"])
+            if (kept := manifest.replaced) is not None:
                 found = {old: Replacement(new, kept) for old, new in kept.ids.items()}
                 self.now = replace(self.now, replaced={**self.now.replaced, **found})
 
@@ -469,15 +471,15 @@ class _Fold:
         self.rows.add(row)
         self._succeed()
         self.unpublished.append(row)
-        self._manifest(row.sequence_id, row.detail.get("manifest") or {})
+        self._manifest(row.sequence_id, manifest_of(row) or _EMPTY)
 
-    def _manifest(self, number: int, manifest: Mapping[str, Any]) -> None:
-        self.rows.remark(number, late_of(manifest))
+    def _manifest(self, number: int, manifest: Manifest) -> None:
+        self.rows.remark(number, manifest.late)
         flow = self.now.flow.committed(manifest, self._committed())
         if flow is not self.now.flow:
             self.now = replace(self.now, flow=flow)
-        for image in manifest.get("images") or ():
-            table, at = image["table"], image["at"]  # below the row's id if the row is of several groups, or late
+        for image in manifest.images:
+            table, at = image.table, image.at  # below the row's id if the row is of several groups, or late
             images, carried = self.now.images, self.now.carried
             self.now = replace(self.now, images={**images, table: (*images.get(table, ()), at)})
             if at != number:
@@ -493,11 +495,12 @@ class _Fold:
 
     def _rewind(self, row: CheckpointRow) -> None:
         self._burn(row.sequence_id + 1)
-        to: int = row.detail["to"]
+        rewind = Rewind.from_row(row)
+        to = rewind.to
         self.gone = self.gone.with_states(self._with_input(self.ids.above(to)), self.rows)
         self.ids = self.ids.up_to(to)
         self.now = before = _rewound(self.now, to)
-        self._name_tables(row)
+        self._name_tables(rewind.tables)
         self.now = replace(
             self.now,
             # The row names the tables as the withdrawn code declared them.
@@ -515,23 +518,22 @@ class _Fold:
     # --- notes ------------------------------------------------------------------------------------------------------
 
     def _published(self, row: CheckpointRow) -> None:
-        detail, before = row.detail, self.now
-        done = detail.get("through", row.sequence_id)
-        self.unpublished = [open_ for open_ in self.unpublished if open_.sequence_id > done]
-        for last, seconds in (detail.get("commit_seconds") or {}).items():
+        note, before = PublishNote.from_row(row), self.now
+        self.unpublished = [open_ for open_ in self.unpublished if open_.sequence_id > note.through]
+        for last, seconds in note.commit_seconds.items():
             self._time(int(last), seconds)
         self.now = replace(
             before,
-            versions={**before.versions, **detail.get("versions", {})},
-            lags=detail.get("lags") or {},
-            dropped={**before.dropped, **detail.get("dropped", {})},
-            trimmed={**before.trimmed, **detail.get("trimmed", {})},
-            dropping={**before.dropping, **(detail.get("dropping") or {})},
-            last_outcome=Outcome(detail.get("outcome") or before.last_outcome),
-            last_error=detail.get("error") or before.last_error,
+            versions={**before.versions, **note.versions},
+            lags=note.lags,
+            dropped={**before.dropped, **note.dropped},
+            trimmed={**before.trimmed, **note.trimmed},
+            dropping={**before.dropping, **note.dropping},
+            last_outcome=note.outcome or before.last_outcome,
+            last_error=note.error or before.last_error,
         )
-        if detail.get("forgotten"):
-            self.now = _without(self.now, frozenset(detail["forgotten"]))
+        if note.forgotten:
+            self.now = _without(self.now, frozenset(note.forgotten))
 
     def _time(self, last: int, seconds: float) -> None:
         """Set the duration of a group's commit. A commit cannot hold its own duration: the next one brings it."""
@@ -546,11 +548,10 @@ class _Fold:
 
 def _rewound(history: RegionHistory, to: int) -> RegionHistory:
     """Return the facts without what was only so above an id; states, tables and rewinds are the caller's."""
-    is_asked = history.halt is not None and history.halt.detail.get("asked")
     return replace(
         history,
         attempts=0,
-        halt=history.halt if is_asked else None,
+        halt=history.halt if history.is_halt_asked else None,
         last_error=None,
         skips=frozenset(number for number in history.skips if number <= to),
         images={table: tuple(at for at in ids if at <= to) for table, ids in history.images.items()},

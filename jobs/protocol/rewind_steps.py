@@ -152,7 +152,7 @@ class Rewind:
         detail: Mapping[str, Any] = row.detail
         return cls(
             to=int(detail["to"]),
-            tables=tuple(RegionTable.from_json(value) for value in detail["tables"]),
+            tables=tuple(RegionTable.from_json(value) for value in detail.get("tables") or ()),
             former=tuple(detail.get("former") or ()),
             restored=tuple(Replaced.from_json(value) for value in detail.get("restored") or ()),
             images=tuple(Image.from_json(value) for value in detail.get("images") or ()),

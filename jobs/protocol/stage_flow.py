@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.protocol.records.manifest import Manifest, StagedFile
 
 
 def channels_folder(region: str) -> str:
@@ -159,43 +159,38 @@ class Flow:
         stage = next((name for name, operators in self.operators.items() if operator in operators), None)
         return self.through.get(stage, 0) if stage is not None else min(self.through.values())
 
-    def claimed(self, detail: Mapping[str, Any], committed: int) -> Flow:
-        """Return the facts after a claim: code of one stage clears them, a verb without code leaves them unchanged.
+    def claimed(self, stages: Mapping[str, Sequence[str]], links: Links, committed: int) -> Flow:
+        """Return the facts after the claim of code with these stages and channels; none, if it has one stage.
 
         If nothing is in flight, all stages of the code are at the committed id. If batches in flight do not fit the
         code, the facts stay unchanged: the claiming owner checks again, and goes no further.
         """
-        if "operators" not in detail:
-            return self
-        named: Mapping[str, Sequence[str]] = detail.get("stages") or {}
-        links = links_from_json(detail.get("channels"))
-        if any(self.misfits(named, links)):  # batches came between check and claim: kept for code that fits
+        if any(self.misfits(stages, links)):  # batches came between check and claim: kept for code that fits
             return self
         return Flow(
-            through={name: self.through.get(name, committed) if self.channels else committed for name in named},
+            through={name: self.through.get(name, committed) if self.channels else committed for name in stages},
             channels=self.channels,
-            operators={name: tuple(operators) for name, operators in named.items()},
-            restarts={name: self.restarts[name] for name in named if name in self.restarts},
+            operators={name: tuple(operators) for name, operators in stages.items()},
+            restarts={name: self.restarts[name] for name in stages if name in self.restarts},
             links=links,
         )
 
-    def committed(self, manifest: Mapping[str, Any], committed: int) -> Flow:
+    def committed(self, manifest: Manifest, committed: int) -> Flow:
         """Return the facts after a row with a manifest.
 
         Args:
             committed: the id of the newest state: this row's, if it is a state.
         """
-        stages: Mapping[str, int] | None = manifest.get("stages")
         restarts = dict(self.restarts)
-        for name, count in (manifest.get("restarts") or {}).items():
+        for name, count in manifest.restarts.items():
             restarts[name] = restarts.get(name, 0) + count
-        if stages is None:
+        if not manifest.stages:
             if not self.through:
                 return self
             return replace(self, through=dict.fromkeys(self.through, committed), channels={}, restarts=restarts)
-        found = channels_from_json(manifest.get("channels") or {})
+        found = channels_from_json(manifest.channels)
         channels = {name: batches for name, batches in found.items() if batches}
-        return replace(self, through={**self.through, **stages}, channels=channels, restarts=restarts)
+        return replace(self, through={**self.through, **manifest.stages}, channels=channels, restarts=restarts)
 
     def skipped(self, number: int, before: int) -> Flow:
         """Return the facts after the empty state of a skipped trigger: a stage that reached `before` passes it at once.

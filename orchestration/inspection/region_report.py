@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from drainmark.jobs.protocol.claimed_code import Deploy
+from drainmark.jobs.protocol.claimed_code import Claim, Deploy
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, Outcome, RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, Outcome, PublishNote, RowKind
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.records.triggers import RETRACTS
 from drainmark.orchestration.inspection import SHOWN_STATES
@@ -24,7 +24,7 @@ from drainmark.resources.checkpoints.newest_rows import GroupSums, NewestRows
 
 _STEPS = ("process", "drain", "checkpoint", "publish")
 _WITH_BARS = frozenset({RowKind.STATE, RowKind.SKIP, RowKind.PROGRESS})
-_ENDINGS = {Outcome.FAILED.value: "failed", Outcome.INTERRUPTED.value: "interrupted"}
+_ENDINGS = {Outcome.FAILED: "failed", Outcome.INTERRUPTED: "interrupted"}
 
 
 def rows_wanted(last: int) -> int:
@@ -246,9 +246,10 @@ def _is_end(row: CheckpointRow, shown: Collection[int]) -> bool:
 def _event_kind(row: CheckpointRow) -> str | None:
     if row.kind in (RowKind.HALT, RowKind.RESUME, RowKind.REWIND, RowKind.SKIP, RowKind.REFUSED):
         return row.kind.value
-    if row.kind is RowKind.CLAIM and row.detail.get("previous") == Outcome.CRASHED.value:
+    if row.kind is RowKind.CLAIM and Claim.from_row(row).previous is Outcome.CRASHED:
         return "crashed"
-    return _ENDINGS.get(row.detail.get("outcome") or "") if row.kind is RowKind.PUBLISHED else None
+    ending = PublishNote.from_row(row).outcome if row.kind is RowKind.PUBLISHED else None
+    return _ENDINGS.get(ending) if ending else None
 
 
 def _deploy_event(row: CheckpointRow, deploy: Deploy, after: int | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from drainmark.jobs.formats.values.far_times import python_rows
 from drainmark.jobs.frames.arrow import delta_schema
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, PublishNote, RowKind
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.row_conditions import Condition
@@ -102,12 +102,13 @@ class TracedTables:
         """
         last = row.group_last if row.group_last is not None else row.sequence_id
         noted: dict[str, int] = {}
-        for note in self.rows:
-            if note.kind is not RowKind.PUBLISHED:
+        for later in self.rows:
+            if later.kind is not RowKind.PUBLISHED:
                 continue
-            noted |= note.detail.get("versions") or {}
-            is_later = (note.epoch, note.sequence_id) >= (row.epoch, row.sequence_id)
-            if is_later and note.detail.get("through", 0) >= last:
+            note = PublishNote.from_row(later)
+            noted |= note.versions
+            is_later = (later.epoch, later.sequence_id) >= (row.epoch, row.sequence_id)
+            if is_later and note.through >= last:
                 return noted | self._untouched(last, noted)
         mine = txn_version(row.epoch, last)
         tables = {table.name: self.store.open(table) for table in self.history.tables}

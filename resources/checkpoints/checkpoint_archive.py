@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, PublishNote, RowKind
 from drainmark.resources.checkpoints.checkpoint_rows import POSITION_COLUMN, arrow_schema, placed_rows
 from drainmark.resources.storage.folder import Folder
 
@@ -113,7 +113,7 @@ class CheckpointArchive:
         seconds: dict[int, float] = {}
         for row in rows:
             if row.kind is RowKind.PUBLISHED:
-                seconds.update((int(n), value) for n, value in (row.detail.get("commit_seconds") or {}).items())
+                seconds.update((int(n), value) for n, value in PublishNote.from_row(row).commit_seconds.items())
         states = (row for row in rows if row.kind is not RowKind.PUBLISHED)
         return sorted((timed(row, seconds) for row in states), key=lambda row: row.sequence_id)
 

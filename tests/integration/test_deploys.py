@@ -13,7 +13,7 @@ from harness import settle
 
 import drainmark as dm
 from drainmark.jobs.errors import RewindRefused
-from drainmark.jobs.protocol.claimed_code import deploy_of, deployed
+from drainmark.jobs.protocol.claimed_code import Claim, deploy_of, deployed
 from drainmark.jobs.protocol.digest import digest_of, history_from
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, resolve_target
@@ -156,6 +156,6 @@ def test_code_that_came_back_before_other_code_made_an_id_is_no_other_code(proje
     assert operators is not None
     other = {name: f"{fingerprint} differs" for name, fingerprint in operators.items()}
     between = replace(claim, detail={**claim.detail, "code": "other", "operators": other})
-    found = deployed(history.deploys, between, history.next_id, operators)
+    found = deployed(history.deploys, between.epoch, Claim.from_row(between), history.next_id, operators)
     assert [deploy.code for deploy in found] == [history.code, "other"]
-    assert deployed(found, claim, history.next_id, other) == history.deploys
+    assert deployed(found, claim.epoch, Claim.from_row(claim), history.next_id, other) == history.deploys

@@ -12,7 +12,7 @@ The table is the truth: claims, states, rewinds, halts. Values that only some ki
 | state | the state's id | on the last id of a group: `manifest`; where there are some: `rows_quarantined`, |
 | | | `reason`, `unmet`: by name of an expectation, how many rows do not meet it |
 | progress | its own id r | `manifest`: what stages finished of ids that are committed (format 5) |
-| published | last committed id | `versions`, `through`, `outcome`, `error`, and durations (below) |
+| published | last committed id | see `PublishNote` |
 | rewind | the rewind's own id r | `to`, `tables`, `former`: names of those that the code has no more, `restored`: |
 | | | rows that come back (`Replaced`), `images`; `lost`: withdrawn ids, as (first, last), whose input |
 | | | nobody can read again: the `refused` rows behind this one name it |
@@ -27,19 +27,13 @@ A state of the kind `retraction` has no input: it takes the state back that its 
 (format 6).
 The `images` of a `manifest` may be made of `runs`, and its files may have a `partition` (format 6). The `tables` of a
 claim and of a rewind may have `deletes`, or be merged on read (format 6).
-`through`: the id up to which (inclusive) rows are published. `lags`: by visible table that is behind its history, the
-last id that it shows (format 6); a rewind names them, too. `dropped`: by CHANGES table, the id up to which (inclusive)
-changes may be gone (format 3); the `images` of a rewind stand in for them. `trimmed`: by history of rows, the id up to
-which (inclusive) rows may be gone (format 4). `dropping`: by former table that an operator drops, with a `reason`, the
-id of its Delta table, "" if it stays where it is; a later row names it in `forgotten`.
-`commit_seconds`, `publish_seconds`: by last id of a group, since the last `published` row.
-`resets`: those that ended since then, each with `to` (the id returned to) and `seconds`.
+A rewind names the `lags` of tables, too, and its `images` stand in for changes that are `dropped`.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -150,3 +144,51 @@ class Outcome(StrEnum):
 
 
 UNCLEAN = frozenset({Outcome.FAILED, Outcome.CRASHED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishNote:
+    """The contents of a `published` row; its fields have the names under which the row keeps them.
+
+    Attributes:
+        versions: by table, the Delta version of the newest commit.
+        through: the id up to which (inclusive) rows are published.
+        commit_seconds, publish_seconds: by last id of a group (as text), since the last `published` row.
+        resets: those that ended since then, each with `to` (the id returned to) and `seconds`.
+        outcome: how the owner ended, in its last row; None in all others.
+        lags: by visible table that is behind its history, the last id that it shows (format 6).
+        error: why the owner failed.
+        dropping: by former table that an operator drops, the id of its Delta table, "" if it stays where it is.
+        reason: why it is dropped.
+        forgotten: the tables that were dropped since an earlier row named them.
+        dropped: by CHANGES table, the id up to which (inclusive) changes may be gone (format 3).
+        trimmed: by history of rows, the id up to which (inclusive) rows may be gone (format 4).
+    """
+
+    versions: Mapping[str, int] = field(default_factory=dict)
+    through: int
+    commit_seconds: Mapping[str, float] = field(default_factory=dict)
+    publish_seconds: Mapping[str, float] = field(default_factory=dict)
+    resets: Sequence[Mapping[str, Any]] = ()
+    outcome: Outcome | None = None
+    lags: Mapping[str, int] = field(default_factory=dict)
+    error: Mapping[str, Any] | None = None
+    dropping: Mapping[str, str] = field(default_factory=dict)
+    reason: str | None = None
+    forgotten: Sequence[str] = ()
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    trimmed: Mapping[str, int] = field(default_factory=dict)
+
+    def to_detail(self) -> dict[str, Any]:
+        """Return the values of the row; a value that few rows have is None if it is empty."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        always = ("versions", "through", "commit_seconds")
+        return {name: value if value or name in always else None for name, value in values.items()}
+
+    @classmethod
+    def from_row(cls, row: CheckpointRow) -> PublishNote:
+        known = {each.name for each in fields(cls)}
+        found = {name: value for name, value in row.detail.items() if name in known and value is not None}
+        if "outcome" in found:
+            found["outcome"] = Outcome(found["outcome"])
+        return cls(**{"through": row.sequence_id, **found})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from drainmark.jobs.protocol.claimed_code import Code
+from drainmark.jobs.protocol.claimed_code import Claim, Code
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind, format_of
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
@@ -41,16 +41,15 @@ def fence(
     ledger.epoch = max(ledger.history.epoch, info.epoch, epoch, stored) + 1
     ledger.controller.claimed(ledger.history, info.state, ledger.epoch)
     last_error = ledger.history.last_error
-    row = ledger.row(
-        RowKind.CLAIM,
-        max(ledger.history.next_id, info.next_id, newest + 1),  # an id that was taken is never used again
-        format_version=format_of(known),
-        previous=previous.value,
-        error=dict(last_error) if last_error and previous is Outcome.FAILED else None,
-        tables=[table.to_json() for table in known],
-        code=ledger.identity.code or None,
-        **code.to_detail(),
+    claim = Claim(
+        previous=previous,
+        error=last_error if previous is Outcome.FAILED else None,
+        tables=tuple(known),
+        code=ledger.identity.code,
+        declared=code,
     )
+    number = max(ledger.history.next_id, info.next_id, newest + 1)  # an id that was taken is never used again
+    row = ledger.row(RowKind.CLAIM, number, format_version=format_of(known), **claim.to_detail())
     _claims_here.add(row.attempt)  # before the commit, whose outcome may stay unknown
     store.checkpoint.claim(row)
     # Read again: until this commit, an older owner that had been stopped could still commit a group.
@@ -92,8 +91,8 @@ def collect_orphans(ledger: Ledger) -> None:
     Rows that a rewind withdrew still name their files, because a reader may hold a version of a table that has them.
     Call this when every committed group is published: it fences the tables, which then refuse all older epochs.
     """
-    claim = ledger.history.last_claim
-    if claim is None or claim.detail.get("previous") != Outcome.CRASHED.value:
+    last = ledger.history.last_claim
+    if last is None or Claim.from_row(last).previous is not Outcome.CRASHED:
         return
     tables = (table for table in ledger.history.tables if table.is_managed and table.role is not TableRole.UPSERT)
     removed = ledger.outside.store.leftovers.collect_orphans([table.name for table in tables], ledger.epoch)

@@ -41,11 +41,11 @@ class Durations:
         self._reset_began = None
 
     def to_detail(self) -> dict[str, Any]:
-        """Return the fields of a `published` row; None for a field without values, except `commit_seconds`."""
+        """Return the fields of a `PublishNote`."""
         return {
             "commit_seconds": {str(number): seconds for number, seconds in self.commits.items()},
-            "publish_seconds": {str(number): seconds for number, seconds in self.publishes.items()} or None,
-            "resets": list(self.resets) or None,
+            "publish_seconds": {str(number): seconds for number, seconds in self.publishes.items()},
+            "resets": list(self.resets),
         }
 
     def clear(self) -> None:

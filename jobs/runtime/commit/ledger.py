@@ -9,8 +9,14 @@ from typing import Any
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced
-from drainmark.jobs.protocol.history import Outcome, RegionHistory
-from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import (
+    FORMAT_VERSION,
+    PLAIN_FORMAT,
+    CheckpointRow,
+    PublishNote,
+    RowKind,
+)
 from drainmark.jobs.runtime.commit.controller import Controller
 from drainmark.jobs.runtime.outside import Outside, Report
 
@@ -100,26 +106,23 @@ class Ledger:
         """Return the note of all publishing since the last one, to be added to the next commit; [] if there is none."""
         if not self.versions or not self.history.unpublished:
             return []
-        return [self._published_row(outcome=None)]
+        return [self._published_row()]
 
-    def note_published(self, outcome: Outcome | None = None, **detail: Any) -> None:
-        """Commit a note of all publishing since the last note; `detail` adds fields to it."""
-        self.note([self._published_row(outcome=outcome, **detail)])
+    def note_published(self, **facts: Any) -> None:
+        """Commit a note of all publishing since the last note; `facts` are further fields of `PublishNote`."""
+        self.note([self._published_row(**facts)])
 
-    def _published_row(self, *, outcome: Outcome | None, **detail: Any) -> CheckpointRow:
+    def _published_row(self, **facts: Any) -> CheckpointRow:
         behind = self.behind
-        through = behind[0].sequence_id - 1 if behind else self.history.next_id - 1
-        return self.row(
-            RowKind.PUBLISHED,
-            self.history.committed_id,
+        note = PublishNote(
+            through=behind[0].sequence_id - 1 if behind else self.history.next_id - 1,
             versions=dict(self.versions),
-            through=through,
+            lags=dict(self.lags),
             **self.controller.durations.to_detail(),
-            outcome=outcome.value if outcome else None,
-            lags=dict(self.lags) or None,
-            format_version=FORMAT_VERSION if self.lags else PLAIN_FORMAT,
-            **detail,
+            **facts,
         )
+        known = FORMAT_VERSION if self.lags else PLAIN_FORMAT
+        return self.row(RowKind.PUBLISHED, self.history.committed_id, format_version=known, **note.to_detail())
 
     def done(self, row: CheckpointRow) -> None:
         """Note that a row is carried out in all tables and in the registry."""

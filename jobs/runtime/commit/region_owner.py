@@ -191,7 +191,7 @@ class RegionOwner:
         try:
             world.pass_point(FailPoint.RELEASE_BEFORE)
             if self.epoch:
-                self.ledger.note_published(outcome, error=dict(error) if error else None)
+                self.ledger.note_published(outcome=outcome, error=dict(error) if error else None)
                 self.ledger.controller.come_to_rest(self.history)
         finally:
             self.outside.lease.release(clean=outcome is Outcome.CLEAN)

@@ -55,7 +55,7 @@ def drop_changes(owner: RegionOwner, oldest: int) -> None:
     if not dropped and not cuts:
         return
     edges = {name: cut.edge for name, cut in cuts.items()}
-    owner.ledger.note_published(dropped=dropped or None, trimmed=edges or None)
+    owner.ledger.note_published(dropped=dropped, trimmed=edges)
     for name, through in {**dropped, **{name: cut.through for name, cut in cuts.items()}}.items():
         version = store.table(name).txn_version()
         if version is not None:
