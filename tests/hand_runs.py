@@ -131,7 +131,7 @@ class _StageByHand(SoleStage):
     hand: Hand
 
     def _work_on(self, group: Group) -> Any:
-        return _WorkByHand(hand=self.hand, group=group, history=self.owner.history, states=self.states.handlers)
+        return _WorkByHand(hand=self.hand, group=group, history=self.owner.history, states=self.states.states)
 
     def reset(self) -> None:
         self.hand.forget()

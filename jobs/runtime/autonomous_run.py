@@ -139,7 +139,7 @@ class AutonomousRun:
             blueprint=self.blueprint,
             outside=self.outside,
             group=group,
-            states=self._states.handlers,
+            states=self._states.states,
             hosts=self._states.hosted.attempts(),
             size=group.bytes_to_read,
             small_bytes=self.small_bytes,
@@ -179,7 +179,7 @@ class AutonomousRun:
         return self._made(table).gathered(files, staging)
 
     def _is_kept(self, table: RegionTable) -> bool:
-        return table.role is TableRole.APPEND or table.name in self._states.handlers
+        return table.role is TableRole.APPEND or table.name in self._states.states
 
     def _merged_rows(self, staged: StagedGroup, table: RegionTable) -> pa.Table | None:
         """Return the last row of each key that the batch changed; None if it changed none."""

@@ -312,7 +312,7 @@ class Stateless(AutonomousRun):
             blueprint=self.blueprint,
             outside=self.outside,
             group=group,
-            states=self._states.handlers,
+            states=self._states.states,
             hosts=self._states.hosted.attempts(),
             size=group.bytes_to_read,
             small_bytes=self.small_bytes,

@@ -33,7 +33,7 @@ class RegionStates:
     """Every keyed state of a region, by name of its table.
 
     Attributes:
-        handlers: the states. A reset replaces the whole mapping, so an abandoned attempt keeps its own.
+        states: by name of its table. A reset replaces the whole mapping, so an abandoned attempt keeps its own.
         hosted: the handlers and starts that run in this process.
         is_tiered: see `KeyedState`.
         ports: permits of the autonomous ports. A thread holds one while it takes in rows or files from outside.
@@ -41,7 +41,7 @@ class RegionStates:
 
     blueprint: Blueprint
     outside: Outside
-    handlers: Mapping[str, KeyedState] = field(default_factory=dict)
+    states: Mapping[str, KeyedState] = field(default_factory=dict)
     hosted: Hosted = field(default_factory=Hosted)
     is_tiered: bool = True
     ports: PermitGate = field(default_factory=PermitGate)
@@ -66,7 +66,7 @@ class RegionStates:
 
     def _reset(self, history: RegionHistory) -> None:
         self._epoch, self._attempts = history.epoch, history.attempts
-        self.handlers = {
+        self.states = {
             name: self._loaded(name, operator, kept, history)
             for name, (operator, kept) in self.blueprint.states().items()
         }
@@ -86,7 +86,7 @@ class RegionStates:
         """Reset the handlers of this process in parallel: none waits for another's store."""
         resets, hosts = [], self.hosted.handlers
         for name, (operator, _) in self.blueprint.states().items():
-            state = self.handlers[name]
+            state = self.states[name]
             if isinstance(operator, Handled) and isinstance(state, HandlerState):
                 if operator.name not in hosts:
                     hosts[operator.name] = host_of(
@@ -110,7 +110,7 @@ class RegionStates:
                 staging = self.outside.store.staging(name, staged.group.epoch, staged.group.attempt)
                 table = tables[name] = replace(table, files=staging.write(table.rows, "rows"))
             frozen[name] = state.prepare(staged.group.last_id, table.files, table.rows)
-        if staged.states is self.handlers:
+        if staged.states is self.states:
             self._is_begun = False
         return replace(staged, tables=tables, frozen=frozen)
 
@@ -133,7 +133,7 @@ class RegionStates:
 
     def checkpointed(self, staged: StagedGroup) -> None:
         """Tell all states and handlers that the group is committed."""
-        for name, state in self.handlers.items():
+        for name, state in self.states.items():
             state.checkpointed(staged.written.get(name, Written()))
         self.hosted.completed()
 

@@ -65,7 +65,7 @@ class SoleStage(Stages):
             blueprint=self.blueprint,
             outside=self.outside,
             group=group,
-            states=self.states.handlers,
+            states=self.states.states,
             hosts=self.states.hosted.attempts(),
             size=group.bytes_to_read,
             small_bytes=self.small_bytes,

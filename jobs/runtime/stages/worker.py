@@ -135,7 +135,7 @@ class StageWorker:
                 blueprint=self.states.blueprint,
                 outside=self.outside,
                 group=group,
-                states=self.states.handlers,
+                states=self.states.states,
                 hosts=self.states.hosted.attempts(),
                 size=size,
                 small_bytes=self.small_bytes,
