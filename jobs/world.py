@@ -37,7 +37,7 @@ class Seam(StrEnum):
     SINK_DATABASE = "sink.database"
 
 
-class Event(Protocol):
+class Flag(Protocol):
     """What `threading.Event` does."""
 
     def set(self) -> None: ...
@@ -82,7 +82,7 @@ class World:
         thread.start()
         return thread
 
-    def event(self) -> Event:
+    def event(self) -> Flag:
         """Return an event, not set yet, for which threads of this world can wait."""
         return threading.Event()
 
@@ -160,7 +160,7 @@ def start(work: Callable[[], object], name: str) -> Thread:
     return _entered.start(work, name)
 
 
-def event() -> Event:
+def event() -> Flag:
     return _entered.event()
 
 

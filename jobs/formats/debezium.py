@@ -310,7 +310,7 @@ def _may_have_placeholder(record: str) -> bool:
     return values.PLACEHOLDER in record or values.PLACEHOLDER_BYTES in record or _CODES.search(record) is not None
 
 
-class Changes(Lines):
+class Envelopes(Lines):
     """Lines, or records of Kafka, of which each is an envelope."""
 
     has_tombstones = True
@@ -382,7 +382,7 @@ class Debezium(LineFormat):
     name = "debezium"
     added = ADDED
     options = LINE_OPTIONS | {"allownofields", "decimalhandlingmode", "timeprecisionmode"}
-    lines = Changes()
+    lines = Envelopes()
 
     def cannot_read(self, expected: Expected) -> tuple[str, str] | None:
         modes = modes_of(expected.options)

@@ -43,7 +43,7 @@ an array takes two; deeper ones are texts."""
 _NOT_DECODED = "\ufffd"
 
 
-class Unclear(Exception):
+class ColumnsUnclear(Exception):
     """Files do not tell their columns; the text completes "none can be inferred: …"."""
 
 
@@ -68,15 +68,15 @@ def columns_of(files: Iterable[tuple[BinaryIO, str]], expected: Expected) -> Inf
         expected: their declaration, without columns.
 
     Raises:
-        Unclear: no file has records that tell them, or names are not clear (`are_clear`).
+        ColumnsUnclear: no file has records that tell them, or names are not clear (`are_clear`).
     """
     find = {"csv": _of_csv, "json": _of_json}.get(expected.format, _of_columns)
     found = find(files, expected)
     if found is None:
-        raise Unclear("no file there has records that say its columns, in types that Spark reads")
+        raise ColumnsUnclear("no file there has records that say its columns, in types that Spark reads")
     names = [name for name, _ in found.columns]
     if not are_clear(names) or any(_NOT_DECODED in name for name in names):
-        raise Unclear(_unclear(names))
+        raise ColumnsUnclear(_unclear(names))
     return found
 
 
@@ -188,7 +188,7 @@ def _texts(files: Iterable[tuple[BinaryIO, str]], expected: Expected) -> Iterato
     """Yield the text of whole lines from the beginning of each file, but of files that have the mark of others.
 
     Raises:
-        Unclear: all files have one.
+        ColumnsUnclear: all files have one.
     """
     refused, has_text = None, False
     for file, suffix in files:
@@ -202,7 +202,7 @@ def _texts(files: Iterable[tuple[BinaryIO, str]], expected: Expected) -> Iterato
         has_text = has_text or bool(sample)
         yield sample.decode(expected.encoding or "UTF-8", errors="replace")
     if refused is not None and not has_text:
-        raise Unclear(f"the first file there {refused}")
+        raise ColumnsUnclear(f"the first file there {refused}")
 
 
 def _sample(file: BinaryIO, suffix: str) -> bytes:

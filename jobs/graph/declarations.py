@@ -300,14 +300,14 @@ def default_name(stream: StreamLike) -> str:
     return stream_name(stream).replace("__", "_")
 
 
-class Reading(TypedDict):
+class NameAndPort(TypedDict):
     """The name and the port of an operator that reads one stream."""
 
     name: str
     inputs: tuple[Input, ...]
 
 
-def reading(stream: StreamLike, done: str, name: str | None) -> Reading:
+def reading(stream: StreamLike, done: str, name: str | None) -> NameAndPort:
     """Return the name and the port of an operator of one stream.
 
     Args:

@@ -96,7 +96,7 @@ def channels_from_json(value: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class ChannelLink:
     """A channel as code declares it.
 
     Attributes:
@@ -112,7 +112,7 @@ class Link:
         return {"stage_from": self.stage_from, "stage_to": self.stage_to, "columns": dict(self.columns)}
 
 
-Links = Mapping[str, Link]
+Links = Mapping[str, ChannelLink]
 """The channels of a region, by name."""
 
 
@@ -120,8 +120,8 @@ def links_to_json(links: Links) -> dict[str, dict[str, Any]]:
     return {name: link.to_json() for name, link in links.items()}
 
 
-def links_from_json(value: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Link]:
-    return {name: Link(**link) for name, link in (value or {}).items()}
+def links_from_json(value: Mapping[str, Mapping[str, Any]] | None) -> dict[str, ChannelLink]:
+    return {name: ChannelLink(**link) for name, link in (value or {}).items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

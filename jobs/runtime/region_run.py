@@ -73,7 +73,7 @@ class RegionRun:
     report: Report = lambda step, numbers: None
     max_triggers: int | None = None
     while_waiting: Callable[[], None] = lambda: None
-    interrupted: world.Event = field(default_factory=world.event)
+    interrupted: world.Flag = field(default_factory=world.event)
     hosted: Hosted = field(default_factory=Hosted)
     owner: RegionOwner = field(init=False)
     grace: Grace = field(init=False)

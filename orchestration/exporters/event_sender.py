@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 Make = Callable[[], Any]
 
 
-class Refused(Exception):
+class EventRefused(Exception):
     """The receiver will never take this event, however often it is sent."""
 
 
@@ -87,7 +87,7 @@ def failure_of(response: Any) -> Exception | None:
     text = printable_cell(" ".join(response.text.split())[:_TEXT])
     why = f"{status} {response.reason}: {text}".rstrip(": ")
     if status in (400, 413, 422):
-        return Refused(why)
+        return EventRefused(why)
     if status in (429, 503):
         return Busy(why, _patience(response.headers.get("Retry-After")))
     if status >= 500 and status not in (502, 504):  # those two come from a proxy that does not reach the receiver
@@ -171,8 +171,8 @@ class EventSender:
     """The thread that sends events, in order.
 
     Attributes:
-        send: sends one event; takes a bounded time. It may raise `Refused`, `Faulty` or `Busy`, or any other error if
-            the receiver was not there.
+        send: sends one event; takes a bounded time. It may raise `EventRefused`, `Faulty` or `Busy`, or any other error
+            if the receiver was not there.
         position: which events with numbers the receiver has.
         left_out: is called, in the thread, with the number of an event that it will never get, and why.
         failures: how often events with numbers were dropped, to be made again.
@@ -269,7 +269,7 @@ class EventSender:
             return
         try:
             self.send(made)
-        except Refused as error:
+        except EventRefused as error:
             self._leave_out(event, error)
         except Exception as error:
             self._failed(event, error)

@@ -54,7 +54,7 @@ class Lingering:
     watch: SourceWatch
     seconds: float
     until: float
-    interrupted: world.Event
+    interrupted: world.Flag
     requests: Requests
     code: CodeFiles
     is_in_the_way: Callable[[], bool] = lambda: False

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def analysed_run(
-    workplace: Workplace, opened: Opened, region: RegionPlan, *, interrupted: world.Event, **options: Any
+    workplace: Workplace, opened: Opened, region: RegionPlan, *, interrupted: world.Flag, **options: Any
 ) -> RegionRun:
     """Call `region_run` with a time limit; a signal sets `interrupted`, here and in the run.
 
@@ -74,7 +74,7 @@ def _in_time(
     *,
     region: RegionPlan,
     seconds: float,
-    interrupted: world.Event,
+    interrupted: world.Flag,
     cancel: Callable[[], None] = lambda: None,
 ) -> T:
     from drainmark.jobs.runtime.timeout import Bounded, Grace

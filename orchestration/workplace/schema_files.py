@@ -153,7 +153,7 @@ def _file(
     file = SchemaFile(path=path, stream=source.stream(output), region=region, ddl=ddl)
     if file.ddl or settings is None:
         return file if file.ddl else None
-    from drainmark.jobs.formats.inference import Inferred, Unclear, columns_of
+    from drainmark.jobs.formats.inference import ColumnsUnclear, Inferred, columns_of
     from drainmark.resources.inputs.inputs import inputs_of
 
     inputs = inputs_of(settings)
@@ -163,7 +163,7 @@ def _file(
     why = "there is no file yet"
     try:
         found = columns_of(_opened(inputs, first), source.scan.expects(None))
-    except Unclear as error:
+    except ColumnsUnclear as error:
         why = str(error) if first else why
     except (OSError, ObjectMissing, ObjectChanged) as error:
         if isinstance(error, OSError) and not is_object(folder):

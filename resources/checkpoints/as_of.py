@@ -352,7 +352,7 @@ def _unpublished_files(history: RegionHistory, name: str, published: int | None)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TablePart:
     """Files with rows of a table at a state, and which of their rows count.
 
     Attributes:
@@ -377,7 +377,7 @@ class Part:
         return up_to(self.to) & ~of_ids(self.without) if self.without else up_to(self.to)
 
 
-def parts_at(store: RegionTables, history: RegionHistory, name: str, at: int) -> list[Part]:
+def parts_at(store: RegionTables, history: RegionHistory, name: str, at: int) -> list[TablePart]:
     """Return the files of a table of rows up to `at`: published, staged, in an image, or replaced after `at`.
 
     Raises:
@@ -390,14 +390,14 @@ def parts_at(store: RegionTables, history: RegionHistory, name: str, at: int) ->
         msg = f"the state {at} of {name!r} is out of reach: changes up to {dropped} are kept as their outcome only"
         raise RewindRefused(msg, remedy=f"{dropped} or a later id", nearest=dropped)
     by_path = {file.path: file for file in (*committed, *_image_files(store, history, name, at))}
-    parts = [Part(list(by_path.values()), at, replaced_in(history, name))]
+    parts = [TablePart(list(by_path.values()), at, replaced_in(history, name))]
     for kept in history.replaced_after(at):
         replaced = kept.files.get(name, ())
         if not files.holds(replaced):
             first = max(kept.ids.values())
             msg = f"the state {at} is out of reach: rows replaced since are kept within the rewind horizon only"
             raise RewindRefused(msg, remedy=f"{first} or a later id", nearest=first)
-        parts.append(Part(replaced, ids=tuple(kept.ids)))
+        parts.append(TablePart(replaced, ids=tuple(kept.ids)))
     return parts
 
 

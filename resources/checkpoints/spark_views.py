@@ -13,8 +13,8 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.state.keyed_rows import RowsPerKey
 from drainmark.resources.checkpoints.as_of import (
-    Part,
     RegionReader,
+    TablePart,
     adopted_version,
     committed_files,
     parts_at,
@@ -69,7 +69,7 @@ def _at(session: SparkSession, reader: RegionReader, table: RegionTable, at: int
     if table.role is TableRole.OVERWRITE:
         reader.require_kept(table, at)
         ids, near = files.newest(committed_files(reader.store, reader.history, name), at, deletes=table.deletes)
-        parts = [Part(near, ids=ids)]
+        parts = [TablePart(near, ids=ids)]
     else:
         parts = parts_at(reader.store, reader.history, name, at)
     rows = _frame(session, files, parts, spark_type(reader.named(name).schema_json))
@@ -87,18 +87,18 @@ def _adopted_at(session: SparkSession, reader: RegionReader, table: RegionTable,
     rows = visible.where(F.col(SEQUENCE_ID) <= at).select(*columns)
     if not staged:
         return rows
-    newer = _frame(session, TableFiles(folder), [Part(staged, at)], spark_type(table.schema_json))
+    newer = _frame(session, TableFiles(folder), [TablePart(staged, at)], spark_type(table.schema_json))
     return rows.unionByName(newer.select(*columns))
 
 
-def _frame(session: SparkSession, files: TableFiles, parts: Sequence[Part], schema: StructType) -> DataFrame:
+def _frame(session: SparkSession, files: TableFiles, parts: Sequence[TablePart], schema: StructType) -> DataFrame:
     """Return the rows of some files that count."""
     frames = [files.frame(session, part.files, schema).where(_counts(part)) for part in parts if part.files]
     return reduce(lambda left, right: left.unionByName(right), frames or [session.createDataFrame([], schema)])
 
 
-def _counts(part: Part) -> Column:
-    """Return `Part.condition` for Spark."""
+def _counts(part: TablePart) -> Column:
+    """Return `TablePart.condition` for Spark."""
     place = F.col(SEQUENCE_ID)
     if part.to is None:
         return place.isin(*part.ids)

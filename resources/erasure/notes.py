@@ -31,7 +31,7 @@ _NO_PART = frozenset({AGAIN, BACK, DIGESTS, VERSION, "origin", "output"})
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class BlockedInput:
     """An input that held rows of an erased person when it was read.
 
     Attributes:
@@ -49,7 +49,7 @@ class Input:
     starts: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, row: CheckpointRow) -> Input:
+    def of(cls, row: CheckpointRow) -> BlockedInput:
         identity = row.trigger_identity or {}
         starts = {name: _upstream(piece.get("to") or {}) for name, piece in slices_of(identity).items()}
         kind = row.trigger_kind or ""
@@ -97,7 +97,7 @@ class Notes:
         names = self.folder.names(f"{ERASED}/{self.name}")
         return (name for name in names if name.startswith(f"{kind}-") and name.endswith(".json"))
 
-    def block(self, inputs: Iterable[Input]) -> None:
+    def block(self, inputs: Iterable[BlockedInput]) -> None:
         """Note inputs that no run may read again while they are as they were."""
         found = [each.to_json() for each in inputs]
         if found:
@@ -108,23 +108,23 @@ class Notes:
         self.write("removed", [{"table": table, **file} for file in files])
 
 
-def blocked(folder: Folder) -> dict[str, Input]:
+def blocked(folder: Folder) -> dict[str, BlockedInput]:
     """Return the inputs of a region that held rows of erased persons, by key and uri joined."""
     found = {}
     for name in folder.names(f"{ERASED}/{_INPUTS}"):
         if name.endswith(".json"):
             for value in _read(folder, f"{ERASED}/{_INPUTS}/{name}"):
-                each = Input(**value)
+                each = BlockedInput(**value)
                 found[f"{each.key} {each.uri}"] = each
     return found
 
 
-def inputs_of(history: RegionHistory, ids: Iterable[int]) -> list[Input]:
+def inputs_of(history: RegionHistory, ids: Iterable[int]) -> list[BlockedInput]:
     """Return the inputs of states, those that rewinds withdrew included; a retraction read none."""
     wanted = set(ids)
     rows = [row for _, row in history.states.rows.among(Ids.of(sorted(wanted)))] if wanted else []
     withdrawn = [row for row in history.withdrawn if row.sequence_id in wanted]
-    found = (Input.of(row) for row in (*withdrawn, *rows) if row.trigger_kind != RETRACTION)
+    found = (BlockedInput.of(row) for row in (*withdrawn, *rows) if row.trigger_kind != RETRACTION)
     return [*{(each.uri, each.key): each for each in found if each.uri}.values()]
 
 

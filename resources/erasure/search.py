@@ -21,7 +21,7 @@ from drainmark.jobs.protocol.records.triggers import FILE
 from drainmark.jobs.scan.folder import path_of
 from drainmark.resources.erasure.conditions import condition_of
 from drainmark.resources.erasure.files import content
-from drainmark.resources.erasure.notes import Input
+from drainmark.resources.erasure.notes import BlockedInput
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def opened(path: str) -> Any:
     return open(path, "rb")
 
 
-def judged(inputs: Iterable[Input], person: Person) -> Iterator[Input]:
+def judged(inputs: Iterable[BlockedInput], person: Person) -> Iterator[BlockedInput]:
     """Yield the inputs that hold a person, that may, or that nobody searched, with that said.
 
     A file of text may hold rows if it has the value somewhere; a value of some letters is sure to be the person's.

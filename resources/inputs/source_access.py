@@ -21,7 +21,7 @@ from drainmark.jobs.errors import (
     UsageError,
 )
 from drainmark.jobs.operators.sources.files.directory_source import queue_of
-from drainmark.jobs.operators.sources.slices import ANEW, IdsRead
+from drainmark.jobs.operators.sources.slices import ANEW, HighestIds
 from drainmark.jobs.protocol.chains import Upstream
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.ids import app_id
@@ -59,7 +59,7 @@ class RegionAccess:
     settings: Settings
     tables: Folder
     registry: Registry = field(repr=False)
-    ids_read: IdsRead = field(default_factory=IdsRead, repr=False, compare=False)
+    ids_read: HighestIds = field(default_factory=HighestIds, repr=False, compare=False)
     _makers: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def path(self, path: str) -> Path:

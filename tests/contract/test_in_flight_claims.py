@@ -14,7 +14,7 @@ from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.triggers import NewTrigger
-from drainmark.jobs.protocol.stage_flow import Link
+from drainmark.jobs.protocol.stage_flow import ChannelLink
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -23,7 +23,9 @@ from drainmark.resources.settings import Settings
 REGION = "app/start"
 CHANNEL = "start->behind"
 STAGES = {"start": ("early",), "behind": ("count",)}
-CUT = Code(operators={"count": "x"}, stages=STAGES, channels={CHANNEL: Link(stage_from="start", stage_to="behind")})
+CUT = Code(
+    operators={"count": "x"}, stages=STAGES, channels={CHANNEL: ChannelLink(stage_from="start", stage_to="behind")}
+)
 UNCUT = Code(operators={"count": "x"})
 
 

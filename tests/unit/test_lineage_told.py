@@ -23,7 +23,7 @@ from drainmark.jobs.protocol.records.manifest import Manifest
 from drainmark.jobs.protocol.records.triggers import KIND, PERIOD, SLICES
 from drainmark.orchestration.exporters import event_sender, lineage, row_events
 from drainmark.orchestration.exporters.datasets import Dataset, place_of
-from drainmark.orchestration.exporters.event_sender import Busy, EventSender, Position, Refused, direct_session
+from drainmark.orchestration.exporters.event_sender import Busy, EventRefused, EventSender, Position, direct_session
 from drainmark.orchestration.exporters.known_lineage import KnownLineage, Origin, Output, read_lineage, write_lineage
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
@@ -466,7 +466,7 @@ def test_an_event_after_one_that_was_dropped_is_not_taken(monkeypatch: pytest.Mo
             sent.append(1)
             raise OSError("away")
         if number == 4:
-            raise Refused("never")
+            raise EventRefused("never")
         sent.append(number)
 
     sender = EventSender(send=send)

@@ -110,19 +110,19 @@ class ChangeShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SequencePart:
     """A plain value of a sequence."""
 
     sql: str
     kind: DataType
 
 
-def parts_of(sql: str, kind: DataType) -> Iterator[Part]:
+def parts_of(sql: str, kind: DataType) -> Iterator[SequencePart]:
     """Yield the plain values of an expression: those of the fields, if it is a struct."""
     from pyspark.sql.types import StructType
 
     if not isinstance(kind, StructType):
-        yield Part(sql, kind)
+        yield SequencePart(sql, kind)
         return
     for field in kind.fields:
         yield from parts_of(f"{sql}.{quoted_name(field.name)}", field.dataType)

@@ -29,7 +29,7 @@ from drainmark.jobs.operators.changes.change_shape import (
 )
 from drainmark.jobs.operators.changes.newest import While
 from drainmark.jobs.operators.changes.numbered_changes import NET
-from drainmark.jobs.operators.changes.rules import Rules
+from drainmark.jobs.operators.changes.rules import ChangeRules
 from drainmark.jobs.operators.sinks.quarantine import refused_rows
 from drainmark.jobs.state import clock
 from drainmark.jobs.state.run_files import KEY_HASH, key_hash
@@ -66,14 +66,14 @@ class GroupChanges:
     judged: DataFrame
     has_truncates: bool
     within: int | dt.timedelta | None
-    rules: Rules = field(init=False)
+    rules: ChangeRules = field(init=False)
     states: dict[str, DataFrame] = field(default_factory=dict)
     ticks: DataFrame | None = None
 
     def applied(self) -> StepResult:
         """Return the rows that keys lose and get at each id, and the changes of the states."""
         frames, operator = self.frames, self.operator
-        self.rules = Rules(shape=self.shape, has_output=frames.reads(operator, ""))
+        self.rules = ChangeRules(shape=self.shape, has_output=frames.reads(operator, ""))
         if frames.is_local(operator) and not self.has_truncates and self.within is None:
             return self._of_keys()
         changes = self._as_kept(self.judged.where(f"{WHY} is null"), TRUNCATES)

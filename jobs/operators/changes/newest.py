@@ -23,8 +23,8 @@ from drainmark.jobs.operators.changes.change_shape import (
 )
 from drainmark.jobs.operators.changes.numbered_changes import (
     NET,
-    Changes,
     Flags,
+    NumberedChanges,
     Numbers,
     first_of,
     flags_of,
@@ -56,7 +56,7 @@ class While:
     length: int
     is_of_events: bool
 
-    def deleted_at(self, changes: Changes, truncates: Flags) -> Numbers:
+    def deleted_at(self, changes: NumberedChanges, truncates: Flags) -> Numbers:
         """Return the times of deletes by row number; `_NEVER` for other changes, and for deletes without a time."""
         import numpy as np
         import pyarrow as pa
@@ -107,7 +107,7 @@ class Newest:
         forgotten_at: the ids at which they are forgotten, by row number; `_NEVER` if they are not in this group.
     """
 
-    changes: Changes
+    changes: NumberedChanges
     now: Numbers
     before: Numbers
     has_row: Flags
@@ -123,13 +123,13 @@ class Newest:
         """Return the new changes that are applied.
 
         Args:
-            rows, known: see `Changes.of`; known rows of other keys, and earlier ones, may be among them.
+            rows, known: see `NumberedChanges.of`; known rows of other keys, and earlier ones, may be among them.
             cuts: the last truncate of each id, as rows without keys and values; None for none.
         """
         import numpy as np
         import pyarrow as pa
 
-        changes = Changes.of(shape, rows if cuts is None else _cut(shape, rows, known, cuts), known)
+        changes = NumberedChanges.of(shape, rows if cuts is None else _cut(shape, rows, known, cuts), known)
         truncates = flags_of(changes.column(KEPT_FORGOTTEN, pa.bool_()))
         deleted_at = np.full(len(truncates), _NEVER) if while_ is None else while_.deleted_at(changes, truncates)
         now, before, following = _applied(changes, deleted_at, while_)
@@ -209,7 +209,7 @@ def _cut(shape: ChangeShape, rows: pa.Table, known: pa.Table, cuts: pa.Table) ->
     import numpy as np
     import pyarrow as pa
 
-    changes = Changes.of(shape, pa.concat_tables([rows, cuts], promote_options="default"), known)
+    changes = NumberedChanges.of(shape, pa.concat_tables([rows, cuts], promote_options="default"), known)
     ids, ranks = changes.ids, changes.ranks
     of_cuts = np.arange(rows.num_rows, changes.new)
     of_cuts = of_cuts[np.argsort(ids[of_cuts])]
@@ -232,7 +232,7 @@ def _cut(shape: ChangeShape, rows: pa.Table, known: pa.Table, cuts: pa.Table) ->
     return pa.concat_tables([rows.filter(~is_void[: rows.num_rows]), deletes], promote_options="default")
 
 
-def _applied(changes: Changes, deleted_at: Numbers, while_: While | None) -> tuple[Numbers, Numbers, Numbers]:
+def _applied(changes: NumberedChanges, deleted_at: Numbers, while_: While | None) -> tuple[Numbers, Numbers, Numbers]:
     """Return the changes that are applied, by id, the known ones first; those that were applied before, `_NONE` for
     none; and the ids at which the next ones are applied, `_NEVER` for none."""
     import numpy as np

@@ -28,7 +28,7 @@ NET = "__net"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class NumberedChanges:
     """Changes by row number: first the new ones, then those of the state.
 
     Attributes:
@@ -55,7 +55,7 @@ class Changes:
     _codes: dict[str, Numbers] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, shape: ChangeShape, rows: pa.Table, known: pa.Table, *, end: str = "") -> Changes:
+    def of(cls, shape: ChangeShape, rows: pa.Table, known: pa.Table, *, end: str = "") -> NumberedChanges:
         """Return new changes, and those of a state.
 
         Args:

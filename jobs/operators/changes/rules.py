@@ -47,7 +47,7 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class ChangeRules:
     """How the changes of a group are applied.
 
     Attributes:
@@ -116,7 +116,7 @@ class Rules:
 class _Task:
     """The application of the changes of a partition, whose rows are sorted by the hash of their key."""
 
-    rules: Rules
+    rules: ChangeRules
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

@@ -29,8 +29,8 @@ from drainmark.jobs.operators.changes.change_shape import (
 )
 from drainmark.jobs.operators.changes.numbered_changes import (
     NET,
-    Changes,
     Flags,
+    NumberedChanges,
     Numbers,
     column_of,
     first_of,
@@ -84,7 +84,7 @@ class Versions:
         is_kept: the change is a row of the state with this id.
     """
 
-    changes: Changes
+    changes: NumberedChanges
     texts: pa.ChunkedArray
     ids: Numbers
     now: Facts
@@ -97,7 +97,7 @@ class Versions:
         """Return what becomes of new changes; None if they have several ids and more than `MOST_PLACES`.
 
         Args:
-            rows, known: see `Changes.of`; known rows of other keys, and earlier ones, may be among them.
+            rows, known: see `NumberedChanges.of`; known rows of other keys, and earlier ones, may be among them.
         """
         import numpy as np
         import pyarrow as pa
@@ -106,7 +106,7 @@ class Versions:
         if column_of(known, KEPT_DELETES, pa.bool_()).null_count:  # the change was erased, and what it was before it
             known = last_per_key(known, (*shape.keys, KEPT_TEXT))
             known = known.filter(pc.is_valid(known[KEPT_DELETES]))
-        changes = Changes.of(shape, rows, known, end=VALID_TO)
+        changes = NumberedChanges.of(shape, rows, known, end=VALID_TO)
         there = _There.of(changes, begins=~flags_of(changes.column(GONE, pa.bool_())) & (changes.ids == 0))
         if there is None:
             return None
@@ -248,7 +248,7 @@ class _There:
     before: Facts
 
     @classmethod
-    def of(cls, changes: Changes, begins: Flags) -> _There | None:
+    def of(cls, changes: NumberedChanges, begins: Flags) -> _There | None:
         """Return them; None for more than `MOST_PLACES`, unless there is only one id.
 
         Args:
@@ -291,7 +291,7 @@ class _There:
         )
 
 
-def _after_ids(changes: Changes, there: _There) -> Facts:
+def _after_ids(changes: NumberedChanges, there: _There) -> Facts:
     """Return the changes with the versions after each id."""
     import numpy as np
 
@@ -309,7 +309,7 @@ def _after_ids(changes: Changes, there: _There) -> Facts:
     return Facts(rows, begins, np.where(begins & has_end, changes.ranks[rows[at]], _NONE), shown)
 
 
-def _before_ids(changes: Changes, there: _There, now: Facts) -> Facts:
+def _before_ids(changes: NumberedChanges, there: _There, now: Facts) -> Facts:
     """Return the same changes with the versions after the ids before."""
     import numpy as np
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from drainmark.jobs.formats.byte_records import Records
-from drainmark.jobs.operators.sources.slices import IdsRead, Position, Slice, SliceLimit
+from drainmark.jobs.operators.sources.slices import HighestIds, Position, Slice, SliceLimit
 from drainmark.jobs.protocol.chains import Upstream
 from drainmark.jobs.protocol.records.manifest import StagedFile
 
@@ -129,7 +129,7 @@ class SourceAccess(Connections, Protocol):
     """The access of a source to the outside of the process; `resources.inputs.source_access` implements it."""
 
     @property
-    def ids_read(self) -> IdsRead: ...
+    def ids_read(self) -> HighestIds: ...
 
     def of_tasks(self, *, are_ours: bool) -> AbstractContextManager[TaskConnections]:
         """Return a context manager that gives the connections of tasks inside its block.

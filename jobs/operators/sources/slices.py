@@ -60,7 +60,7 @@ _MOST_IN_FLIGHT = 10_000
 
 
 @dataclass(slots=True)
-class IdsRead:
+class HighestIds:
     """The highest id of the origins in each of the slices that a run read last; also in slices that failed then.
 
     Attributes:

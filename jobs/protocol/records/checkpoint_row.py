@@ -8,7 +8,7 @@ The table is the truth: claims, states, rewinds, halts. Values that only some ki
 | | | run: `code` (digest of its files), `operators` (fingerprint by name), |
 | | | `dropped_states` (label of the state that begins, by operator), |
 | | | `stages`: by name of a stage, where there are several, its operators but for the starts; `channels`: by |
-| | | name of a channel between them its ends, and the columns that it carries (`Link`) |
+| | | name of a channel between them its ends, and the columns that it carries (`ChannelLink`) |
 | state | the state's id | on the last id of a group: `manifest`; where there are some: `rows_quarantined`, |
 | | | `reason`, `unmet`: by name of an expectation, how many rows do not meet it |
 | progress | its own id r | `manifest`: what stages finished of ids that are committed (format 5) |

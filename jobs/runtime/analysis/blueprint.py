@@ -28,7 +28,7 @@ from drainmark.jobs.operators.sources.source_rows import empty_rows
 from drainmark.jobs.protocol.claimed_code import NO_CODE, Code
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.state_generations import state_table
-from drainmark.jobs.protocol.stage_flow import Link
+from drainmark.jobs.protocol.stage_flow import ChannelLink
 from drainmark.jobs.regions.change_streams import change_streams, keepers
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.analysis.column_types import (
@@ -231,7 +231,7 @@ def _code_of(
             stage.name: tuple(each.name for each in stage.operators if each.name not in starts) for stage in stages
         },
         channels={
-            channel.name: Link(
+            channel.name: ChannelLink(
                 stage_from=channel.stage_from,
                 stage_to=channel.stage_to,
                 columns={

@@ -16,7 +16,7 @@ from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.replacement import one_of_each
 from drainmark.jobs.runtime.input.inbox import Assigned
 from drainmark.jobs.runtime.messages import resume_command, skip_command
-from drainmark.resources.erasure.notes import Input, blocked, key_of
+from drainmark.resources.erasure.notes import BlockedInput, blocked, key_of
 
 if TYPE_CHECKING:
     from drainmark.resources.registry.registry import Registry
@@ -98,7 +98,7 @@ class IdAssignment:
 
     owner: RegionOwner
     _read_before: Mapping[int, Mapping[str, str]] | None = None
-    _erased: Mapping[str, Input] | None = None
+    _erased: Mapping[str, BlockedInput] | None = None
 
     def take(self, count: int = 1) -> int:
         """Take `count` consecutive ids for the caller; return the first."""
@@ -139,7 +139,7 @@ class IdAssignment:
             remedy = f"take these rows out of {what}, and {resume}; or pass over {what}: {skip}"
             raise ErasedInput(msg, remedy=remedy, commands=(resume, skip), triggers=tuple(found), trigger=first)
 
-    def _blocked(self, known: Mapping[str, Input], pending: Sequence[Trigger]) -> list[Trigger]:
+    def _blocked(self, known: Mapping[str, BlockedInput], pending: Sequence[Trigger]) -> list[Trigger]:
         """Return the triggers whose input is as it was when a person was erased from what it gave."""
         found = [each for each in pending if f"{key_of(each.identity)} {each.uri}" in known]
         files = [each for each in found if kind_of(each.identity) == FILE]

@@ -36,7 +36,7 @@ from drainmark.resources.delta import commits, delta_tables, file_lists
 from drainmark.resources.delta.merge import arrow_schema
 from drainmark.resources.erasure import buffers, checkpoints, files, purge
 from drainmark.resources.erasure.conditions import columns_of, condition_of, opaque_columns
-from drainmark.resources.erasure.notes import Input, Notes
+from drainmark.resources.erasure.notes import BlockedInput, Notes
 from drainmark.resources.erasure.search import SURE
 from drainmark.resources.storage.folder import Folder
 
@@ -294,7 +294,7 @@ class RegionErasure:
         self._found = [each for each in found if each.table.name not in self.passed]
         require_erasable(self._found, owner.region)
 
-    def note(self, inputs: Callable[[Collection[int]], Sequence[Input]]) -> None:
+    def note(self, inputs: Callable[[Collection[int]], Sequence[BlockedInput]]) -> None:
         """Note where the rows are, before any of them leaves.
 
         Args:
@@ -321,7 +321,7 @@ class RegionErasure:
         self.notes.write("found", {"ids": ids, "inputs": [each.to_json() for each in held], "tables": tables})
         world.pass_point(ErasePoint.NOTED)
 
-    def _is_cleaned(self, given: Input) -> bool:
+    def _is_cleaned(self, given: BlockedInput) -> bool:
         """Say whether an input is cleaned by this erasure: pushed rows, and rows of tables of these regions."""
         sources = buffers.sources(self.owner.outside.store.home, self.owner.region)
         return bool(given.starts) and all(

@@ -36,7 +36,7 @@ GroupOf = Callable[[int, int], Group]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class StageTask:
     """A group for one stage; `taken` is the group's batches from channels, None for a stage of starts."""
 
     group: Group
@@ -135,7 +135,7 @@ class Board:
 
     # --- for the threads of the stages ------------------------------------------------------------------------------
 
-    def next(self, stage: str) -> Task | None:
+    def next(self, stage: str) -> StageTask | None:
         """Wait for a stage's next group, and for room in the channels that it writes; None if the board is closed.
 
         Raises:
@@ -153,21 +153,21 @@ class Board:
         with self._changed:
             self.busy[stage] = None
         group = self.busy[stage] = self._known(taken.first_id, taken.last_id)
-        return Task(group=group, taken=taken)
+        return StageTask(group=group, taken=taken)
 
-    def _given(self, stage: str, wait: Wait) -> Task:
+    def _given(self, stage: str, wait: Wait) -> StageTask:
         inbox = self._inboxes[stage]
         with self._changed:
             self.exchange.wait_for(lambda: bool(inbox), wait)
             group = self.busy[stage] = inbox.popleft()
-            return Task(group=group)  # the controller checked for room before the group got its ids
+            return StageTask(group=group)  # the controller checked for room before the group got its ids
 
     def _known(self, first: int, last: int) -> Group:
         with self._changed:
             found = next((group for group in self.groups if (group.first_id, group.last_id) == (first, last)), None)
         return found if found is not None else self._group_of(first, last)
 
-    def done(self, stage: str, task: Task, staged: StagedGroup, leaving: Mapping[str, ChannelRows]) -> None:
+    def done(self, stage: str, task: StageTask, staged: StagedGroup, leaving: Mapping[str, ChannelRows]) -> None:
         """Note that a stage has done a group: its part, its batches and its progress, all at once.
 
         Args:

@@ -35,7 +35,7 @@ class GroupsRun:
     failures: FailureHandling
     may_take: Callable[[], int | None]
     while_waiting: Callable[[], None]
-    interrupted: world.Event
+    interrupted: world.Flag
 
     def groups(self) -> Iterator[GroupReport]:
         """Run groups, see `RegionRun.groups`; stages that catch up later are reported as steps (`progress`)."""

@@ -27,7 +27,7 @@ from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.messages import classified
 from drainmark.jobs.runtime.outside import Outside, Report
 from drainmark.jobs.runtime.spark_failures import blaming
-from drainmark.jobs.runtime.stages.board import Board, Task
+from drainmark.jobs.runtime.stages.board import Board, StageTask
 from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, Batch, ChannelRows, FileRows
 from drainmark.jobs.runtime.timeout import Bounded, Grace
 from drainmark.jobs.state.checkpointed_state import Written
@@ -84,7 +84,7 @@ class StageWorker:
         except BaseException as error:
             self.board.failed(self.plan.name, group, error)
 
-    def _do(self, task: Task) -> None:
+    def _do(self, task: StageTask) -> None:
         """Do a group, with as many restarts as it needs and as are allowed."""
         pause, failed = _FIRST_PAUSE_SECONDS, 0
         while True:
@@ -114,7 +114,7 @@ class StageWorker:
             return False
         return classified(error).retry is Retry.ATTEMPT and not isinstance(error, ResetWanted | DrainTimeout)
 
-    def _attempt(self, task: Task) -> tuple[StagedGroup, dict[str, ChannelRows]]:
+    def _attempt(self, task: StageTask) -> tuple[StagedGroup, dict[str, ChannelRows]]:
         is_start = task.taken is None
         group = replace(task.group, attempt=part_attempt(world.token()))  # gives each start an inbox of its own, too
         self.tag = group.tag

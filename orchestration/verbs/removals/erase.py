@@ -180,14 +180,14 @@ def _told(found: Searched, passed: Collection[str]) -> dict[str, Any]:
 
 def _inputs(workplace: Workplace, region: str, person: Person, ids: Collection[int]) -> list[Any]:
     """Return the inputs of a region that held rows of a person, or that hold them now."""
-    from drainmark.resources.erasure.notes import Input, inputs_of
+    from drainmark.resources.erasure.notes import BlockedInput, inputs_of
     from drainmark.resources.erasure.search import judged
 
     history = workplace.history(region)
     by_rows = inputs_of(history, ids)
     known = {each.uri for each in by_rows}
     others = [
-        Input.of(row)
+        BlockedInput.of(row)
         for row in (*history.states.values(), *history.withdrawn)
         if row.trigger_uri and row.trigger_uri not in known and row.trigger_kind != RETRACTION
     ]

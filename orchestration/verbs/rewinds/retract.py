@@ -19,7 +19,7 @@ from drainmark.jobs.protocol.history import RegionHistory, retracted_by
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.protocol.records.triggers import FILE, RETRACTION, TriggerStatus
-from drainmark.jobs.runtime.commit.removal.keyed_retraction import KeyedTable
+from drainmark.jobs.runtime.commit.removal.keyed_retraction import KeyedHistory
 from drainmark.jobs.runtime.commit.removal.retractable import keyed_tables, remedy_of
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.file_names import names_file, require_one_file, triggers_named
@@ -49,7 +49,7 @@ class RetractPlan:
     region: str
     states: dict[int, CheckpointRow]
     done: dict[str, int]
-    keyed: tuple[KeyedTable, ...]
+    keyed: tuple[KeyedHistory, ...]
     told: frozenset[str]
     unpublished: bool
     facts: dict[str, Any]
@@ -184,7 +184,7 @@ def _spared(workplace: Workplace, region: str, history: RegionHistory, ids: Sequ
     )
 
 
-def _keyed(workplace: Workplace, region: str, history: RegionHistory, ids: Sequence[int]) -> tuple[KeyedTable, ...]:
+def _keyed(workplace: Workplace, region: str, history: RegionHistory, ids: Sequence[int]) -> tuple[KeyedHistory, ...]:
     def code() -> RegionPlan | None:
         found = load_region(workplace, region)
         return found[1] if found is not None else None
@@ -192,7 +192,7 @@ def _keyed(workplace: Workplace, region: str, history: RegionHistory, ids: Seque
     return keyed_tables(region, history, ids, cache(code))
 
 
-def _names(keyed: Sequence[KeyedTable]) -> list[str]:
+def _names(keyed: Sequence[KeyedHistory]) -> list[str]:
     return [table.changes.name for table in keyed]
 
 

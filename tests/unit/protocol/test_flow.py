@@ -17,12 +17,12 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import PLAIN_FORMAT, CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
 from drainmark.jobs.protocol.retention import files_within_horizon
-from drainmark.jobs.protocol.stage_flow import Flow, Half, InFlight, Link, channels_to_json, links_to_json
+from drainmark.jobs.protocol.stage_flow import ChannelLink, Flow, Half, InFlight, channels_to_json, links_to_json
 
 STAGES = {"start": [], "middle": ["parse", "count"], "end": ["sink"]}
 CHANNELS = {"start->middle": ("start", "middle"), "start->end": ("start", "end"), "middle->end": ("middle", "end")}
 LINKS = {
-    name: Link(stage_from=producer, stage_to=consumer, columns={"word": "string"})
+    name: ChannelLink(stage_from=producer, stage_to=consumer, columns={"word": "string"})
     for name, (producer, consumer) in CHANNELS.items()
 }
 TABLE = "state/app/count"
@@ -263,7 +263,7 @@ def test_what_is_in_flight_is_for_the_cut_that_put_it_there() -> None:
     assert list(Flow().misfits({}, {})) == []
 
 
-def without(*names: str) -> dict[str, Link]:
+def without(*names: str) -> dict[str, ChannelLink]:
     return {name: link for name, link in LINKS.items() if name not in names}
 
 

@@ -25,7 +25,7 @@ from reads import read_bytes
 from drainmark import DirectoryScan
 from drainmark.jobs.errors import DeclarationError, StoreUnavailable, UsageError
 from drainmark.jobs.errors.environment import SchemaUnknown
-from drainmark.jobs.formats.inference import Inferred, Unclear, columns_of
+from drainmark.jobs.formats.inference import ColumnsUnclear, Inferred, columns_of
 from drainmark.jobs.frames.tags import arrow_schema
 from drainmark.jobs.protocol.records.triggers import NewTrigger
 from drainmark.orchestration.dagster_jobs.broken_applications import broken_definitions
@@ -42,7 +42,7 @@ def inferred(*files: bytes, suffix: str = ".data", **scan: Any) -> dict[str, str
     expected = DirectoryScan(path="in", **scan).expects(None)
     try:
         found = columns_of(((io.BytesIO(file), suffix) for file in files), expected)
-    except Unclear:
+    except ColumnsUnclear:
         return None
     return {name: kind.simpleString() for name, kind in found.columns}
 
@@ -110,7 +110,7 @@ def test_the_column_that_is_a_text_and_why_are_told(values: list[str], why: str 
     ],
 )
 def test_a_header_that_is_odd_is_refused_by_what_is_odd(header: bytes, why: str) -> None:
-    with pytest.raises(Unclear, match=why):
+    with pytest.raises(ColumnsUnclear, match=why):
         of_csv(header + b"\n1,2,3\n")
 
 
@@ -492,7 +492,7 @@ def test_the_notice_of_another_encoding_says_the_option_that_reads_it(kind: str)
     content = ("id,n\n1,x\n" if kind == "csv" else '{"id":1}\n').encode("utf-16")
     options = {"header": "true"} if kind == "csv" else {}
     scan = DirectoryScan(path="inbox", format=kind, options=options)
-    with pytest.raises(Unclear, match='"encoding": "UTF-16"'):
+    with pytest.raises(ColumnsUnclear, match='"encoding": "UTF-16"'):
         columns_of([(io.BytesIO(content), ".data")], scan.expects(None))
     scan = DirectoryScan(path="inbox", format=kind, options={**options, "encoding": "UTF-16"})
     assert columns_of([(io.BytesIO(content), ".data")], scan.expects(None)).columns

@@ -22,7 +22,7 @@ from drainmark.jobs.protocol.stage_flow import Flow, InFlight
 from drainmark.jobs.regions.plan import RegionPlan, compile_application
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
-from drainmark.jobs.runtime.stages.board import Board, Task
+from drainmark.jobs.runtime.stages.board import Board, StageTask
 from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, Spool
 from drainmark.jobs.runtime.stages.connected_stages import CommitIntervals, ConnectedStages
 from drainmark.jobs.runtime.stages.group_parts import joinable, joined
@@ -101,7 +101,7 @@ def work(board: Board, stage: str, times: int = 1, *, rows_out: int = 1) -> None
     """Let a stage finish its next `times` groups; a row has eight bytes."""
     for _ in range(times):
         task = board.next(stage)
-        assert isinstance(task, Task)
+        assert isinstance(task, StageTask)
         streams = {channel.stream for channel in board.region.stage(stage).outputs}
         rows = pa.table({"_sequence_id": pa.array([task.group.first_id] * rows_out, pa.int64())})
         board.done(stage, task, staged(task.group), {stream: ArrowRows(rows) for stream in streams})

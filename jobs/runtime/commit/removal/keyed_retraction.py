@@ -37,7 +37,7 @@ _LEFT = "__left_"
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedTable:
+class KeyedHistory:
     """A table of changes from which a retraction takes something out.
 
     Attributes:
@@ -89,7 +89,7 @@ class Retracted:
 def new_rows(
     store: RegionTables,
     history: RegionHistory,
-    table: KeyedTable,
+    table: KeyedHistory,
     by: Mapping[int, int],
     session: Callable[[], SparkSession],
 ) -> pa.Table | None:

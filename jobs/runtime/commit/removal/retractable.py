@@ -14,7 +14,7 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.schema_compatibility import is_state
 from drainmark.jobs.regions.change_streams import change_streams
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.commit.removal.keyed_retraction import KeyedTable
+from drainmark.jobs.runtime.commit.removal.keyed_retraction import KeyedHistory
 from drainmark.jobs.runtime.commit.replacement import why_kept
 from drainmark.jobs.runtime.messages import skip_command
 
@@ -24,7 +24,7 @@ def keyed_tables(
     history: RegionHistory,
     ids: Sequence[int],
     code: Callable[[], RegionPlan | None],
-) -> tuple[KeyedTable, ...]:
+) -> tuple[KeyedHistory, ...]:
     """Return the tables of one row a key from which states are to be taken out; () if all tables have rows of ids only.
 
     The rows of an id are those of its file alone if no operator keeps anything from id to id. An aggregate may, if its
@@ -46,7 +46,7 @@ def keyed_tables(
     for table in history.tables:
         if table.role is TableRole.CHANGES:
             operator = plan.operator(table.operator) if plan is not None and is_state(table, history.tables) else None
-            found.append(KeyedTable(table, operator if isinstance(operator, Aggregate) else None))
+            found.append(KeyedHistory(table, operator if isinstance(operator, Aggregate) else None))
     return tuple(found)
 
 

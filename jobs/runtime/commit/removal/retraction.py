@@ -16,7 +16,7 @@ from drainmark.jobs.protocol.records.manifest import Manifest, Replaced, StagedF
 from drainmark.jobs.protocol.records.triggers import KIND, RETRACTION, RETRACTS
 from drainmark.jobs.runtime.commit import table_damage
 from drainmark.jobs.runtime.commit.ledger import Ledger
-from drainmark.jobs.runtime.commit.removal.keyed_retraction import KeyedTable, new_rows
+from drainmark.jobs.runtime.commit.removal.keyed_retraction import KeyedHistory, new_rows
 from drainmark.jobs.runtime.commit.replacement import stage_rows
 from drainmark.jobs.runtime.commit.rewind_contents import own_tables
 
@@ -31,7 +31,7 @@ class RetractionCommits:
     ledger: Ledger
     groups: GroupCommits
 
-    def retract(self, ids: Sequence[int], keyed: Sequence[KeyedTable] = (), why: str = "") -> dict[int, int]:
+    def retract(self, ids: Sequence[int], keyed: Sequence[KeyedHistory] = (), why: str = "") -> dict[int, int]:
         """Take back states in force, in one commit; return old id -> the id of the state that takes it back.
 
         All committed groups must be published.
