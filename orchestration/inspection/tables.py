@@ -10,7 +10,7 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.orchestration.workplace.declaration import find_regions, has_left, is_declared
 from drainmark.orchestration.workplace.workplace import Workplace, looks
 from drainmark.resources.checkpoints.region_store import RegionTables
-from drainmark.resources.delta.outside_regions import tables_outside
+from drainmark.resources.delta.delta_tables import tables_outside
 from drainmark.resources.delta.table_files import TableFiles
 from drainmark.resources.storage.folder import Folder
 

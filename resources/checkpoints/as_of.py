@@ -15,7 +15,6 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, Ta
 from drainmark.jobs.state.keyed_rows import last_per_key, present
 from drainmark.resources.delta import commits, delta_tables, file_lists
 from drainmark.resources.delta.managed_table import ManagedTable
-from drainmark.resources.delta.outside_regions import tables_outside
 from drainmark.resources.delta.table_files import TableFiles
 from drainmark.resources.storage.bucket_folder import tables_folder
 
@@ -220,7 +219,7 @@ def reader_of(settings: Settings, table: str, *, declared: Callable[[], list[str
         known += [found.name.removeprefix("lake/") for found in reader.history.tables]
     if former:
         return former[0]
-    known += [name.removeprefix("lake/") for name, _ in tables_outside(tables)]
+    known += [name.removeprefix("lake/") for name, _ in delta_tables.tables_outside(tables)]
     known += [name for name in declared() if name not in known]
     if not known:
         raise _nothing_ran(settings)
@@ -245,7 +244,7 @@ def outside_at(settings: Settings, table: str, at: int | dt.datetime | str | Non
         UsageError: a state of it is asked for.
     """
     tables = tables_folder(settings)
-    found = next((each for each in tables_outside(tables) if is_called(each[0], table)), None)
+    found = next((each for each in delta_tables.tables_outside(tables) if is_called(each[0], table)), None)
     if found is None:
         return None
     if at is not None:

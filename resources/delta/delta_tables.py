@@ -32,6 +32,9 @@ CONFIGURATION = {
 }
 
 _OURS = {STAGING_FOLDER, LOG}
+_OUTSIDE = re.compile(re.escape(app_id("")) + "([^/]+)")
+"""The mark of a table that no region owns: the application whose autonomous operators write it."""
+
 _UNREADABLE = re.compile(r"Unsupported: Feature .*|.*catalog-managed.*")
 
 
@@ -208,6 +211,36 @@ def require_own(table: Any, folder: Folder, region: str) -> None:
 def is_own(table: Any, region: str) -> bool:
     """Say whether a table has the mark of a region."""
     return bool(table.metadata().description == app_id(region))
+
+
+def application_of(table: Any) -> str | None:
+    """Return the application whose autonomous operators write an open `DeltaTable`; None if it is another table."""
+    found = _OUTSIDE.fullmatch(table.metadata().description or "")
+    return found[1] if found is not None else None
+
+
+def tables_outside(tables: Folder) -> Iterator[tuple[str, str]]:
+    """Yield the tables of autonomous operators, each with its application.
+
+    Args:
+        tables: the folder of `lake/`.
+    """
+    for name in tables_below(tables, "lake"):
+        if is_table(tables / name):
+            application = application_of(open_table(tables / name))
+            if application is not None:
+                yield name, application
+
+
+def tables_below(tables: Folder, path: str) -> Iterator[str]:
+    """Yield the folders at any depth that are tables, or have a staging folder."""
+    names = list(tables.names(path))
+    if STAGING_FOLDER in names or LOG in names:
+        yield path
+        return
+    for name in names:
+        if not name.startswith(("_", ".")):
+            yield from tables_below(tables, f"{path}/{name}")
 
 
 def refuse_foreign_files(folder: Folder) -> None:

@@ -20,9 +20,8 @@ from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.tasks.parquet_files import frame_of_shares
 from drainmark.jobs.tasks.parquet_shares import FileErrors, FileShare, RowFile, packed, rows_of
-from drainmark.resources.delta.delta_tables import is_table, open_table
+from drainmark.resources.delta.delta_tables import is_table, open_table, tables_below
 from drainmark.resources.delta.file_lists import actions_of
-from drainmark.resources.delta.outside_regions import tables_below
 from drainmark.resources.storage.bucket_folder import folder_of
 from drainmark.resources.storage.folder import Folder
 

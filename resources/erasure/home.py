@@ -19,7 +19,6 @@ from drainmark.jobs.tasks.places import write_durably
 from drainmark.resources.delta import commits, delta_tables, file_lists
 from drainmark.resources.delta.commits import Act
 from drainmark.resources.delta.merge import arrow_schema
-from drainmark.resources.delta.outside_regions import tables_below
 from drainmark.resources.delta.staging import Staging, verify
 from drainmark.resources.delta.turns import Turn
 from drainmark.resources.erasure import files, purge
@@ -36,7 +35,7 @@ _ERASED = "[erased]"
 def autonomous_tables(tables: Folder) -> Iterator[tuple[Folder, str, str]]:
     """Yield folder, name and application of each table that autonomous operators write."""
     for kind in ("lake", "state"):
-        for name in tables_below(tables, kind):
+        for name in delta_tables.tables_below(tables, kind):
             folder = tables / name
             if not delta_tables.is_table(folder):
                 continue

@@ -10,7 +10,7 @@ import pytest
 
 import drainmark as dm
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.operators.sources.source_rows import row_type
+from drainmark.jobs.operators.sources.source import row_type
 from drainmark.orchestration.testing.running import Result
 from drainmark.resources.spark.session import SparkEngine
 

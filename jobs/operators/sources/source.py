@@ -1,5 +1,7 @@
 """Sources: operators that start a region. A `DirectoryScan` or a `Replayable` declares the input of a source.
 
+Its rows, as read, have the tags first, then its columns (`row_type`).
+
 A replayable source has *positions*, JSON objects that it defines, and *slices*: the input between two positions. In an
 operator-driven region it cuts slices at boundaries that it defines, and each slice is a trigger. In a periodic region
 every start is cut at the tick, and all these slices are one trigger. A slice that is read again gives the same rows, or
@@ -8,11 +10,13 @@ an error: that makes a source replayable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from drainmark.jobs.errors import Violation
+from drainmark.jobs.errors import UsageError, Violation
+from drainmark.jobs.formats.format import format_of
+from drainmark.jobs.frames.tags import RESERVED, SOURCE_FILE, tagged_type
 from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.graph.blame import naming
 from drainmark.jobs.graph.functions import FunctionOperator
@@ -22,7 +26,8 @@ from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from drainmark.jobs.graph.context import OperatorContext
 
@@ -130,3 +135,59 @@ class SlicedSource(Source):
 
     def on_checkpointed(self, read: Iterator[Slice], access: SourceAccess, *, beyond_horizon: bool) -> None:
         self.reads.on_checkpointed(read, access, self.name, beyond_horizon=beyond_horizon)
+
+
+def row_type(source: Source, output: str, access: SourceAccess) -> StructType:
+    """Return the type of a source's rows as read: tags, then its columns.
+
+    Raises:
+        UsageError: a column has the name of a reserved column, or of another one, which Spark could not tell apart; or
+            a type that its format never has.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructType
+
+    columns = source.columns(access, output)
+    declared = (
+        StructType.fromDDL(columns)
+        if isinstance(columns, str)
+        else from_arrow_schema(columns, prefer_timestamp_ntz=True)
+    )
+    _require_own_names(source, declared.names, RESERVED)
+    if (parsed := source.parsed(output)) is not None:
+        _require_readable(source, *parsed)
+    return tagged_type(declared)
+
+
+def _require_readable(source: Source, form: str, ddl: str) -> None:
+    from pyspark.sql.types import StructType
+
+    for column in StructType.fromDDL(ddl).fields:
+        if (why := format_of(form).unreadable(column.dataType)) is not None:
+            raise UsageError(
+                f"column {column.name!r} of {source.name!r} has a type that is never read from {form}",
+                remedy=why,
+                operator=source.name,
+                location=source.location,
+                column=column.name,
+            )
+
+
+def _require_own_names(source: Source, names: Sequence[str], reserved: Sequence[str]) -> None:
+    taken = {name.casefold(): f"all rows carry a column {name} of their own" for name in reserved}
+    for name in names:
+        if (why := taken.get(name.casefold())) is not None:
+            raise UsageError(
+                f"{source.name!r} cannot have a column {name!r}: {why}",
+                remedy="leave it out of the schema, or give it another name where the rows come from",
+                operator=source.name,
+                location=source.location,
+            )
+        taken[name.casefold()] = f"{name!r} is one, and Spark does not tell upper from lower case"
+
+
+def empty_rows(session: SparkSession, source: Source, output: str, access: SourceAccess) -> DataFrame:
+    """Return an empty frame with the columns of a source's rows as read."""
+    from pyspark.sql.types import StringType
+
+    return session.createDataFrame([], row_type(source, output, access).add(SOURCE_FILE, StringType()))

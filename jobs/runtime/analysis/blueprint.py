@@ -23,8 +23,7 @@ from drainmark.jobs.operators.changes.apply_changes import ApplyChanges
 from drainmark.jobs.operators.row_wise.expect import Expect
 from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.operators.sinks.sink import Sink
-from drainmark.jobs.operators.sources.source import Source
-from drainmark.jobs.operators.sources.source_rows import empty_rows
+from drainmark.jobs.operators.sources.source import Source, empty_rows
 from drainmark.jobs.protocol.claimed_code import NO_CODE, Code
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.state_generations import state_table

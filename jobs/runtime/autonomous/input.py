@@ -19,7 +19,7 @@ from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.blame import summary_of
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
-from drainmark.jobs.operators.sources.source_rows import empty_rows
+from drainmark.jobs.operators.sources.source import empty_rows
 from drainmark.jobs.protocol.records.manifest import FeedTaken
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.input.attempt import Attempt

@@ -20,8 +20,7 @@ from drainmark.jobs.graph.context import with_source_file
 from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.files.file_source import FileSlices
-from drainmark.jobs.operators.sources.source import SlicedSource, Source
-from drainmark.jobs.operators.sources.source_rows import empty_rows
+from drainmark.jobs.operators.sources.source import SlicedSource, Source, empty_rows
 from drainmark.jobs.protocol.records.triggers import FILE, kind_of
 from drainmark.jobs.runtime.input.attempt import Attempt
 from drainmark.jobs.runtime.input.file_intake import FileIntake

@@ -27,8 +27,7 @@ from drainmark.jobs.frames.tags import POSITION, TAGS, arrow_schema
 from drainmark.jobs.operators.sources.cell_values import CellReader, refusal, type_with_faults
 from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.slices import Slice
-from drainmark.jobs.operators.sources.source import SlicedSource
-from drainmark.jobs.operators.sources.source_rows import row_type
+from drainmark.jobs.operators.sources.source import SlicedSource, row_type
 from drainmark.jobs.runtime.input.attempt import Attempt
 from drainmark.jobs.runtime.input.inbox import Assigned
 from drainmark.jobs.runtime.input.rewound_sources import require_in_force

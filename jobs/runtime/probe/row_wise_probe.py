@@ -34,8 +34,7 @@ from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.operators.row_wise.functor import Functor
 from drainmark.jobs.operators.row_wise.parallel_map import ParallelMap
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
-from drainmark.jobs.operators.sources.source import Source
-from drainmark.jobs.operators.sources.source_rows import empty_rows
+from drainmark.jobs.operators.sources.source import Source, empty_rows
 from drainmark.jobs.operators.sql import SqlOperator
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.triggers import FILE, Trigger, kind_of

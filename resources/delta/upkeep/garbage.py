@@ -15,7 +15,6 @@ from pathlib import PurePosixPath
 from drainmark.jobs.protocol.records.deletion_vectors import is_vector_file
 from drainmark.resources.delta import delta_tables, file_lists
 from drainmark.resources.delta.log.commit_log import LOG
-from drainmark.resources.delta.outside_regions import application_of, tables_below
 from drainmark.resources.delta.staging import STAGING_FOLDER
 from drainmark.resources.delta.upkeep.log_retention import KEPT_SECONDS, removed_since
 from drainmark.resources.storage.folder import PART, FileEntry, Folder
@@ -72,12 +71,12 @@ def outside_regions(tables: Folder, *, now: float) -> Iterator[Garbage]:
         tables: the folder of `lake/` and `state/`.
         now: seconds since 1970.
     """
-    for name in (name for kind in ("lake", "state") for name in tables_below(tables, kind)):
+    for name in (name for kind in ("lake", "state") for name in delta_tables.tables_below(tables, kind)):
         folder = tables / name
         dead = [entry for entry in _of_no_epoch(folder) if entry.modified < now - KEPT_SECONDS]
         if delta_tables.is_table(folder):
             table = delta_tables.open_table(folder)
-            is_autonomous = application_of(table) is not None
+            is_autonomous = delta_tables.application_of(table) is not None
             if not dead and not is_autonomous:
                 continue
             kept = file_lists.kept_paths(table, folder) | removed_since(folder, now - KEPT_SECONDS)
