@@ -42,13 +42,15 @@ from drainmark.jobs.runtime import region_run
 from drainmark.jobs.runtime.analysis import blueprint as analysis
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
+from drainmark.jobs.runtime.hosting.hosted_parts import Hosted
 from drainmark.jobs.runtime.input.inbox import Group, GroupInbox
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine, quarantine_table
 from drainmark.jobs.runtime.outside import Outside
-from drainmark.jobs.runtime.region_run import RegionRun
 from drainmark.jobs.runtime.stages.sole_stage import SoleStage
 from drainmark.jobs.runtime.stages.stages import Stages
+from drainmark.jobs.runtime.timeout import Grace
 from drainmark.jobs.state.keyed_state import KeyedState
 from drainmark.orchestration.runs import preparation
 from drainmark.orchestration.workplace import spark_choice
@@ -138,16 +140,13 @@ class _StageByHand(SoleStage):
         SoleStage.reset(self)
 
 
-def stage_by_hand(run: RegionRun, hand: Hand) -> Stages:
+def stage_by_hand(
+    blueprint: Blueprint, owner: RegionOwner, hosted: Hosted, grace: Grace, small_bytes: int, *, hand: Hand
+) -> Stages:
     """Return the stage of a run whose rows a hand makes."""
+    states = RegionStates(blueprint=blueprint, outside=owner.outside, hosted=hosted)
     return _StageByHand(
-        blueprint=run.blueprint,
-        outside=run.outside,
-        owner=run.owner,
-        states=RegionStates(blueprint=run.blueprint, outside=run.outside, hosted=run.hosted),
-        grace=run.grace,
-        small_bytes=run.limits.small_bytes,
-        hand=hand,
+        blueprint=blueprint, owner=owner, states=states, grace=grace, small_bytes=small_bytes, hand=hand
     )
 
 
@@ -408,7 +407,7 @@ _Last = dict[tuple[Any, ...], Row]
 def _newest(state: KeyedState) -> _Last:
     assert state.is_small
     rows = state.rows.to_pylist() if state.rows is not None else []
-    return {tuple(row[key] for key in state.keys): row for row in rows}
+    return {tuple(row[key] for key in state.per_key.keys): row for row in rows}
 
 
 def _totals(operator: Aggregate, rows: list[Row], last: _Last) -> list[Row]:
@@ -439,7 +438,7 @@ _MERGES: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def _stage(**facts: Any) -> Stages:
-    return _StageByHand(hand=HandOfApplication(blueprint=facts["blueprint"], outside=facts["outside"]), **facts)
+    return _StageByHand(hand=HandOfApplication(blueprint=facts["blueprint"], outside=facts["owner"].outside), **facts)
 
 
 @contextmanager

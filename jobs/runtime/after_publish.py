@@ -22,7 +22,6 @@ from drainmark.jobs.runtime.group.group_report import GroupReport, steps_outside
 from drainmark.jobs.runtime.hosting.hosted_parts import Hosted
 from drainmark.jobs.runtime.input.slices import slice_of
 from drainmark.jobs.runtime.maintenance.housekeeping import Housekeeping
-from drainmark.jobs.runtime.outside import Report
 from drainmark.jobs.runtime.table_names import TableNames
 
 
@@ -37,7 +36,6 @@ class PublishedGroups:
     housekeeping: Housekeeping
     names: TableNames
     pace: Pace
-    report: Report
 
     def reported(self, done: BackgroundCheckpoint, *, is_blocking: bool) -> GroupReport:
         """Report the steps of a group, and return its numbers.
@@ -55,7 +53,7 @@ class PublishedGroups:
             pending_seconds=0.0 if is_blocking else done.pending_seconds,
         )
         for step, numbers in (*steps_outside(done.staged), ("group", report.step)):
-            self.report(step, numbers)
+            self.owner.report(step, numbers)
         return report
 
     def follow(self, report: GroupReport) -> None:
@@ -79,7 +77,7 @@ class PublishedGroups:
                     host.completed(last, int(taken.end["segment"]))
             tell_sources(self.region, self.owner.outside.access, history, first, last)
         except Exception as error:
-            self.report("retire", {"failed": str(error)})
+            self.owner.report("retire", {"failed": str(error)})
 
 
 _LOOKS_EVERY_SECONDS = 0.2

@@ -19,9 +19,11 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, Ta
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.regions.formatting import counted
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
+from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.group.group_work import GroupWork
+from drainmark.jobs.runtime.group.stream_passing import Border
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.state.keyed_rows import last_per_key
@@ -69,15 +71,12 @@ class AutonomousRun:
 
     blueprint: Blueprint
     outside: Outside
+    states: RegionStates
     take: Callable[[DirectorySource, int], Sequence[Trigger]]
     numbers: Callable[[DirectorySource, int], int]
     run_id: str
     small_bytes: int = 8 * 1024 * 1024
-    _states: RegionStates = field(init=False)
     _tables: dict[str, AutonomousTable] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._states = RegionStates(blueprint=self.blueprint, outside=self.outside, is_tiered=False)
 
     def begin(self) -> None:
         """Become the only run of the part, and load the states of its operators.
@@ -88,7 +87,7 @@ class AutonomousRun:
         self.outside.lease.acquire(self.blueprint.region.name, self.run_id)
         for name in self.blueprint.states():
             self._made(self.blueprint.table(name))
-        self._states.reset(RegionHistory())
+        self.states.reset(RegionHistory())
 
     def batches(self) -> Iterator[BatchReport]:
         """Take and process new files until none are left.
@@ -116,7 +115,7 @@ class AutonomousRun:
                 triggers = [trigger for trigger in triggers if trigger.id not in gone]
         versions, rows = self._publish(staged) if staged is not None else ({}, {})
         if staged is not None:
-            self._states.checkpointed(staged)
+            self.states.checkpointed(staged)
         return BatchReport(
             part=self.blueprint.region.name,
             files=taken,
@@ -135,17 +134,10 @@ class AutonomousRun:
         return Group(members=members, epoch=_NO_EPOCH, attempt=world.token())
 
     def _staged(self, group: Group) -> StagedGroup:
-        work = GroupWork(
-            blueprint=self.blueprint,
-            outside=self.outside,
-            group=group,
-            states=self._states.states,
-            hosts=self._states.hosted.attempts(),
-            size=group.bytes_to_read,
-            small_bytes=self.small_bytes,
-        )
-        frozen = self._states.freeze(work.stage())
-        return self._states.write(frozen, frozen.frozen)
+        size, small_bytes = group.bytes_to_read, self.small_bytes
+        work = GroupWork.of(self.states, group, size=size, small_bytes=small_bytes, outlets=Outlets(), border=Border())
+        frozen = self.states.freeze(work.stage())
+        return self.states.write(frozen, frozen.frozen)
 
     # --- tables -----------------------------------------------------------------------------------------------------
 
@@ -179,7 +171,7 @@ class AutonomousRun:
         return self._made(table).gathered(files, staging)
 
     def _is_kept(self, table: RegionTable) -> bool:
-        return table.role is TableRole.APPEND or table.name in self._states.states
+        return table.role is TableRole.APPEND or table.name in self.states.states
 
     def _merged_rows(self, staged: StagedGroup, table: RegionTable) -> pa.Table | None:
         """Return the last row of each key that the batch changed; None if it changed none."""

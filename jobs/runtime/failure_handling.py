@@ -32,7 +32,6 @@ from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.group.backlog import Backlog
 from drainmark.jobs.runtime.messages import classified, described, full_identity
-from drainmark.jobs.runtime.outside import Report
 
 _FILES_TOLD = 5
 Reset = Callable[[], None]
@@ -63,7 +62,6 @@ class FailureHandling:
     region: RegionPlan
     owner: RegionOwner
     backlog: Backlog
-    report: Report
     split: Mapping[str, Any] = field(default_factory=dict)
     in_python: Callable[[], Sequence[Operator]] = tuple
 
@@ -98,7 +96,7 @@ class FailureHandling:
             raise error
         self.owner.moved(_event_of(error))
         said = error.told if isinstance(decision, SplitGroup) else str(error)  # nothing is halted: nobody need fix it
-        self.report("failed", {"error": said, "triggers": len(pending), "decision": type(decision).__name__})
+        self.owner.report("failed", {"error": said, "triggers": len(pending), "decision": type(decision).__name__})
         if isinstance(decision, SplitGroup):
             self._tell_split(error, len(pending))
             self.backlog.split()
@@ -129,7 +127,7 @@ class FailureHandling:
 
     def _tell_split(self, error: DrainmarkError, triggers: int) -> None:
         """Report, and note in the registry, why a group is processed again in groups of one."""
-        self.report(SPLIT, {"triggers": triggers, "error": error.told})
+        self.owner.report(SPLIT, {"triggers": triggers, "error": error.told})
         self.split = {SPLIT: {"triggers": triggers, **described(error)}}
         self.note(described(error))
 
@@ -146,7 +144,7 @@ class FailureHandling:
 
     def _finish_committed(self, error: Exception, reset: Reset) -> None:
         """Roll forward a group that was committed although a later step raised, instead of processing it again."""
-        self.report("committed", {"although": str(error)})
+        self.owner.report("committed", {"although": str(error)})
         if self.owner.state in (State.DRAINING, State.CHECKPOINT_PENDING):
             self.owner.moved(Event.CHECKPOINTED, told=False)
         self.owner.moved(Event.FAILED)
@@ -161,7 +159,7 @@ class FailureHandling:
         registry, region, epoch = self.owner.outside.registry, self.owner.region, self.owner.epoch
         if self.owner.state in IN_HAND:
             self.owner.moved(Event.FAILED)
-        self.report("input", {"error": error.message})
+        self.owner.report("input", {"error": error.message})
         for trigger in triggers:
             if isinstance(error, InputChanged):
                 registry.triggers.mark(region, epoch, [trigger.id], TriggerStatus.SUPERSEDED, error.message)

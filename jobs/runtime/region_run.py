@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from drainmark.jobs import world
@@ -17,19 +17,17 @@ from drainmark.jobs.protocol.failure_policy import GroupSize, Halt, Proceed, aft
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.after_publish import Pace, PublishedGroups
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
-from drainmark.jobs.runtime.commit.ledger import Identity
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.failure_handling import FailureHandling, resetting
-from drainmark.jobs.runtime.group.backlog import Backlog, Limits
+from drainmark.jobs.runtime.group.backlog import Backlog, IdAssignment, Limits
 from drainmark.jobs.runtime.group.group_report import GroupReport
 from drainmark.jobs.runtime.hosting.hosted_parts import Hosted
 from drainmark.jobs.runtime.input.inbox import Group
-from drainmark.jobs.runtime.maintenance.housekeeping import Housekeeping
+from drainmark.jobs.runtime.maintenance.housekeeping import Disposal, Housekeeping
 from drainmark.jobs.runtime.messages import classified, described, halted_error
-from drainmark.jobs.runtime.outside import Outside, Report
-from drainmark.jobs.runtime.stages.connected_stages import ConnectedStages
-from drainmark.jobs.runtime.stages.crew import Crew
+from drainmark.jobs.runtime.stages.connected_stages import CommitIntervals, ConnectedStages
+from drainmark.jobs.runtime.stages.crew import Crew, states_of
 from drainmark.jobs.runtime.stages.pipeline import Pipeline
 from drainmark.jobs.runtime.stages.run import GroupsRun
 from drainmark.jobs.runtime.stages.sole_stage import SoleStage
@@ -37,19 +35,26 @@ from drainmark.jobs.runtime.stages.stages import Stages
 from drainmark.jobs.runtime.table_names import TableNames
 from drainmark.jobs.runtime.timeout import Bounded, Grace
 
+StagesOf = Callable[[Blueprint, RegionOwner, Hosted, Grace, int], Stages]
+"""Returns the stages of a region; the number is `Limits.small_bytes`."""
 
-def stages_of(run: RegionRun) -> Stages:
-    """Return the stages of a run's region."""
-    known: dict[str, Any] = {
-        "blueprint": run.blueprint,
-        "outside": run.outside,
-        "grace": run.grace,
-        "small_bytes": run.limits.small_bytes,
-    }
-    if run.blueprint.region.channels:
-        return ConnectedStages(owner=run.owner, crew=Crew(hosted=run.hosted, note=run.report, **known), **known)
-    states = RegionStates(blueprint=run.blueprint, outside=run.outside, hosted=run.hosted)
-    return SoleStage(owner=run.owner, states=states, **known)
+
+def stages_of(blueprint: Blueprint, owner: RegionOwner, hosted: Hosted, grace: Grace, small_bytes: int) -> Stages:
+    """Return the stages of a region."""
+    region, outside = blueprint.region, owner.outside
+    if not region.channels:
+        states = RegionStates(blueprint=blueprint, outside=outside, hosted=hosted)
+        return SoleStage(blueprint=blueprint, owner=owner, states=states, grace=grace, small_bytes=small_bytes)
+    crew = Crew(
+        region=region,
+        states=states_of(blueprint, outside),
+        hosted=hosted,
+        grace=grace,
+        small_bytes=small_bytes,
+        note=owner.report,
+    )
+    intervals = CommitIntervals(region.parameters.checkpoint_interval)
+    return ConnectedStages(blueprint=blueprint, owner=owner, crew=crew, intervals=intervals, grace=grace)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,65 +63,61 @@ class RegionRun:
 
     Attributes:
         blueprint: the analysed region.
-        stages_of: returns the stages of this run.
+        hosted: the handlers and starts in this process; its `takes_starts` may be set before `claim`.
+        interrupted: set from a signal handler; a group that can commit soon is committed, otherwise it is abandoned.
         max_triggers: the run stops after so many triggers (1 with `runs="per_trigger"`); None for all.
         while_waiting: called repeatedly while no trigger is pending and stages are still at work.
-        interrupted: set from a signal handler; a group that can commit soon is committed, otherwise it is abandoned.
-        hosted: the handlers and starts in this process; its `takes_starts` may be set before `claim`.
     """
 
     blueprint: Blueprint
-    outside: Outside
-    identity: Identity
-    stages_of: Callable[[RegionRun], Stages] = stages_of
-    limits: Limits = field(default_factory=Limits)
-    report: Report = lambda step, numbers: None
+    owner: RegionOwner
+    hosted: Hosted
+    grace: Grace
+    pipeline: Pipeline
+    published: PublishedGroups
+    failures: FailureHandling
+    interrupted: world.Flag
     max_triggers: int | None = None
     while_waiting: Callable[[], None] = lambda: None
-    interrupted: world.Flag = field(default_factory=world.event)
-    hosted: Hosted = field(default_factory=Hosted)
-    owner: RegionOwner = field(init=False)
-    grace: Grace = field(init=False)
-    pace: Pace = field(init=False)
-    backlog: Backlog = field(init=False)
-    failures: FailureHandling = field(init=False)
-    housekeeping: Housekeeping = field(init=False)
-    names: TableNames = field(init=False)
-    published: PublishedGroups = field(init=False)
-    _pipeline: Pipeline = field(init=False)
 
-    def __post_init__(self) -> None:
-        region = self.blueprint.region
-        self.owner = RegionOwner(identity=self.identity, outside=self.outside, report=self.report)
-        self.grace = Grace(self._is_interrupted)
-        self.pace = Pace.of(region.operators)
-        self.backlog = Backlog(registry=self.outside.registry, region=self.region, limits=self.limits)
-        self.failures = FailureHandling(
-            region=region, owner=self.owner, backlog=self.backlog, report=self._tell, in_python=self.blueprint.in_python
+    @classmethod
+    def of(
+        cls,
+        blueprint: Blueprint,
+        owner: RegionOwner,
+        *,
+        limits: Limits,
+        interrupted: world.Flag,
+        max_triggers: int | None = None,
+        stages_of: StagesOf = stages_of,
+    ) -> RegionRun:
+        region, hosted, grace = blueprint.region, Hosted(), Grace(interrupted.is_set)
+        backlog = Backlog(registry=owner.outside.registry, region=owner.region, limits=limits)
+        stages = stages_of(blueprint, owner, hosted, grace, limits.small_bytes)
+        disposal = Disposal(owner=owner, starts=region.starts)
+        return cls(
+            blueprint=blueprint,
+            owner=owner,
+            hosted=hosted,
+            grace=grace,
+            pipeline=Pipeline(owner=owner, stages=stages, ids=IdAssignment(owner)),
+            published=PublishedGroups(
+                region=region,
+                owner=owner,
+                hosted=hosted,
+                backlog=backlog,
+                housekeeping=Housekeeping(region=region, owner=owner, hosted=hosted, disposal=disposal),
+                names=TableNames(owner=owner),
+                pace=Pace.of(region.operators),
+            ),
+            failures=FailureHandling(region=region, owner=owner, backlog=backlog, in_python=blueprint.in_python),
+            interrupted=interrupted,
+            max_triggers=max_triggers,
         )
-        self.housekeeping = Housekeeping(region=region, owner=self.owner, hosted=self.hosted, report=self.report)
-        self.names = TableNames(owner=self.owner, report=self._tell)
-        self.published = PublishedGroups(
-            region=region,
-            owner=self.owner,
-            hosted=self.hosted,
-            backlog=self.backlog,
-            housekeeping=self.housekeeping,
-            names=self.names,
-            pace=self.pace,
-            report=self._tell,
-        )
-        self._pipeline = Pipeline(owner=self.owner, stages=self.stages_of(self))
 
     @property
     def region(self) -> str:
-        return self.identity.region
-
-    def _is_interrupted(self) -> bool:
-        return self.interrupted.is_set()  # looked up at each call: the caller may set another event
-
-    def _tell(self, step: str, numbers: Mapping[str, Any]) -> None:
-        self.report(step, numbers)  # looked up at each call, too
+        return self.owner.region
 
     def claim(self) -> None:
         """Take over the region and load its state.
@@ -140,19 +141,20 @@ class RegionRun:
             self.owner.halts.lift()
             if self.owner.history.halt is not None:
                 raise halted_error(self.region, self.owner.history)
-            limit = 1 if self.blueprint.forced_single else self.limits.triggers
+            backlog = self.published.backlog
+            limit = 1 if self.blueprint.forced_single else backlog.limits.triggers
             decision = after_claim(
                 self.owner.history, max_attempts=parameters.max_consecutive_reset_attempts, max_group=limit
             )
             if isinstance(decision, Halt):
                 error = self.owner.history.last_error or {}
-                suspect = self.backlog.next_uri() if may_be_of_input(error.get("id")) else None
+                suspect = backlog.next_uri() if may_be_of_input(error.get("id")) else None
                 trigger = error.get("trigger") or suspect
                 raise self.failures.halted(decision.reason, error=error, trigger=trigger)
             first = decision.first_group if isinstance(decision, Proceed) else 1
-            self.backlog.size = GroupSize(first, limit)
-            self._pipeline.reset()
-        self.housekeeping.dispose()
+            backlog.size = GroupSize(first, limit)
+            self.pipeline.reset()
+        self.published.housekeeping.dispose()
 
     def groups(self) -> Iterator[GroupReport]:
         """Process groups until no trigger is pending and all groups are published; yield the report of each.
@@ -163,7 +165,7 @@ class RegionRun:
             DrainmarkError: the run is over; `hand_over` notes the error for the next owner.
         """
         return GroupsRun(
-            pipeline=self._pipeline,
+            pipeline=self.pipeline,
             published=self.published,
             failures=self.failures,
             may_take=lambda: self.max_triggers,
@@ -173,13 +175,13 @@ class RegionRun:
 
     def at_work(self) -> Mapping[str, Group]:
         """Return the groups that are processed now, by name of the stage ("" if there is one); from any thread."""
-        return self._pipeline.stages.at_work
+        return self.pipeline.stages.at_work
 
     def rest(self) -> None:
         """Bring up lagging tables, and commit the note of publishing now, since the next group may come late."""
         if self._bring_up() or self.owner.ledger.open_note():
             self.owner.ledger.note_published()
-        self.names.give()
+        self.published.names.give()
 
     def hand_over(self, error: BaseException | None = None) -> None:
         """Note how the run ended and release the region. Once `claim` has begun, call it once, also after an error.
@@ -187,12 +189,12 @@ class RegionRun:
         Raises:
             Fenced: another owner has claimed it; most often the run failed because of that: its staged files are gone.
         """
-        self._pipeline.close()
+        self.pipeline.close()
         if isinstance(error, Fenced):
             self.owner.leave()
             return
         if not self.owner.epoch:
-            self.outside.lease.release(clean=False)
+            self.owner.outside.lease.release(clean=False)
             return
         outcome = Outcome.CLEAN
         blamed: Mapping[str, Any] | None = None
@@ -203,12 +205,12 @@ class RegionRun:
         try:
             if blamed:
                 self.failures.note(blamed)
-            self.housekeeping.remember()
+            self.published.housekeeping.remember()
             if outcome is not Outcome.FAILED:  # after a failure another attempt comes soon
                 self._bring_up()
             self.owner.release(outcome, blamed)
             if error is None:
-                self.names.settle()
+                self.published.names.settle()
         except Fenced as fenced:
             self.owner.leave()
             if blamed and isinstance(error, Exception) and self.owner.has_claimed:
@@ -221,7 +223,7 @@ class RegionRun:
         except Fenced:
             raise
         except Exception as error:  # all rows are committed; the next owner tries again
-            self.report("visible", {"failed": str(error)})
+            self.owner.report("visible", {"failed": str(error)})
             return 0
 
 

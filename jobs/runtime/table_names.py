@@ -15,7 +15,6 @@ from drainmark.jobs.errors import DrainmarkError, Fenced, StoreRefused, StoreUna
 from drainmark.jobs.errors.spark_faults import telling_line
 from drainmark.jobs.protocol.records.manifest import REGISTERED, WITHOUT_NAMES, RegionTable
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
-from drainmark.jobs.runtime.outside import Report
 
 AGAIN_SECONDS = 60.0
 """Time between two attempts; a catalogue that hangs delays no group."""
@@ -29,7 +28,6 @@ class TableNames:
     """The names of the tables of one owner's region in Spark's catalogues, and the attempts to give them."""
 
     owner: RegionOwner
-    report: Report
     _without: dict[str, RegionTable] | None = None
     _failures: dict[str, str] = field(default_factory=dict)
     _under_way: world.Answer[dict[str, str]] | None = None
@@ -81,7 +79,7 @@ class TableNames:
         for name, error in found.items():
             if not error or error != self._failures.get(name):
                 numbers = {"table": name, "name": tables[name].options[REGISTERED], "failed": error or None}
-                self.report("register", numbers)
+                self.owner.report("register", numbers)
         self._failures = {name: error for name, error in found.items() if error}
         self._without = {name: table for name, table in tables.items() if name in self._failures}
         region, registry = self.owner.region, self.owner.outside.registry

@@ -45,25 +45,19 @@ class KeyedState:
 
     Attributes:
         table: name of its CHANGES table.
-        stored: reads that table's files.
-        keys: key columns.
-        schema: Spark's type of its rows.
+        per_key: selects the rows that are kept of a key, by id and position.
+        in_files: reads the rows of the files.
         runs, change_files: the files of the state; of `change_files`, only the rows after `image_at` count.
         rows: the state's rows while it is small, else None.
         young: the rows of the changes after `image_at`, as they came; None if they are too many, or not looked up.
         looked_up_by: the key columns by which rows are looked up; () if the whole state is read.
         is_tiered: an image names older runs; else it is one run, which is the whole state.
-        depth: number of rows that are kept of a key, the last ones by id and position.
-        gone: the column that says of a row that its key has left the state.
-        per_key: selects these rows.
-        in_files: reads the rows of the files.
         passed: the time up to which the operator has asked for due rows.
     """
 
     table: str
-    stored: StateFiles
-    keys: tuple[str, ...]
-    schema: Any
+    per_key: RowsPerKey
+    in_files: StateRows
     runs: tuple[Run, ...] = ()
     image_at: int = 0
     change_files: list[StagedFile] = field(default_factory=list)
@@ -71,18 +65,10 @@ class KeyedState:
     young: pa.Table | None = None
     looked_up_by: tuple[str, ...] = ()
     is_tiered: bool = True
-    depth: int = 1
-    gone: str = GONE
-    per_key: RowsPerKey = field(init=False)
-    in_files: StateRows = field(init=False)
     passed: PassedTime = field(default_factory=PassedTime)
     _frame: DataFrame | None = None
     _columns: Sequence[str] | None = None
     _merge: RunMerge | None = None
-
-    def __post_init__(self) -> None:
-        self.per_key = RowsPerKey(self.keys, self.depth, self.gone)
-        self.in_files = StateRows(stored=self.stored, schema=self.schema, hashed=self.looked_up_by or self.keys)
 
     @classmethod
     def load(
@@ -105,6 +91,8 @@ class KeyedState:
         If the image was deleted, the changes alone are the state, provided that all of them are kept.
 
         Args:
+            stored: reads that table's files.
+            schema: Spark's type of its rows.
             dropped: the id up to which (inclusive) changes may be gone; 0 if all are kept.
 
         Raises:
@@ -118,14 +106,11 @@ class KeyedState:
         after = image.at if image else 0
         state = cls(
             table=table,
-            stored=stored,
-            keys=tuple(keys),
-            schema=schema,
+            per_key=RowsPerKey(tuple(keys), depth, gone),
+            in_files=StateRows(stored=stored, schema=schema, hashed=tuple(looked_up_by or keys)),
             runs=runs_of(image),
             image_at=after,
             change_files=[file for file in live if (file.last_id or 0) > after],
-            depth=depth,
-            gone=gone,
             looked_up_by=tuple(looked_up_by),
             is_tiered=is_tiered,
         )
@@ -178,7 +163,7 @@ class KeyedState:
     def is_read_whole(self, rows: int) -> bool:
         """Say whether a group of so many rows reads the whole state, not only the rows of its keys. To choose rows, the
         group's keys must be known first; if the group may have most of the keys, that is not worth the wait."""
-        return self.is_small or sum(file.rows for file in self.files) <= rows * self.depth
+        return self.is_small or sum(file.rows for file in self.files) <= rows * self.per_key.depth
 
     def before(self, session: SparkSession, partials: DataFrame, *, whole: bool = False) -> DataFrame | None:
         """Return the rows of the keys in the partials, one for each key; None for the initial state.
@@ -188,7 +173,7 @@ class KeyedState:
         """
         if self.is_small:
             return self._in_memory(session, partials.columns)
-        rows = self.current(session, None if whole else partials, is_raw=self.depth > 1)
+        rows = self.current(session, None if whole else partials, is_raw=self.per_key.depth > 1)
         return rows if rows is None else rows.select(*(quoted_name(name) for name in partials.columns))
 
     def current(self, session: SparkSession, changed: DataFrame | None, *, is_raw: bool = False) -> DataFrame | None:

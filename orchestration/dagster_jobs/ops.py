@@ -313,7 +313,7 @@ class RegionSteps:
             return []
         tables, is_first = run.blueprint.tables, report is slot.reports[0]
         try:
-            store = run.outside.store
+            store = run.owner.outside.store
             counts = {table.name: count for table in tables if (count := store.open(table).row_count()) is not None}
             schemas = {table.name: table.schema_json for table in tables} if is_first else None
             place = self.workplace.tables

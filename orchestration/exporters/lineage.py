@@ -99,14 +99,19 @@ class Lineage:
             known = read_lineage(self.workplace.home, region)
         identity = checkpoint.identity() or ""
         send = http_sender(settings.openlineage_url, settings.openlineage_api_key, SEND_SECONDS)
-        return _Told(
+        position = Position.of(cursor)
+        told = _Told(
             workplace=self.workplace,
             outside=self.outside,
             events=Events(identity=identity, namespace=settings.openlineage_namespace, region=region),
             known=known,
             epoch=epoch,
-            sender=EventSender(send=send, position=Position.of(cursor)),
+            sender=EventSender(send=send, position=position),
+            _queued=position.taken,
+            _saved=position,
         )
+        told.sender.left_out = told._leave_out
+        return told
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,18 +131,14 @@ class _Told:
     known: KnownLineage
     epoch: int
     sender: EventSender
+    _queued: int
+    _saved: Position
     open: dict[int, int] = field(default_factory=dict)
     has_failed: bool = False
     is_behind: bool = False
     left_out: list[int] = field(default_factory=list)
-    _queued: int = field(init=False)
-    _saved: Position = field(init=False)
     _saved_at: float = field(default_factory=time.monotonic)
     _failures: int = 0
-
-    def __post_init__(self) -> None:
-        self._queued, self._saved = self.sender.position.taken, self.sender.position
-        self.sender.left_out = self._leave_out
 
     # --- steps ------------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ def telemetry_of(workplace: Workplace, outside: Outside) -> Telemetry:
     with extra("otel", "otlp_url is set, and OpenTelemetry's exporter is not installed"):
         from drainmark.orchestration.exporters.otlp import Otlp
     otlp = Otlp(workplace.settings.otlp_url, workplace.settings.otlp_headers, SEND_SECONDS)
-    return Telemetry(workplace=workplace, outside=outside, otlp=otlp)
+    return Telemetry(workplace=workplace, outside=outside, otlp=otlp, sender=EventSender(send=lambda send: send()))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,14 +44,11 @@ class Telemetry:
     workplace: Workplace
     outside: Outside
     otlp: Otlp
-    sender: EventSender = field(init=False)
+    sender: EventSender
     _open: dict[int, tuple[int, int]] = field(default_factory=dict)
     _epoch: int = 0
     _since: int = field(default_factory=time.time_ns)
     _measured: float = field(default_factory=time.monotonic)
-
-    def __post_init__(self) -> None:
-        self.sender = EventSender(send=lambda send: send())
 
     def follow(self, step: str, numbers: Mapping[str, Any]) -> None:
         """Send what there is to send after a step of the protocol."""

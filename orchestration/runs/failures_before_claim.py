@@ -100,7 +100,7 @@ def _counted(owner: RegionOwner, error: DrainmarkError, allowed: int) -> Drainma
     decision = before_claim(error.retry, attempts=owner.history.attempts, max_attempts=allowed)
     blamed = described(error)
     if isinstance(decision, Halt):
-        halted = owner.halts.halt(decision.reason, error=blamed, code=owner.identity.code or None)
+        halted = owner.halts.halt(decision.reason, error=blamed, code=owner.ledger.identity.code or None)
         owner.release(Outcome.CLEAN)
         return halted
     assert isinstance(decision, EndRun)  # noqa: S101 - the caller has looked

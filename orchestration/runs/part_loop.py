@@ -144,13 +144,16 @@ def autonomous_run(workplace: Workplace, opened: Opened, part: AutonomousPlan, *
     from drainmark.jobs.runtime.analysis.blueprint import analyse
     from drainmark.jobs.runtime.analysis.supported_features import require_part_runnable
     from drainmark.jobs.runtime.autonomous_run import AutonomousRun
+    from drainmark.jobs.runtime.commit.operator_states import RegionStates
 
     require_part_runnable(opened.plan, part)
     feeds = Feeds(workplace)
     outside = region_outside(workplace, part.name, opened.application)
+    blueprint = analyse(as_plan(opened.plan.name, part), opened.plan.name, opened.params, outside)
     return AutonomousRun(
-        blueprint=analyse(as_plan(opened.plan.name, part), opened.plan.name, opened.params, outside),
+        blueprint=blueprint,
         outside=outside,
+        states=RegionStates(blueprint=blueprint, outside=outside, is_tiered=False),
         take=lambda source, limit: feeds.take(part.name, source, limit=limit),
         numbers=lambda source, count: feeds.numbers(part.name, source, count),
         run_id=run_id,

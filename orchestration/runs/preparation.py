@@ -33,15 +33,13 @@ def analysed_run(
         Interrupted: the grace after a signal is over.
         OperatorFailed, DeclarationError, SchemaMismatch: see `region_run`.
     """
-    run = _in_time(
+    return _in_time(
         "Spark's start and the analysis",
-        lambda: region_run(workplace, opened, region, **options),
+        lambda: region_run(workplace, opened, region, interrupted=interrupted, **options),
         region=region,
         seconds=workplace.settings.analysis_timeout_seconds,
         interrupted=interrupted,
     )
-    run.interrupted = interrupted
-    return run
 
 
 def tried_first_use(workplace: Workplace, run: RegionRun) -> None:
@@ -52,7 +50,7 @@ def tried_first_use(workplace: Workplace, run: RegionRun) -> None:
         Interrupted: the grace after a signal is over.
         NotRowWise: see `probe_first_use`.
     """
-    engine, tag = run.outside.engine, f"drainmark-trial-{world.token()}"
+    engine, tag = run.owner.outside.engine, f"drainmark-trial-{world.token()}"
 
     def work() -> None:
         with engine.tagged(tag):

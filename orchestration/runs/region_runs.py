@@ -38,6 +38,7 @@ def region_run(
     report: Report | None = None,
     max_group: int | None = None,
     max_triggers: int | None = None,
+    interrupted: world.Flag | None = None,
     blueprint: Blueprint | None = None,
     drop_states: Collection[str] = (),
 ) -> RegionRun:
@@ -55,6 +56,7 @@ def region_run(
     from drainmark.jobs.runtime.analysis.blueprint import analyse
     from drainmark.jobs.runtime.analysis.supported_features import require_runnable
     from drainmark.jobs.runtime.commit.ledger import Identity
+    from drainmark.jobs.runtime.commit.region_owner import RegionOwner
     from drainmark.jobs.runtime.region_run import Limits, RegionRun
     from drainmark.orchestration.workplace.application_identity import code_digest
 
@@ -71,23 +73,23 @@ def region_run(
         for table in blueprint.tables:
             if table.is_managed:
                 outside.store.foreign_commits.require_place(table.name)
-    return RegionRun(
-        blueprint=blueprint,
-        outside=outside,
-        identity=Identity(
-            region=region.name,
-            run_id=run_id or world.token(),
-            drainmark_version=drainmark_version(),
-            graph_fingerprint=region.fingerprint,
-            params_hash=opened.params.digest(),
-            code=code_digest(opened.application.origin, settings.project_root),
-        ),
+    identity = Identity(
+        region=region.name,
+        run_id=run_id or world.token(),
+        drainmark_version=drainmark_version(),
+        graph_fingerprint=region.fingerprint,
+        params_hash=opened.params.digest(),
+        code=code_digest(opened.application.origin, settings.project_root),
+    )
+    return RegionRun.of(
+        blueprint,
+        RegionOwner.of(identity, outside, _shown(workplace, outside, report, blueprint)),
         limits=Limits(
             triggers=max_group or settings.max_group_triggers,
             size_bytes=settings.max_group_bytes,
             small_bytes=settings.small_group_bytes,
         ),
-        report=_shown(workplace, outside, report, blueprint),
+        interrupted=interrupted if interrupted is not None else world.event(),
         max_triggers=max_triggers,
     )
 
@@ -124,7 +126,7 @@ def probe_first_use(run: RegionRun) -> None:
     """
     from drainmark.jobs.runtime.probe.row_wise_probe import probe_if_changed
 
-    probe_if_changed(run.blueprint, run.outside)
+    probe_if_changed(run.blueprint, run.owner.outside)
 
 
 def region_owner(
@@ -141,7 +143,7 @@ def region_owner(
     run_id, installed = run_id or world.token(), drainmark_version()
     identity = Identity(region=region, run_id=run_id, drainmark_version=installed, code=code)
     outside = region_outside(workplace, region, Application(name=region.partition("/")[0], operators=()))
-    return RegionOwner(identity=identity, outside=outside, report=_shown(workplace, outside, report))
+    return RegionOwner.of(identity, outside, _shown(workplace, outside, report))
 
 
 def _shown(workplace: Workplace, outside: Outside, report: Report | None, blueprint: Blueprint | None = None) -> Report:

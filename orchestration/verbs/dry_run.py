@@ -71,7 +71,7 @@ def _probe(run: RegionRun, pending: Sequence[Trigger]) -> list[str]:
     """Try every row-wise function on the first two files of an output; return the names of those that passed."""
     from drainmark.jobs.runtime.probe.row_wise_probe import pairs, probe
 
-    return sorted({name for pair in pairs(pending) for name in probe(run.blueprint, run.outside, pair)})
+    return sorted({name for pair in pairs(pending) for name in probe(run.blueprint, run.owner.outside, pair)})
 
 
 def _as_pending(region: str, new: NewTrigger) -> Trigger:

@@ -95,7 +95,7 @@ def plan_upgrade(
         tell(f"analysing {region.name} …")
         run = region_run(workplace, opened, region, drop_states=mine)
         tables = run.blueprint.tables
-        unfit, full = states_with_holes(history, tables), other_forms(run.outside.store, history, tables)
+        unfit, full = states_with_holes(history, tables), other_forms(run.owner.outside.store, history, tables)
         changed = difference(region, tables, history, dropped=mine, unfit=unfit, full=full)
         told = tuple(naming_readers(workplace, each, history, region.name) for each in changed.tables)
         changed = replace(changed, tables=told)
@@ -104,7 +104,7 @@ def plan_upgrade(
         else:
             wrong = {each.table for each in changed.tables if each.change is TableChange.INCOMPATIBLE}
             states = [table.name for table in tables if table.name in wrong and is_state(table, tables)]
-            changed = replace(changed, full=tuple(full_of(run.outside.store, history, tables, states)))
+            changed = replace(changed, full=tuple(full_of(run.owner.outside.store, history, tables, states)))
         found.append(changed)
         drops += [run] if mine else []
     names = {region.name for region in opened.plan.regions}
@@ -164,10 +164,10 @@ def _halted(region: str, history: RegionHistory, code: str) -> dict[str, Any] | 
 
 def _refused(run: RegionRun, history: RegionHistory) -> dict[str, Any] | None:
     """Return the error with which the claim of a run would be refused, as the run would say it."""
-    blueprint, region = run.blueprint, run.identity.region
-    if (halted := _halted(region, history, run.identity.code)) is not None:
+    blueprint, region = run.blueprint, run.region
+    if (halted := _halted(region, history, run.owner.ledger.identity.code)) is not None:
         return halted
-    error = refusal(run.outside, region, blueprint.tables, blueprint.code)
+    error = refusal(run.owner.outside, region, blueprint.tables, blueprint.code)
     return error.to_json() if error is not None else None
 
 

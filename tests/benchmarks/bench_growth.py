@@ -226,7 +226,7 @@ def _rows(owner: RegionOwner, number: int) -> Iterator[CheckpointRow]:
     manifest = {"files": files, "upserts": [], "images": [], "lookups": {}}
     common: dict[str, Any] = {
         "region": owner.region, "epoch": owner.epoch, "recorded_at": moment, "run_id": "bench",
-        "drainmark_version": owner.identity.drainmark_version, "graph_fingerprint": "g", "params_hash": "p",
+        "drainmark_version": owner.ledger.identity.drainmark_version, "graph_fingerprint": "g", "params_hash": "p",
     }  # fmt: skip
     yield CheckpointRow(kind=RowKind.PUBLISHED, sequence_id=number - 1, attempt=uuid.uuid4().hex, detail=note, **common)
     yield CheckpointRow(

@@ -32,10 +32,13 @@ from bench_input import WrongResult
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint, analyse
 from drainmark.jobs.runtime.analysis.column_types import require_text
+from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.autonomous_run import AutonomousRun, BatchReport
+from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.group.group_work import GroupWork
 from drainmark.jobs.runtime.group.output_staging import OutputStaging
+from drainmark.jobs.runtime.group.stream_passing import Border
 from drainmark.jobs.runtime.input.attempt import Attempt
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
@@ -219,9 +222,11 @@ class Without(Lane):
         """Begin with the region's own plan, so that only the states are missing."""
         region, registry = self.region, self.place.registry
         outside = region_outside(self.place, region.name, self.application.application)
+        blueprint = analyse(region, self.application.application.name, self.application.params, outside)
         pipeline = Stateless(
-            blueprint=analyse(region, self.application.application.name, self.application.params, outside),
+            blueprint=blueprint,
             outside=outside,
+            states=RegionStates(blueprint=blueprint, outside=outside, is_tiered=False),
             take=lambda source, limit: self._take(),
             numbers=lambda source, count: int(registry.progress.take_ids(region.name, _NO_EPOCH, count)),
             run_id="without",
@@ -292,14 +297,14 @@ class Stateless(AutonomousRun):
         with ThreadPoolExecutor(1) as processing, ThreadPoolExecutor(1) as publishing:
             staging = self._next(processing)
             while staging is not None:
-                staged = self._states.freeze(staging.result())
+                staged = self.states.freeze(staging.result())
                 publication = publishing.submit(self._publish, self._sinks(staged))
                 staging = self._next(processing)
                 versions, rows = publication.result()
                 yield self._reported(staged, versions, rows)
                 if staging is not None:
                     staging.exception()  # wait: the next window must have read the states before they are replaced
-                self._states.checkpointed(staged)
+                self.states.checkpointed(staged)
 
     def _next(self, processing: ThreadPoolExecutor) -> Future[StagedGroup] | None:
         """Begin to process the pending input; return None if there is none."""
@@ -308,14 +313,9 @@ class Stateless(AutonomousRun):
         return processing.submit(self._processed, self._group(source, triggers)) if triggers else None
 
     def _processed(self, group: Group) -> StagedGroup:
-        return InMemory(
-            blueprint=self.blueprint,
-            outside=self.outside,
-            group=group,
-            states=self._states.states,
-            hosts=self._states.hosted.attempts(),
-            size=group.bytes_to_read,
-            small_bytes=self.small_bytes,
+        size, small_bytes = group.bytes_to_read, self.small_bytes
+        return InMemory.of(
+            self.states, group, size=size, small_bytes=small_bytes, outlets=Outlets(), border=Border()
         ).stage()
 
     def _sinks(self, staged: StagedGroup) -> StagedGroup:

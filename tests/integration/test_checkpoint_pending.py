@@ -29,6 +29,7 @@ from drainmark.jobs.runtime import timeout
 from drainmark.jobs.runtime.commit import operator_states
 from drainmark.jobs.runtime.commit.commit_point import GroupCommits
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.region_run import RegionRun
 from drainmark.jobs.state.keyed_state import KeyedState
@@ -431,7 +432,7 @@ class NoLease:
 def claimed_by_another(place: Workplace) -> int:
     """Claim the region as another owner; return the epoch."""
     owner = region_owner(place, REGION)
-    owner = replace(owner, outside=replace(owner.outside, lease=NoLease()))
+    owner = RegionOwner.of(owner.ledger.identity, replace(owner.outside, lease=NoLease()), owner.report)
     owner.claim()
     return owner.epoch
 
@@ -559,10 +560,10 @@ def test_a_request_to_halt_ends_the_wait_of_a_throttle(workplace: Workplace, inb
     gate = journal.waits["counts", 1] = threading.Event()
     driven = started(workplace, application, max_group=1)
     journal.await_line("processed", "counts", 1)
-    driven.run.pace.rows_per_second = 0.001
+    driven.run.published.pace.rows_per_second = 0.001
     gate.set()
     eventually(lambda: len(driven.reports) == 2, "the throttle holds up neither a checkpoint nor the group behind it")
-    assert driven.run.pace.left_seconds > SOON
+    assert driven.run.published.pace.left_seconds > SOON
     workplace.registry.progress.request_halt(REGION, "enough")
     driven.join()
     assert isinstance(driven.error, Halted)

@@ -357,7 +357,7 @@ def test_a_run_that_fails_after_the_take_over_ends_fenced(scene: Scene) -> None:
     application = scene.opened()
     run = region_run(scene.place, application, application.region(), max_group=1)
     run.claim()
-    run.outside.lease.release(clean=True)
+    run.owner.outside.lease.release(clean=True)
     other = region_owner(scene.place, application.region().name)
     other.claim()
     gone = AccountingError("staged file _staged/1-a/0.parquet of lake/t is gone", remedy="look", path="0.parquet")

@@ -66,7 +66,7 @@ class Bench:
         opened = self.opened(declare, read)
         scan_region(self.workplace, opened.region())
         run = region_run(self.workplace, opened, opened.region())
-        return run.blueprint, run.outside
+        return run.blueprint, run.owner.outside
 
     def probed(self, declare: Declare, read: Declare = lambda scanned: scanned) -> tuple[str, ...]:
         blueprint, outside = self.analysed(declare, read)

@@ -85,14 +85,15 @@ def test_a_link_of_ours_that_is_gone_splits_nothing_and_blames_nobody(
     files = {f"{number}.{kind}": FILES[f"{number}.json"] if kind == "json" else f"{number}\n" for number in range(2)}
     result = run_app(application(kind), settings={"small_group_bytes": 0}).add(files)
     scan(result.workplace, result.opened, result.region)
-    run = region_run(result.workplace, result.opened, result.region)
+    steps: list[str] = []
+    run = region_run(
+        result.workplace, result.opened, result.region, report=lambda step, numbers: steps.append(step)
+    )
 
     def filled(self: GroupInbox, **more: Any) -> None:
         fill(self, **more)
         shutil.rmtree(self.folder)
 
-    steps: list[str] = []
-    run.report = lambda step, numbers: steps.append(step)
     with monkeypatch.context() as patched:
         patched.setattr(GroupInbox, "fill", filled)
         with pytest.raises(EnvironmentFailed) as failed:

@@ -42,6 +42,13 @@ def contents(folder: Path, written: Written) -> list[bytes]:
     return [(folder / file.path).read_bytes() for file in files]
 
 
+def empty_state(root: Path, depth: int) -> KeyedState:
+    return KeyedState.load(
+        table="state/app/counts", stored=ManagedTable(root, "app/start").files, keys=KEYS, schema=None, image=None,
+        live=(), depth=depth,
+    )  # fmt: skip
+
+
 @pytest.mark.seed("N15", "N16", "N25", "N27", "X11")
 @pytest.mark.parametrize("depth", [1, 3])
 @given(batches=groups)
@@ -49,9 +56,7 @@ def contents(folder: Path, written: Written) -> list[bytes]:
 def test_a_frozen_version_is_written_as_it_was(depth: int, batches: list[list[tuple[str | None, int]]]) -> None:
     with TemporaryDirectory() as folder:
         root = Path(folder)
-        state = KeyedState(
-            table="state/app/counts", stored=ManagedTable(root, "app/start").files, keys=KEYS, schema=None, depth=depth
-        )
+        state = empty_state(root, depth)
         kept: list[tuple[Frozen, list[bytes], pa.Table | None]] = []
         session: Any = None  # a state in memory needs no Spark
         for number, batch in enumerate(batches, 1):
@@ -71,13 +76,7 @@ def test_a_frozen_version_is_written_as_it_was(depth: int, batches: list[list[tu
 @settings(max_examples=examples(60), deadline=None)
 def test_the_last_rows_of_a_key_are_those_of_plain_python(batches: list[list[tuple[str | None, int]]]) -> None:
     with TemporaryDirectory() as folder:
-        state = KeyedState(
-            table="state/app/rows",
-            stored=ManagedTable(Path(folder), "app/start").files,
-            keys=KEYS,
-            schema=None,
-            depth=3,
-        )
+        state = empty_state(Path(folder), 3)
         wanted: dict[str | None, list[int]] = {}
         for number, batch in enumerate(batches, 1):
             state.prepare(number, (), changes(number, batch))

@@ -254,7 +254,8 @@ def test_after_a_group_that_is_too_large_for_the_memory_keys_are_looked_up(
 
 @pytest.mark.seed("H29")
 def test_a_state_without_keys_is_flushed(engine: SparkEngine, tiny: None, tmp_path: Path) -> None:
-    state = KeyedState(table="state/app/all", stored=ManagedTable(tmp_path, "app/start").files, keys=(), schema=SCHEMA)
+    stored = ManagedTable(tmp_path, "app/start").files
+    state = KeyedState.load(table="state/app/all", stored=stored, keys=(), schema=SCHEMA, image=None, live=())
     for number in range(1, 6):
         row = {"k": "a", "x": 1.0, "n": number, GONE: False, "_sequence_id": number}
         frozen = state.prepare(number, (), pa.Table.from_pylist([row], schema=ARROW))

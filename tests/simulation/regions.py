@@ -24,6 +24,7 @@ from drainmark.jobs.protocol.records.state_generations import labels_in_force, s
 from drainmark.jobs.protocol.records.triggers import Trigger, file_key
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.commit.ledger import Identity
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.group.backlog import Limits
 from drainmark.jobs.runtime.input.inbox import Group, GroupInbox
@@ -363,20 +364,19 @@ class _LoopByHand(RegionLoop):
             written_by={}, code=code,
         )  # fmt: skip
         fed.outside = region_outside(self.workplace, self.region.name, self.opened.application)
-        run = RegionRun(
-            stages_of=partial(stage_by_hand, hand=fed),
-            blueprint=blueprint,
-            outside=fed.outside,
-            identity=Identity(
-                region=self.region.name,
-                run_id=self.run_id,
-                drainmark_version=drainmark_version(),
-                graph_fingerprint=self.region.fingerprint,
-                code=self.code,
-            ),
+        identity = Identity(
+            region=self.region.name,
+            run_id=self.run_id,
+            drainmark_version=drainmark_version(),
+            graph_fingerprint=self.region.fingerprint,
+            code=self.code,
+        )
+        run = RegionRun.of(
+            blueprint,
+            RegionOwner.of(identity, fed.outside, self._step),
             limits=Limits(triggers=self.options.max_group or 1),
-            report=self._step,
             interrupted=self.interruption.event,
+            stages_of=partial(stage_by_hand, hand=fed),
         )
         if fed.lag:
             run.owner.visible.small_bytes, run.owner.visible.work_per_second = -1, fed.lag

@@ -21,6 +21,7 @@ from drainmark.jobs.errors import DrainmarkError, InputChanged, SourceRewound
 from drainmark.jobs.errors.environment import SHARE_FOLDERS, ErasedInput, FilesLost
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure
 from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.messages import described, halted_error, resume_command, skip_command
 from drainmark.jobs.world import entered
 from drainmark.orchestration.inspection.status import status_of
@@ -214,7 +215,7 @@ def test_a_death_after_the_commit_is_made_up_for_once(place: Workplace, told: Pa
         raise InjectedFailure("killed between commit and command")
 
     owner = region_owner(place, REGION)
-    owner = replace(owner, outside=replace(owner.outside, on_halt=die))
+    owner = RegionOwner.of(owner.ledger.identity, replace(owner.outside, on_halt=die), owner.report)
     owner.claim()
     with pytest.raises(InjectedFailure):
         owner.halts.halt("disk", trigger=None, operator=None, error=None)

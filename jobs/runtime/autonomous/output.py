@@ -26,7 +26,7 @@ from drainmark.jobs.operators.sinks.delta_upsert import DeltaUpsertSink
 from drainmark.jobs.protocol.records.manifest import Sent
 from drainmark.jobs.runtime.autonomous.input import sentence_of
 from drainmark.jobs.runtime.autonomous.tables import Outlets
-from drainmark.jobs.runtime.input.executors import GroupExecutor
+from drainmark.jobs.runtime.input.attempt import Attempt
 from drainmark.jobs.state.keyed_rows import RowsPerKey, last_per_key
 from drainmark.resources.delta.staging import nullable_schema
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from drainmark.resources.delta.autonomous_tables import AutonomousTable
-    from drainmark.resources.spark.session import Engine
 
 PATIENCE_SECONDS = 30.0
 """Time that a group, otherwise drained, waits for the sinks that follow its region; or as long as they have run by
@@ -46,19 +45,13 @@ class Sending:
     """The run of the operators that follow a region, over one attempt at a group; used once.
 
     Attributes:
-        table: returns a table outside of regions by its name below DRAINMARK_HOME.
-        tag: marks the Spark jobs.
         outlets: of the run.
-        attempt: number of the attempt, from `Outlets.begin`.
-        executor: of the group.
+        number: of the attempt, from `Outlets.begin`.
     """
 
-    engine: Engine
-    table: Callable[[str], AutonomousTable]
-    tag: str
+    attempt: Attempt
     outlets: Outlets
-    attempt: int
-    executor: GroupExecutor
+    number: int
     _began: float = field(default_factory=world.monotonic)
     _computing: set[str] = field(default_factory=set)
     _writing: dict[str, Future[Sent]] = field(default_factory=dict)
@@ -94,7 +87,7 @@ class Sending:
                 is_late = True
                 self._sent[name] = Sent(error=f"not written within {patience:.0f} s; it may be later")
         if is_late and self._computing:  # only these sinks still have Spark jobs with this tag
-            self.engine.cancel(self.tag)
+            self.attempt.engine.cancel(self.attempt.group.tag)
         return dict(self._sent)
 
     @staticmethod
@@ -104,14 +97,14 @@ class Sending:
         return {output: _numbered(operator, result.of(output), frames) for output in operator.outputs or ("",)}
 
     def _compute(self, sink: DeltaSink, frame: DataFrame, done: Future[Sent]) -> None:
-        name = f"lake/{sink.table}"
+        name, attempt = f"lake/{sink.table}", self.attempt
         try:
-            with self.engine.tagged(self.tag):
-                write = self._computed(sink, frame, self.table(name))
+            with attempt.engine.tagged(attempt.group.tag):
+                write = self._computed(sink, frame, attempt.outside.store.autonomous(name))
         except BaseException as error:  # the region goes on after any error
             done.set_result(Sent(error=sentence_of(error)))
         else:
-            self.outlets.hand_over(self.attempt, name, write, done)
+            self.outlets.hand_over(self.number, name, write, done)
         finally:
             self._computing.discard(sink.name)
 
@@ -121,7 +114,7 @@ class Sending:
         If the rows are not few, tasks write them to files, and this process never has them in memory.
         """
         schema = nullable_schema(frame.schema.json())
-        if not self.executor.are_few:  # the table may hang: only the returned function opens it, here rows are staged
+        if not self.attempt.executor.are_few:  # the table may hang: only the returned function opens it
             return self._staged(sink, frame, table, schema)
         rows = arrow_of(frame)
         if isinstance(sink, DeltaUpsertSink):

@@ -53,15 +53,12 @@ class Ledger:
     identity: Identity
     outside: Outside
     report: Report
+    controller: Controller
     history: RegionHistory = field(default_factory=RegionHistory)
     epoch: int = 0
     versions: dict[str, int] = field(default_factory=dict)
     lags: dict[str, int] = field(default_factory=dict)
     done_through: int = 0
-    controller: Controller = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.controller = Controller(region=self.region, registry=self.outside.registry, report=self.report)
 
     @property
     def region(self) -> str:

@@ -11,7 +11,7 @@ A late write is refused, or skipped as done, at its target: rows by `CheckpointT
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from drainmark.jobs import world
@@ -26,6 +26,7 @@ from drainmark.jobs.protocol.transitions import Event, State
 from drainmark.jobs.runtime.commit.claim import collect_orphans, fence
 from drainmark.jobs.runtime.commit.claim_checks import require_settled
 from drainmark.jobs.runtime.commit.commit_point import GroupCommits
+from drainmark.jobs.runtime.commit.controller import Controller
 from drainmark.jobs.runtime.commit.halts import Halts
 from drainmark.jobs.runtime.commit.ledger import Identity, Ledger
 from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables
@@ -41,7 +42,6 @@ class RegionOwner:
     """The owner of a region, from `claim` to `release`.
 
     Attributes:
-        versions: Delta version of the newest commit by this owner, by table.
         ledger: the rows that this owner commits, and the facts after them.
         visible: the visible tables of one row a key; some may lag.
         groups: commits and publishes groups, skips triggers.
@@ -51,28 +51,42 @@ class RegionOwner:
         drops: drops tables that left the code.
     """
 
-    identity: Identity
     outside: Outside
-    report: Report = lambda step, numbers: None
-    region: str = field(init=False)
-    versions: dict[str, int] = field(init=False)
-    ledger: Ledger = field(init=False)
-    visible: VisibleTables = field(init=False)
-    groups: GroupCommits = field(init=False)
-    rewinds: RewindCommits = field(init=False)
-    retractions: RetractionCommits = field(init=False)
-    halts: Halts = field(init=False)
-    drops: TableDrops = field(init=False)
+    report: Report
+    ledger: Ledger
+    visible: VisibleTables
+    groups: GroupCommits
+    rewinds: RewindCommits
+    retractions: RetractionCommits
+    halts: Halts
+    drops: TableDrops
 
-    def __post_init__(self) -> None:
-        self.ledger = Ledger(identity=self.identity, outside=self.outside, report=self.report)
-        self.region, self.versions = self.ledger.region, self.ledger.versions
-        self.visible = VisibleTables(ledger=self.ledger)
-        self.groups = GroupCommits(ledger=self.ledger, visible=self.visible)
-        self.rewinds = RewindCommits(ledger=self.ledger)
-        self.retractions = RetractionCommits(ledger=self.ledger, groups=self.groups)
-        self.halts = Halts(ledger=self.ledger)
-        self.drops = TableDrops(ledger=self.ledger)
+    @classmethod
+    def of(cls, identity: Identity, outside: Outside, report: Report) -> RegionOwner:
+        controller = Controller(region=identity.region, registry=outside.registry, report=report)
+        ledger = Ledger(identity=identity, outside=outside, report=report, controller=controller)
+        visible = VisibleTables(ledger=ledger)
+        groups = GroupCommits(ledger=ledger, visible=visible)
+        return cls(
+            outside=outside,
+            report=report,
+            ledger=ledger,
+            visible=visible,
+            groups=groups,
+            rewinds=RewindCommits(ledger=ledger),
+            retractions=RetractionCommits(ledger=ledger, groups=groups),
+            halts=Halts(ledger=ledger),
+            drops=TableDrops(ledger=ledger),
+        )
+
+    @property
+    def region(self) -> str:
+        return self.ledger.region
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """Return the Delta version of the newest commit by this owner, by table."""
+        return self.ledger.versions
 
     @property
     def history(self) -> RegionHistory:
@@ -122,7 +136,7 @@ class RegionOwner:
                 the registry lacks the newest state (RegistryLost).
             Halted: others changed tables, or a table refuses committed rows.
         """
-        self.outside.lease.acquire(self.region, self.identity.run_id)
+        self.outside.lease.acquire(self.region, self.ledger.identity.run_id)
         try:
             known = fence(self.ledger, tables, code, is_verb=repair is not None, deleting=deleting)
         except BaseException:

@@ -27,6 +27,7 @@ from drainmark.jobs.runtime.analysis.vectorisation import is_repeatable
 from drainmark.jobs.runtime.autonomous.input import Feeding, feeding_sources
 from drainmark.jobs.runtime.autonomous.output import Sending
 from drainmark.jobs.runtime.autonomous.tables import Outlets
+from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.publish.adopted_table_checks import require_accepted
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.group.group_quarantine import GroupQuarantine
@@ -59,6 +60,7 @@ class GroupWork:
         size, small_bytes: of the input, see `executors_for`.
         ports: the permits of autonomous ports; see `RegionStates`.
         outlets: of the run, to tables outside of the region.
+        life, number: number of resets of the ports when the attempt began; its own number, from `Outlets.begin`.
         border: to the other stages of the region.
         is_draining: all rows are computed; the rest is to close and check files, and to wait for writes outside.
     """
@@ -70,9 +72,11 @@ class GroupWork:
     hosts: Mapping[str, HandlerAttempt]
     size: int
     small_bytes: int
-    ports: PermitGate = field(default_factory=PermitGate)
-    outlets: Outlets = field(default_factory=Outlets)
-    border: Border = field(default_factory=Border)
+    ports: PermitGate
+    life: int
+    outlets: Outlets
+    number: int
+    border: Border
     is_draining: bool = False
     _taking: GroupInput = field(init=False)
     _executors: OperatorExecutors = field(init=False)
@@ -82,11 +86,26 @@ class GroupWork:
     _streams: Mapping[str, DataFrame] = field(default_factory=dict)
     _feeding: Feeding | None = None
     _sending: Sending | None = None
-    _life: int = field(init=False)
-    _attempt: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        self._life, self._attempt = self.ports.resets, self.outlets.begin()
+    @classmethod
+    def of(
+        cls, states: RegionStates, group: Group, *, size: int, small_bytes: int, outlets: Outlets, border: Border
+    ) -> GroupWork:
+        """Begin an attempt with the states as they are now; a reset replaces them, and the attempt keeps its own."""
+        return cls(
+            blueprint=states.blueprint,
+            outside=states.outside,
+            group=group,
+            states=states.states,
+            hosts=states.hosted.attempts(),
+            size=size,
+            small_bytes=small_bytes,
+            ports=states.ports,
+            life=states.ports.resets,
+            outlets=outlets,
+            number=outlets.begin(),
+            border=border,
+        )
 
     def stage(self) -> StagedGroup:
         """Read, compute and stage the group.
@@ -147,12 +166,8 @@ class GroupWork:
         region = self.blueprint.region
         sources = [operator for operator in region.operators if isinstance(operator, Source)]
         self._taking = GroupInput(attempt=attempt, sources=sources, horizon=region.parameters.rewind_horizon)
-        self._executors = OperatorExecutors(
-            region=region,
-            group=attempt.executor,
-            spark=on_spark.executor,
-            in_files=large_states(self.blueprint, self.states),
-        )
+        large, spark = large_states(self.blueprint, self.states), on_spark.executor
+        self._executors = OperatorExecutors(region=region, group=attempt.executor, spark=spark, in_files=large)
 
     def _take_in(self, ways: Sequence[Attempt]) -> dict[str, DataFrame]:
         """Take in the input of the starts; input that cannot be read is quarantined, or halts the region.
@@ -271,14 +286,7 @@ class GroupWork:
         followers = self.blueprint.region.followers
         if not followers:
             return
-        self._sending = Sending(
-            engine=self.outside.engine,
-            table=self.outside.store.autonomous,
-            tag=self.group.tag,
-            outlets=self.outlets,
-            attempt=self._attempt,
-            executor=self._executors.group,
-        )
+        self._sending = Sending(attempt=self._taking.attempt, outlets=self.outlets, number=self.number)
         for operator in followers:
             streams.await_inputs(operator)
             self._sending.run(operator, frames)
@@ -288,10 +296,6 @@ class GroupWork:
         sources = feeding_sources(self.blueprint.region.feeds)
         if not sources:
             return {}
-        self._feeding = Feeding(
-            attempt=self._taking.attempt,
-            region=self.blueprint.region.name,
-            ports=self.ports,
-            life=self._life,
-        )
+        attempt, region = self._taking.attempt, self.blueprint.region.name
+        self._feeding = Feeding(attempt=attempt, region=region, ports=self.ports, life=self.life)
         return self._feeding.take(sources)

@@ -73,7 +73,7 @@ class SideReads:
             return state.current(session, changed if is_chosen else None, is_raw=fit is Fit.RAW)
         by = state.looked_up_by
         own = changed.select(
-            *(F.col(quoted_name(name)).try_cast(state.schema[name].dataType).alias(name) for name in by)
+            *(F.col(quoted_name(name)).try_cast(state.in_files.schema[name].dataType).alias(name) for name in by)
         )
         keys = own.select("*", key_hash(by))  # a run is sorted by the hash of keys in the state's types
         found = state.look_up(blaming(self.blueprint.region, operator, keys.toArrow), rows_due)
@@ -114,7 +114,7 @@ class SideReads:
     def state_types(self) -> dict[str, dict[str, Any]]:
         """Return the types of the columns of states, by operator."""
         return {
-            operator.name: {field.name: field.dataType for field in self.states[name].schema.fields}
+            operator.name: {field.name: field.dataType for field in self.states[name].in_files.schema.fields}
             for operator in self.blueprint.region.stateful
             if (name := self.blueprint.written_by.get(operator.name, "")) in self.states
         }

@@ -49,19 +49,17 @@ class HandlerHost:
 
     Attributes:
         entry: name of the operator's checkpoints, see `entry_of`.
-        make: makes the handler, once.
-        context: the handler's view of the region; this class sets its gate and its functions `send` and `want_reset`.
+        context: the handler's view of the region; `of` sets its gate and its functions `send` and `want_reset`.
         schema: of the output, without tags.
         stored: the store of the chunks; None if chunks are rows of the state's table.
     """
 
     entry: str
-    make: Callable[[], StateHandler]
+    handler: StateHandler
     context: RegionContext
+    callbacks: Callbacks
     schema: pa.Schema
     stored: StoredCheckpoints | None = None
-    handler: StateHandler = field(init=False)
-    _callbacks: Callbacks = field(init=False)
     _sent: list[pa.Table] = field(default_factory=list)
     _is_fresh: bool = True
     _header: Header | None = None
@@ -70,12 +68,21 @@ class HandlerHost:
     _under_way: Answer[CheckpointWriter] | None = None
     _wanted: ResetWanted | None = None
 
-    def __post_init__(self) -> None:
-        self.handler = self.make()
-        self._callbacks = Callbacks(handler=self.handler, context=self.context, kind="operator", waits=self.entry)
-        self._callbacks.bind()
-        self.context.send = self._send
-        self.context.want_reset = self._note_wanted
+    @classmethod
+    def of(
+        cls,
+        handler: StateHandler,
+        context: RegionContext,
+        *,
+        entry: str,
+        schema: pa.Schema,
+        stored: StoredCheckpoints | None = None,
+    ) -> HandlerHost:
+        callbacks = Callbacks(handler=handler, context=context, kind="operator", waits=entry)
+        host = cls(entry=entry, handler=handler, context=context, callbacks=callbacks, schema=schema, stored=stored)
+        callbacks.bind()
+        context.send, context.want_reset = host._send, host._note_wanted
+        return host
 
     # --- a group -----------------------------------------------------------------------------------------------------
 
@@ -122,16 +129,16 @@ class HandlerHost:
         gate, seconds = self.context.gate, self.context.drain_timeout
         if not gate.drain(lambda: self._drain(life), seconds, life=life):
             self._require(life)
-            raise self._callbacks.late(DrainTimeout, "a permit was not given back", seconds)
+            raise self.callbacks.late(DrainTimeout, "a permit was not given back", seconds)
         self._settle(life, group)  # one frozen version at a time
         with self._locked(life):
             output = self._taken(number)
             writer = CheckpointWriter(sequence_id=number, previous=self._header)
             if self.handler.non_blocking:
                 self.handler.prepare_for_non_blocking_checkpoint(number)
-                self._under_way = group.pending = Answer(lambda: self._callbacks.written(writer), "handler-checkpoint")
+                self._under_way = group.pending = Answer(lambda: self.callbacks.written(writer), "handler-checkpoint")
             else:
-                group.finished.append(self._callbacks.written(writer))
+                group.finished.append(self.callbacks.written(writer))
                 self._header = writer.finish()
             self.context.reset_attempt = NO_ID
         gate.resume(life=life)
@@ -207,10 +214,10 @@ class HandlerHost:
         """
         seconds, until = self.context.reset_timeout, world.monotonic() + self.context.reset_timeout
         if not self.context.gate.stop(seconds, for_reset=True):
-            raise self._callbacks.late(ResetTimeout, "a permit was not given back", seconds)
+            raise self.callbacks.late(ResetTimeout, "a permit was not given back", seconds)
         self._give_up(until)
         try:
-            self._callbacks.restored(lambda: self._restore_until(until, chunks), until, "handler-reset")
+            self.callbacks.restored(lambda: self._restore_until(until, chunks), until, "handler-reset")
         except CheckpointUnreadable as error:
             if error.remedy == RESTORE:
                 error.remedy = f"{RESTORE}, or go back a state: drainmark reset {self.context.region} --by 1"
@@ -224,12 +231,12 @@ class HandlerHost:
         under_way, self._under_way = self._under_way, None
         self._drained.clear()
         if under_way is not None and not under_way.wait(max(0.0, until - world.monotonic())):
-            raise self._callbacks.late(ResetTimeout, "a checkpoint did not end", self.context.reset_timeout)
+            raise self.callbacks.late(ResetTimeout, "a checkpoint did not end", self.context.reset_timeout)
 
     def _restore_until(self, until: float, chunks: Mapping[int, bytes]) -> None:
         with (
-            self._callbacks.locked_until(until, "the lock was not given back"),
-            self._callbacks.locked_until(until, "the storing of a checkpoint did not end", self._storing),
+            self.callbacks.locked_until(until, "the lock was not given back"),
+            self.callbacks.locked_until(until, "the storing of a checkpoint did not end", self._storing),
         ):
             self._restore(chunks)
 
@@ -240,7 +247,7 @@ class HandlerHost:
         stored = self.stored
         fetch = stored.chunk if stored is not None else lambda index, at: chunks[index]
         checkpoint = CheckpointReader(header=self._header, fetch=fetch) if self._header is not None else None
-        self._callbacks.restore(checkpoint, is_fresh=self._is_fresh)
+        self.callbacks.restore(checkpoint, is_fresh=self._is_fresh)
         if stored is not None:
             stored.withdraw(self._header.sequence_id if self._header is not None else 0)
         self._is_fresh = self._header is None
@@ -250,7 +257,7 @@ class HandlerHost:
 
         A handler that is at work is not waited for: a later call covers the same ids.
         """
-        with held(self.handler.lock, SOON_SECONDS) as is_mine, self._callbacks.blaming("retire_checkpoint"):
+        with held(self.handler.lock, SOON_SECONDS) as is_mine, self.callbacks.blaming("retire_checkpoint"):
             if is_mine:
                 self.handler.retire_checkpoint(through)
         if self.stored is not None:
@@ -262,7 +269,7 @@ class HandlerHost:
     @contextmanager
     def _locked(self, life: int) -> Iterator[None]:
         """Hold the operator's lock; raise if this attempt was abandoned, or if the handler asked for a reset."""
-        with self._callbacks.locked():
+        with self.callbacks.locked():
             self._require(life)
             if self._wanted is not None:
                 raise self._wanted
@@ -303,10 +310,10 @@ def host_of(
     from pyspark.sql.types import StructType
 
     entry = entry_of(blueprint.kept[operator.name, ""])
-    return HandlerHost(
+    return HandlerHost.of(
+        operator.handler_class(),
+        context_of(operator, blueprint, attempts),
         entry=entry,
-        make=operator.handler_class,
-        context=context_of(operator, blueprint, attempts),
         schema=arrow_schema(StructType.fromDDL(operator.output)),
         stored=StoredCheckpoints(store.create(entry), epoch) if store is not None else None,
     )

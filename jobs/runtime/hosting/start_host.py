@@ -7,7 +7,6 @@ id yet: the region's scan finds it as a trigger like any other, and the group th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -41,19 +40,17 @@ class StartHost:
     """The host of one start.
 
     Attributes:
-        make: makes the handler, once.
-        context: the handler's view of the region; this class sets its gate and its functions `send` and `want_reset`.
+        context: the handler's view of the region; `of` sets its gate and its functions `send` and `want_reset`.
         submissions: the rows that it submits.
         failure: the error that ended its thread or its cuts; the run must end with it.
     """
 
-    make: Callable[[], StartHandler]
+    handler: StartHandler
     context: RegionContext
+    callbacks: Callbacks
     submissions: Submissions
     buffer: PushBuffer
-    handler: StartHandler = field(init=False)
     failure: BaseException | None = None
-    _callbacks: Callbacks = field(init=False)
     _newest: int = 0
     _states: dict[int, int] = field(default_factory=dict)
     _is_fresh: bool = True
@@ -63,14 +60,15 @@ class StartHost:
     _cutter: threading.Thread | None = None
     _own: threading.Thread | None = None
 
-    def __post_init__(self) -> None:
-        self.handler = self.make()
-        context = self.context
-        self._callbacks = Callbacks(handler=self.handler, context=context, kind="start", waits=context.region)
-        self._callbacks.bind()
-        context.gate.ask = self.submissions.ask
-        context.send = self.submissions.send
-        context.want_reset = self._fail
+    @classmethod
+    def of(
+        cls, handler: StartHandler, context: RegionContext, *, submissions: Submissions, buffer: PushBuffer
+    ) -> StartHost:
+        callbacks = Callbacks(handler=handler, context=context, kind="start", waits=context.region)
+        host = cls(handler=handler, context=context, callbacks=callbacks, submissions=submissions, buffer=buffer)
+        callbacks.bind()
+        context.gate.ask, context.send, context.want_reset = submissions.ask, submissions.send, host._fail
+        return host
 
     # --- for the run -------------------------------------------------------------------------------------------------
 
@@ -85,7 +83,7 @@ class StartHost:
         """
         seconds = self.context.reset_timeout
         if not self._cutting.acquire(timeout=seconds):
-            raise self._callbacks.late(ResetTimeout, "a cut did not end", seconds)
+            raise self.callbacks.late(ResetTimeout, "a cut did not end", seconds)
         try:
             self._reset(seconds)
         finally:
@@ -105,7 +103,7 @@ class StartHost:
     def completed(self, sequence_id: int, cut: int) -> None:
         """Tell the handler that the region has committed an id, with all cuts up to `cut` (inclusive)."""
         try:
-            with self._callbacks.locked(), self._callbacks.blaming("region_checkpointed"):
+            with self.callbacks.locked(), self.callbacks.blaming("region_checkpointed"):
                 self.context.committed_cut = max(cut, self.context.committed_cut)
                 self.handler.region_checkpointed(sequence_id)
         except DrainmarkError as error:  # the state is established all the same; the run ends with it
@@ -119,7 +117,7 @@ class StartHost:
         """Tell the handler to retire its checkpoints up to a cut (inclusive), except the newest: a reset needs that."""
         number = min(cut, self._newest - 1)
         if number > 0:
-            with self._callbacks.locked(), self._callbacks.blaming("retire_checkpoint"):
+            with self.callbacks.locked(), self.callbacks.blaming("retire_checkpoint"):
                 self.handler.retire_checkpoint(number)
 
     def close(self) -> None:
@@ -138,19 +136,19 @@ class StartHost:
         """Make a cut: drain, freeze, checkpoint and seal. No cut is made of a permit that an error ended."""
         gate, seconds = self.context.gate, self.context.drain_timeout
         if not gate.drain(self._drain, seconds):
-            raise self._callbacks.late(DrainTimeout, "a permit was not given back", seconds)
+            raise self.callbacks.late(DrainTimeout, "a permit was not given back", seconds)
         if not self._may_cut():  # it ended, or failed, while the gate waited for its permit
             gate.resume()
             return
         number = self._newest + 1
         writer = CheckpointWriter(sequence_id=number)
-        with self._callbacks.locked():
+        with self.callbacks.locked():
             rows = self.submissions.take()
             if self.handler.non_blocking:
-                with self._callbacks.blaming("prepare_for_non_blocking_checkpoint"):
+                with self.callbacks.blaming("prepare_for_non_blocking_checkpoint"):
                     self.handler.prepare_for_non_blocking_checkpoint(number)
             else:
-                self._callbacks.written(writer)
+                self.callbacks.written(writer)
             self.context.sequence_id, self.context.reset_attempt = number + 1, NO_ID
         if not self.handler.non_blocking:
             self._seal(number, rows, writer)
@@ -159,13 +157,13 @@ class StartHost:
         with self._guard:  # the gate counts this state when the flow resumes, before the region knows the cut
             self._states[number] = gate.resumed + 1
         gate.resume()
-        self._callbacks.written(writer)
+        self.callbacks.written(writer)
         self._seal(number, rows, writer)
 
     def _seal(self, number: int, rows: pa.Table, writer: CheckpointWriter) -> None:
         with self._guard:
             self._states.setdefault(number, self.context.gate.resumed + 1)
-        with self._callbacks.blaming("submit"):
+        with self.callbacks.blaming("submit"):
             is_mine = self.buffer.seal_with(number, rows.to_pylist(maps_as_pydicts="strict"), packed(writer))
         if is_mine:
             self._newest = number
@@ -174,7 +172,7 @@ class StartHost:
             self._begin()
 
     def _drain(self) -> None:
-        with self._callbacks.locked(), self._callbacks.blaming("drain"):
+        with self.callbacks.locked(), self.callbacks.blaming("drain"):
             self.handler.drain()
 
     # --- resets ------------------------------------------------------------------------------------------------------
@@ -182,12 +180,12 @@ class StartHost:
     def _reset(self, seconds: float) -> None:
         until = world.monotonic() + seconds
         if not self.context.gate.stop(seconds):
-            raise self._callbacks.late(ResetTimeout, "a permit was not given back", seconds)
-        self._callbacks.restored(lambda: self._restore_until(until), until, "start-reset")
+            raise self.callbacks.late(ResetTimeout, "a permit was not given back", seconds)
+        self.callbacks.restored(lambda: self._restore_until(until), until, "start-reset")
         self.context.gate.resume(after_reset=True)
 
     def _restore_until(self, until: float) -> None:
-        with self._callbacks.locked_until(until, "the lock was not given back"):
+        with self.callbacks.locked_until(until, "the lock was not given back"):
             self._restore()
 
     def _restore(self) -> None:
@@ -195,7 +193,7 @@ class StartHost:
         self._newest, state = self.buffer.newest_state()
         with self._guard:
             self._states.clear()
-        self._callbacks.restore(unpacked(state) if state is not None else None, is_fresh=self._is_fresh)
+        self.callbacks.restore(unpacked(state) if state is not None else None, is_fresh=self._is_fresh)
         self._is_fresh = False
         self.context.sequence_id = self._newest + 1
         self.context.reset_attempt += 1
@@ -227,7 +225,7 @@ class StartHost:
     def _has_run(self) -> bool:
         """Call `run`; return False if it failed."""
         try:
-            with self._callbacks.blaming("run"):
+            with self.callbacks.blaming("run"):
                 self.handler.run(self.context)
         except ResetWanted:
             return False  # `want_reset` has noted it
@@ -278,9 +276,9 @@ def start_hosts(blueprint: Blueprint, outside: Outside, attempts: int) -> dict[s
         context = context_of(start, blueprint, attempts)
         context.is_trigger_operator = blueprint.region.parameters.trigger == TriggerKind.OPERATOR_DRIVEN
         schema = arrow_schema(StructType.fromDDL(reads.schema))
-        hosts[name] = StartHost(
-            make=reads.handler,
-            context=context,
+        hosts[name] = StartHost.of(
+            reads.handler(),
+            context,
             submissions=Submissions(schema=schema, rows=reads.rows, seconds=reads.seconds),
             buffer=PushBuffer(outside.access.buffer(name), rows=reads.rows, seconds=reads.seconds),
         )

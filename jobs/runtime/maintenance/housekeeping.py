@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import Fenced, StoreRefused, StoreUnavailable
@@ -24,7 +24,6 @@ from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.hosting.hosted_parts import Hosted
 from drainmark.jobs.runtime.maintenance.compaction import EVERY_GROUPS, maintain_region
 from drainmark.jobs.runtime.maintenance.garbage_collection import EVERY_SECONDS, collect
-from drainmark.jobs.runtime.outside import Report
 
 NOTE = "groups-since-maintenance"
 """Name of the note in the registry; without the note the count is 0."""
@@ -98,26 +97,22 @@ class Housekeeping:
     """The maintenance of a region's tables and folders, every `EVERY_GROUPS` groups, counted across runs.
 
     Attributes:
-        region: its starts decide whether input files are kept, moved or deleted; its parameters have the horizon.
+        region: its parameters have the horizon.
     """
 
     region: RegionPlan
     owner: RegionOwner
     hosted: Hosted
-    report: Report
+    disposal: Disposal
     _groups: int = 0
     _earlier: int | None = None
     _noted: int | None = None
     _collects_at: float = 0.0
-    _disposal: Disposal = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._disposal = Disposal(owner=self.owner, starts=self.region.starts)
 
     def count(self) -> None:
         """Note that a group is published."""
         self._groups += 1
-        if self._disposal.is_at_once:
+        if self.disposal.is_at_once:
             self.dispose()
 
     def maintain_if_due(self) -> None:
@@ -133,7 +128,7 @@ class Housekeeping:
             raise
         except Exception as error:
             self._earlier, self._groups = EVERY_GROUPS // 2, 0
-            self.report("maintain", {"failed": str(error)})
+            self.owner.report("maintain", {"failed": str(error)})
 
     def remember(self) -> None:
         """Note the number of groups for the next run; without the note, its maintenance comes later."""
@@ -145,12 +140,12 @@ class Housekeeping:
         """Move or delete input files that are not needed any more."""
         history = self.owner.history
         try:
-            files = self._disposal.catch_up(history, published=history.committed_id, horizon=self._horizon)
+            files = self.disposal.catch_up(history, published=history.committed_id, horizon=self._horizon)
         except (StoreUnavailable, StoreRefused) as error:
-            self.report("dispose", {"failed": str(error)})
+            self.owner.report("dispose", {"failed": str(error)})
         else:
             if files:
-                self.report("dispose", {"files": files})
+                self.owner.report("dispose", {"files": files})
 
     def _since(self) -> int:
         """Return the number of groups since the last maintenance, in this run and before it."""
@@ -164,12 +159,12 @@ class Housekeeping:
         if world.monotonic() >= self._collects_at:
             self._collects_at = world.monotonic() + EVERY_SECONDS
             outside, history = self.owner.outside, self.owner.history
-            self.report("collect", collect(outside, history, horizon=self._horizon))
+            self.owner.report("collect", collect(outside, history, horizon=self._horizon))
         self.dispose()
         self.hosted.retire(self.owner.history, self._horizon, self.owner.outside.state_store)
         self._note(0)
         self._earlier = self._groups = 0
-        self.report("maintain", {"rewritten": rewritten})
+        self.owner.report("maintain", {"rewritten": rewritten})
 
     def _note(self, groups: int) -> None:
         self.owner.outside.registry.save_cursor(self.region.name, NOTE, str(groups), epoch=self.owner.epoch)

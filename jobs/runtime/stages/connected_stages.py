@@ -98,12 +98,9 @@ class ConnectedStages(Stages):
     is_sequential: ClassVar[bool] = False
 
     crew: Crew
+    intervals: CommitIntervals
     board: Board | None = None
-    intervals: CommitIntervals = field(init=False)
     _moment: Moment | None = None
-
-    def __post_init__(self) -> None:
-        self.intervals = CommitIntervals(self.blueprint.region.parameters.checkpoint_interval)
 
     @property
     def groups(self) -> Sequence[Group]:
@@ -161,7 +158,7 @@ class ConnectedStages(Stages):
     def checkpoint(self, staged: StagedGroup) -> BackgroundCheckpoint:
         moment = self._moment
         assert moment is not None  # noqa: S101 - the staged group is of this moment
-        engine, tag = self.outside.engine, f"{staged.group.tag}-commit"
+        engine, tag = self.owner.outside.engine, f"{staged.group.tag}-commit"
         self.intervals.begin()
         return BackgroundCheckpoint(
             owner=self.owner,
@@ -190,7 +187,7 @@ class ConnectedStages(Stages):
 
     def reset(self) -> None:
         """Load all states, and refill the channels with the batches in flight at the last committed id."""
-        region, store, owner = self.blueprint.region, self.outside.store, self.owner
+        region, store, owner = self.blueprint.region, self.owner.outside.store, self.owner
         self.crew.reset(owner.history)
         folder = channels_folder(region.name)
         self.board = Board(

@@ -5,6 +5,7 @@ Each works with the part of the region that its stage runs, as plan and blueprin
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -35,36 +36,26 @@ class Crew:
     """The workers of a region, one for each stage.
 
     Attributes:
+        states: of the stages, by name; see `states_of`.
         hosted: the handlers and starts of all stages that run in this process.
         small_bytes: groups of up to so many bytes (inclusive) stay in this process.
         note: gets the restarts of stages.
     """
 
-    blueprint: Blueprint
-    outside: Outside
+    region: RegionPlan
+    states: Mapping[str, RegionStates]
     hosted: Hosted
     grace: Grace
     small_bytes: int
     note: Report
-    _states: Mapping[str, RegionStates] = field(init=False)
-    _outlets: Mapping[str, Outlets] = field(init=False)
+    _outlets: dict[str, Outlets] = field(default_factory=partial(defaultdict, Outlets))
     _workers: list[StageWorker] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        stages = self.blueprint.region.stages
-        self._outlets = {stage.name: Outlets() for stage in stages}
-        self._states = {
-            stage.name: RegionStates(
-                blueprint=narrowed(self.blueprint, stage), outside=_of_stage(self.outside, stage.name)
-            )
-            for stage in stages
-        }
 
     def every_id(self) -> dict[str, str]:
         """Return, by name of a derived table that needs every id, even without rows, the stage that writes it."""
         return {
             table.name: name
-            for name, states in self._states.items()
+            for name, states in self.states.items()
             for table in states.blueprint.tables
             if table.options.get("every_id")
         }
@@ -75,7 +66,7 @@ class Crew:
         Raises:
             ResetTimeout: see `RegionStates.reset`.
         """
-        parts = self._states.values()
+        parts = self.states.values()
         for part in parts:
             part.hosted.takes_starts = self.hosted.takes_starts
         side_by_side([partial(part.reset, history) for part in parts])
@@ -84,7 +75,7 @@ class Crew:
 
     def begin(self, board: Board) -> None:
         """Start the workers."""
-        self._workers = [self._worker(board, name, states) for name, states in self._states.items()]
+        self._workers = [self._worker(board, name, states) for name, states in self.states.items()]
         for worker in self._workers:
             worker.begin()
 
@@ -97,23 +88,21 @@ class Crew:
     def close(self) -> None:
         """End a run: threads of handlers get no more permits; rows for autonomous tables are waited for some time."""
         self.hosted.close()
-        for part in self._states.values():
+        for part in self.states.values():
             part.ports.close()
         for outlets in self._outlets.values():
             outlets.close(PATIENCE_SECONDS)
 
     def _worker(self, board: Board, name: str, states: RegionStates) -> StageWorker:
-        region = self.blueprint.region
         return StageWorker(
             board=board,
-            plan=region.stage(name),
+            plan=self.region.stage(name),
             states=states,
-            outside=states.outside,
             outlets=self._outlets[name],
             grace=self.grace,
             small_bytes=self.small_bytes,
-            time=GroupTime(region),
-            restarts_allowed=region.parameters.max_consecutive_reset_attempts,
+            time=GroupTime(self.region),
+            restarts_allowed=self.region.parameters.max_consecutive_reset_attempts,
             note=self.note,
         )
 
@@ -136,6 +125,14 @@ class StageRegion(RegionPlan):
 
     def consumers(self, name: str, output: str = "") -> int:
         return self.whole.consumers(name, output)
+
+
+def states_of(blueprint: Blueprint, outside: Outside) -> dict[str, RegionStates]:
+    """Return the states of each stage of a region, with its part of the blueprint, by name of the stage."""
+    return {
+        stage.name: RegionStates(blueprint=narrowed(blueprint, stage), outside=_of_stage(outside, stage.name))
+        for stage in blueprint.region.stages
+    }
 
 
 def narrowed(blueprint: Blueprint, stage: StagePlan) -> Blueprint:

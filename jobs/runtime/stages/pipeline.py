@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from drainmark.jobs import world
 from drainmark.jobs.failpoints import FailPoint
@@ -32,12 +32,9 @@ class Pipeline:
 
     owner: RegionOwner
     stages: Stages
+    ids: IdAssignment
     under_way: BackgroundCheckpoint | None = None
     must_reset: bool = True
-    _ids: IdAssignment = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._ids = IdAssignment(self.owner)
 
     # --- what is in hand ---------------------------------------------------------------------------------------------
 
@@ -98,7 +95,7 @@ class Pipeline:
         self.follow(told=False)
         if self.owner.state in (State.STARTED, State.DRAINING):
             self.owner.moved(Event.TRIGGERED)
-        members = self._ids.assign(pending)
+        members = self.ids.assign(pending)
         world.pass_point(FailPoint.ASSIGN_AFTER)
         numbers = {"first_id": members[0].sequence_id, "last_id": members[-1].sequence_id}
         self.owner.report("begin", numbers)
@@ -116,7 +113,7 @@ class Pipeline:
             self.must_reset |= not self.stages.is_sequential  # a sole stage takes nothing over before its checkpoint
             raise
         is_progress = staged is not None and not staged.group.members  # stages only catch up with committed groups
-        return replace(staged, progress_id=self._ids.take()) if staged is not None and is_progress else staged
+        return replace(staged, progress_id=self.ids.take()) if staged is not None and is_progress else staged
 
     def commit(self, staged: StagedGroup) -> None:
         """Begin to commit work that is due; if that fails, drop all groups in hand.

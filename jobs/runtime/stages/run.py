@@ -142,11 +142,11 @@ class GroupsRun:
         numbers = {"id": staged.row_id, "stages": dict(flow.through), **in_flight}
         if staged.progress_id is not None:
             for step, told in steps_outside(staged):
-                published.report(step, told)
-            published.report("progress", numbers)
+                published.owner.report(step, told)
+            published.owner.report("progress", numbers)
             published.housekeeping.count()
         elif flow.channels:
-            published.report("in_flight", numbers)
+            published.owner.report("in_flight", numbers)
         alignment, restarts = published.region.parameters.alignment, sum(staged.restarts.values())
         return {"alignment": alignment, "restarts": restarts, **in_flight}
 

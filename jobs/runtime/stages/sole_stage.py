@@ -18,6 +18,7 @@ from drainmark.jobs.runtime.commit.background_checkpoint import BackgroundCheckp
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.group.group_work import GroupWork
+from drainmark.jobs.runtime.group.stream_passing import Border
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
 from drainmark.jobs.runtime.stages.stages import Stages
 from drainmark.jobs.runtime.timeout import POLL_SECONDS, Bounded
@@ -25,11 +26,16 @@ from drainmark.jobs.runtime.timeout import POLL_SECONDS, Bounded
 
 @dataclass(slots=True, kw_only=True)
 class SoleStage(Stages):
-    """The one stage of a region; groups are staged, committed and published one after the other."""
+    """The one stage of a region; groups are staged, committed and published one after the other.
+
+    Attributes:
+        small_bytes: groups of up to so many bytes (inclusive) stay in this process.
+    """
 
     is_sequential: ClassVar[bool] = True
 
     states: RegionStates
+    small_bytes: int
     groups: deque[Group] = field(default_factory=deque)
     _work: GroupWork | None = None
     _staging: Bounded[StagedGroup] | None = None
@@ -61,17 +67,8 @@ class SoleStage(Stages):
         self.groups.append(group)
 
     def _work_on(self, group: Group) -> GroupWork:
-        return GroupWork(
-            blueprint=self.blueprint,
-            outside=self.outside,
-            group=group,
-            states=self.states.states,
-            hosts=self.states.hosted.attempts(),
-            size=group.bytes_to_read,
-            small_bytes=self.small_bytes,
-            ports=self.states.ports,
-            outlets=self._outlets,
-        )
+        size, small_bytes, outlets = group.bytes_to_read, self.small_bytes, self._outlets
+        return GroupWork.of(self.states, group, size=size, small_bytes=small_bytes, outlets=outlets, border=Border())
 
     def await_change(self, seconds: float, under_way: BackgroundCheckpoint | None) -> None:
         """Wait for the end of the checkpoint under way; if there is none, for that of the group at work."""
@@ -97,7 +94,7 @@ class SoleStage(Stages):
         self._work = self._staging = None
         return BackgroundCheckpoint(
             owner=self.owner,
-            engine=self.outside.engine,
+            engine=self.states.outside.engine,
             staged=frozen,
             finish=self._written,
             grace=self.grace,
@@ -134,14 +131,14 @@ class SoleStage(Stages):
             seconds,
             self.grace,
             late=lambda _: self.time.too_late(group),
-            cancel=lambda: self.outside.engine.cancel(group.tag),
+            cancel=lambda: self.states.outside.engine.cancel(group.tag),
         )
 
     def _frozen(self, staged: StagedGroup, life: int) -> StagedGroup:
         """Freeze the states; with `life`, an attempt that was abandoned cannot stop or open the ports after a reset."""
         if not self.states.ports.stop(self.time.left_of(staged), life=life):
             raise self.time.too_late(staged.group)
-        with self.outside.engine.tagged(staged.group.tag):
+        with self.states.outside.engine.tagged(staged.group.tag):
             frozen = self.states.freeze(staged)
             if self.is_blocking:
                 return frozen  # autonomous ports wait for the end of the checkpoint, like the flow
@@ -153,5 +150,5 @@ class SoleStage(Stages):
         """Write the frozen states that are not written yet; runs in the background."""
         if not staged.frozen:
             return staged
-        with self.outside.engine.tagged(staged.group.tag):
+        with self.states.outside.engine.tagged(staged.group.tag):
             return self.states.write(staged, staged.frozen)

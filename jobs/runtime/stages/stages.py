@@ -13,7 +13,6 @@ from drainmark.jobs.runtime.commit.background_checkpoint import BackgroundCheckp
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import GroupTime, StagedGroup
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
-from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.timeout import Grace
 
 
@@ -30,7 +29,6 @@ class Stages(ABC):
     """All stages of a region: `SoleStage` is one without channels, `ConnectedStages` are several with channels.
 
     Attributes:
-        small_bytes: groups of up to so many bytes (inclusive) stay in this process.
         is_sequential: a group begins only when the one before it is in a checkpoint.
         failure: it ended the work of all stages; a sole stage has none, since its `due` raises the error.
         has_ended: all work is done, so its checkpoint begins at once; connected stages do not tell.
@@ -40,10 +38,8 @@ class Stages(ABC):
     is_sequential: ClassVar[bool]
 
     blueprint: Blueprint
-    outside: Outside
     owner: RegionOwner
     grace: Grace
-    small_bytes: int
 
     @property
     def time(self) -> GroupTime:

@@ -25,7 +25,7 @@ from drainmark.jobs.runtime.group.stream_passing import Border
 from drainmark.jobs.runtime.input.executors import GroupExecutor
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.messages import classified
-from drainmark.jobs.runtime.outside import Outside, Report
+from drainmark.jobs.runtime.outside import Report
 from drainmark.jobs.runtime.spark_failures import blaming
 from drainmark.jobs.runtime.stages.board import Board, StageTask
 from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, Batch, ChannelRows, FileRows
@@ -55,7 +55,6 @@ class StageWorker:
     board: Board
     plan: StagePlan
     states: RegionStates
-    outside: Outside
     outlets: Outlets
     grace: Grace
     small_bytes: int
@@ -72,7 +71,7 @@ class StageWorker:
     def cancel(self) -> None:
         """Cancel the Spark jobs of the worker; its board is closed already."""
         if self.tag:
-            self.outside.engine.cancel(self.tag)
+            self.states.outside.engine.cancel(self.tag)
 
     def _work(self) -> None:
         group: Group | None = None
@@ -131,17 +130,8 @@ class StageWorker:
                 outgoing=frozenset(channel.stream for channel in self.plan.outputs),
                 rows=sum(batch.rows.count for batch in batches.values()),
             )
-            work = GroupWork(
-                blueprint=self.states.blueprint,
-                outside=self.outside,
-                group=group,
-                states=self.states.states,
-                hosts=self.states.hosted.attempts(),
-                size=size,
-                small_bytes=self.small_bytes,
-                ports=self.states.ports,
-                outlets=self.outlets,
-                border=border,
+            work = GroupWork.of(
+                self.states, group, size=size, small_bytes=self.small_bytes, outlets=self.outlets, border=border
             )
         staged = self._bounded(group, work.stage)
         with self.board.entered():
@@ -158,7 +148,7 @@ class StageWorker:
         Raises:
             Interrupted: the part was abandoned, and an operator that runs in this process was reset.
         """
-        with self.outside.engine.tagged(self.tag):
+        with self.states.outside.engine.tagged(self.tag):
             frozen = self.states.freeze(staged)
             made = self.states.write(frozen, frozen.frozen)
             for name, state in staged.states.items():
@@ -172,7 +162,7 @@ class StageWorker:
             self.time.seconds,
             self.grace,
             late=lambda _: self.time.too_late(group),
-            cancel=lambda: self.outside.engine.cancel(group.tag),
+            cancel=lambda: self.states.outside.engine.cancel(group.tag),
         ).result()
 
     # --- rows of channels -------------------------------------------------------------------------------------------
@@ -185,7 +175,7 @@ class StageWorker:
         """
         import pyarrow as pa
 
-        session, carried = self.outside.engine.session, self.states.blueprint.carried
+        session, carried = self.states.outside.engine.session, self.states.blueprint.carried
         keys = {channel.stream: channel.keys for channel in self.plan.inputs}
         frames: dict[str, DataFrame] = {}
         for stream, batch in batches.items():
@@ -209,7 +199,7 @@ class StageWorker:
         found = spool.staging.write_frame(frame, stem)
         world.pass_point(ChannelPoint.SPOOL_WRITTEN)
         rows = files[stream] = FileRows(found, reader=spool.reader, last_id=group.last_id)
-        return rows.frame(self.outside.engine.session, self.states.blueprint.carried[stream])
+        return rows.frame(self.states.outside.engine.session, self.states.blueprint.carried[stream])
 
 
 @dataclass(slots=True, kw_only=True)

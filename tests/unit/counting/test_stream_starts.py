@@ -72,7 +72,7 @@ class Hosted:
         self.buffer = PushBuffer(folder, rows=10**9, seconds=600.0)
         schema = pa.schema([("n", pa.int64())])
         submissions = Submissions(schema=schema, rows=10**9, seconds=600.0)
-        self.host = StartHost(make=made, context=context, submissions=submissions, buffer=self.buffer)
+        self.host = StartHost.of(made(), context, submissions=submissions, buffer=self.buffer)
         self.handler: Any = self.host.handler
         self.host.reset()
 

@@ -40,9 +40,8 @@ def failed(fed: HandFed, error: Exception) -> tuple[list[tuple[str, Any]], int, 
     backlog = Backlog(registry=fed.workplace.registry, region=fed.region, limits=Limits(), size=GroupSize(2, 2))
     try:
         with fed.owning() as owner:
-            handling = FailureHandling(
-                region=plan, owner=owner, backlog=backlog, report=lambda step, numbers: told.append((step, numbers))
-            )
+            owner.report = lambda step, numbers: told.append((step, numbers))
+            handling = FailureHandling(region=plan, owner=owner, backlog=backlog)
             handling.after(error, backlog.next_group([], None), lambda: None)
     except DrainmarkError as ends:
         return told, backlog.size.current, ends

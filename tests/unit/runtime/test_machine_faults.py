@@ -181,7 +181,7 @@ def test_a_group_that_a_fault_ends_is_neither_split_nor_counted(tmp_path: Path) 
     backlog = Backlog(registry=workplace.registry, region=region.region, limits=Limits(), size=GroupSize(4, 4))
     plan = compile_application(load_application("word_count")).regions[0]
     with region.owning() as owner:
-        failures = FailureHandling(region=plan, owner=owner, backlog=backlog, report=lambda step, numbers: None)
+        failures = FailureHandling(region=plan, owner=owner, backlog=backlog)
         with no_more_files():
             error = raised_by(lambda: region.process(4))
         with pytest.raises(StoreUnavailable, match="ulimit -n"):

@@ -361,10 +361,10 @@ def pipeline_of(plan: RegionPlan) -> tuple[ConnectedStages, Any]:
     nobody: Any = None
     blueprint: Any = SimpleNamespace(region=plan)
     stages = ConnectedStages(
-        blueprint=blueprint, outside=nobody, owner=nobody, grace=nobody, small_bytes=0, crew=nobody,
-        board=board_of(plan),
+        blueprint=blueprint, owner=nobody, grace=nobody, crew=nobody,
+        intervals=CommitIntervals(plan.parameters.checkpoint_interval), board=board_of(plan),
     )  # fmt: skip
-    return stages, Pipeline(owner=nobody, stages=stages)
+    return stages, Pipeline(owner=nobody, stages=stages, ids=nobody)
 
 
 @pytest.mark.seed("V102", "V103", "V110")

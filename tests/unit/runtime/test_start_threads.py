@@ -34,7 +34,7 @@ def hosted(tmp_path: Path) -> Iterator[Hosted]:
         )  # fmt: skip
         buffer = PushBuffer(tmp_path / "buffer", rows=1000, seconds=600.0)
         submissions = Submissions(schema=schema, rows=1000, seconds=600.0)
-        made.append(StartHost(make=handler, context=context, submissions=submissions, buffer=buffer))
+        made.append(StartHost.of(handler(), context, submissions=submissions, buffer=buffer))
         return made[-1]
 
     yield make

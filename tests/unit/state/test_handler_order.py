@@ -39,7 +39,7 @@ def hosted(
         region="app/start", index=3, is_start_of_region=False, is_end_of_region=False, is_trigger_operator=False,
         drain_timeout=timeout, reset_timeout=timeout, consistent_ports=(True,), operator="op",
     )  # fmt: skip
-    host = HandlerHost(entry="app/op", make=make, context=context, schema=SCHEMA, stored=stored)
+    host = HandlerHost.of(make(), context, entry="app/op", schema=SCHEMA, stored=stored)
     host.reset({})
     return host, host.handler
 
