@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from drainmark.resources.spark.session import SparkEngine
 
 _PATIENCE_SECONDS = 30.0
-_KEYS = ("groups", "triggers", "rows_in", "rows_quarantined", "bytes_in")
 
 
 def run(
@@ -141,17 +140,8 @@ def _regions(opened: Opened, name: str | None, start: str | None) -> Sequence[Re
 
 
 def _summary(opened: Opened, regions: Sequence[RegionPlan], loops: Sequence[RegionLoop]) -> dict[str, Any]:
-    merged = []
-    for plan in regions:
-        turns = [loop.summary() for loop in loops if loop.region.name == plan.name]
-        firsts = [turn["first_sequence_id"] for turn in turns if turn["first_sequence_id"] is not None]
-        lasts = [turn["last_sequence_id"] for turn in turns if turn["last_sequence_id"] is not None]
-        outcomes = [turn["outcome"] for turn in turns]
-        best = next((o for o in ("processed", "recovered") if o in outcomes), "nothing to do")
-        sums = {key: sum(turn[key] for turn in turns) for key in _KEYS}
-        ids = {"first_sequence_id": min(firsts, default=None), "last_sequence_id": max(lasts, default=None)}
-        merged.append({**turns[-1], **sums, **ids, "outcome": best})
-    return {"application": opened.plan.name, "regions": merged}
+    turns = [[loop for loop in loops if loop.region.name == plan.name] for plan in regions]
+    return {"application": opened.plan.name, "regions": [of_one[-1].summary(of_one[:-1]) for of_one in turns]}
 
 
 def _say_summary(summary: Mapping[str, Any], nouns: Mapping[str, str]) -> None:

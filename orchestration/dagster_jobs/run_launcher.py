@@ -41,10 +41,12 @@ class Spares:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self) -> Spare | None:
-        """Return the spare process if it is ready; it then belongs to the caller."""
+        """Return the spare process if it is ready; it then belongs to the caller. If not, a later run may take it."""
         with self._lock:
+            if self._spare is None or not self._spare.is_ready():
+                return None
             spare, self._spare = self._spare, None
-        return spare if spare is not None and spare.is_ready() else None
+            return spare
 
     def make_soon(self) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ The reaper uses the heartbeat and the process of the run instead.
 
 from __future__ import annotations
 
+import datetime as dt
 import multiprocessing
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -49,6 +50,9 @@ LOST_SECONDS = 600.0
 RETRY_SECONDS = 60.0
 """Seconds to wait for a retry. Dagster's daemon begins a retry a few seconds after the failure, or never: it looks at
 each failure once, and may do so before the run's status and tags show it."""
+
+_silent: dict[str, tuple[tuple[str, dt.datetime], float]] = {}
+"""By region, the run that is silent, its last heartbeat, and when this process first saw it, by the monotonic clock."""
 
 _NEWEST = 25
 _WAITING = 100
@@ -237,10 +241,11 @@ class RegionRuns:
     def _death_of(self, record: dg.RunRecord) -> str | None:
         run = record.dagster_run
         owner = describe(self.workplace.registry, self.region.name, lease_seconds=self.workplace.settings.lease_seconds)
-        if owner is not None and owner.run_id == run.run_id:
-            return None if owner.is_alive else _last_seen(owner)
-        age = time.time() - (record.start_time or record.create_timestamp.timestamp())
         process = process_of(run.tags, run.run_id)
+        if owner is not None and owner.run_id == run.run_id:
+            is_there = process is not None and process.is_alive is True
+            return None if owner.is_alive or (is_there and self._may_beat(owner)) else _last_seen(owner)
+        age = time.time() - (record.start_time or record.create_timestamp.timestamp())
         if process is None:
             is_ours = run.job_name == dagster_name(self.region.name)
             if not is_ours or age <= SILENT_SECONDS or _waits_for_pool(self.instance, run.run_id):
@@ -251,6 +256,15 @@ class RegionRuns:
         silent = silent_seconds(self.workplace.registry, self.region.name, run.run_id)
         age = age if silent is None else silent  # it may have worked for hours and be ending now
         return f"pid {process.pid} on {process.host} holds no lease for {age:.0f} s" if age > LOST_SECONDS else None
+
+    def _may_beat(self, owner: Owner) -> bool:
+        """Say whether a process of this host that is there may beat again: the registry, or the whole machine, may have
+        been away. A stopped one is silent for a lease after the first look, too."""
+        last = (owner.run_id, owner.heartbeat_at)
+        seen, looked_at = _silent.get(owner.region, (None, 0.0))
+        if seen != last:
+            _silent[owner.region] = last, (looked_at := time.monotonic())
+        return time.monotonic() - looked_at < self.workplace.settings.lease_seconds
 
     def _waiting(self) -> list[dg.RunRecord]:
         return [record for record in waiting_runs(self.instance) if self._belongs(record.dagster_run)]

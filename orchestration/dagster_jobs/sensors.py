@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import dagster as dg
@@ -29,7 +30,7 @@ from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.commit.publish.visible_tables import may_bring_up
 from drainmark.jobs.runtime.messages import halt_text
 from drainmark.orchestration.dagster_assets.instance import missing_lines, remember_instance
-from drainmark.orchestration.dagster_assets.metadata import TRIGGER_TAG
+from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG, TRIGGER_TAG
 from drainmark.orchestration.dagster_jobs.run_monitor import (
     RegionRuns,
     active_runs,
@@ -50,6 +51,7 @@ from drainmark.orchestration.workplace.workplace import Workplace, looks
 
 REQUESTS_A_TICK = 20
 FRUITLESS_BACK_OFF_SECONDS = 300.0
+_NEWEST = 10
 
 _DUE_SECONDS = 5
 """Seconds between two looks of Dagster's sensor daemon for due ticks."""
@@ -103,9 +105,14 @@ class Cursor:
         """Return the seconds to wait before another request, so that runs that never claim do not start every tick."""
         if epoch != self.epoch:
             return 0.0
-        delay = min(FRUITLESS_BACK_OFF_SECONDS, 2.0 ** (self.fruitless + 2))
-        # A clock that was set back must not stall the region for the whole jump.
-        return max(0.0, delay - max(0.0, now - self.requested_at)) if now >= self.requested_at else 0.0
+        return _seconds_left(self.fruitless, self.requested_at, now)
+
+
+def _seconds_left(fruitless: int, since: float, now: float) -> float:
+    """Return the seconds to wait after a number of runs in a row that did nothing, the last one at `since`."""
+    delay = min(FRUITLESS_BACK_OFF_SECONDS, 2.0 ** min(fruitless + 2, 16))
+    # A clock that was set back must not stall the region for the whole jump.
+    return max(0.0, delay - (now - since)) if now >= since else 0.0
 
 
 class BoxedScan:
@@ -384,7 +391,7 @@ def one_run_sensor(
             context.log.warning(f"given up: {reason}")
         active = active_runs(context.instance, job.name)
         try:
-            answer = _busy(active) if active else wanted()
+            answer = _busy(active) if active else _failing(context.instance, job.name) or wanted()
         except DrainmarkError as error:
             answer = str(error)
         if isinstance(answer, str):
@@ -392,6 +399,18 @@ def one_run_sensor(
         return dg.SensorResult(run_requests=[answer], cursor=context.cursor)
 
     return _sensor(job.name, job, workplace.settings.sensor_interval_seconds, description, tick)
+
+
+def _failing(instance: dg.DagsterInstance, job: str) -> str | None:
+    """Return a reason to wait if the newest runs of a job failed: one that fails at once would start every tick."""
+    newest = instance.get_run_records(dg.RunsFilter(job_name=job), limit=_NEWEST)
+    failed = list(takewhile(lambda record: record.dagster_run.status is dg.DagsterRunStatus.FAILURE, newest))
+    if not failed:
+        return None
+    ended = failed[0].end_time or failed[0].update_timestamp.timestamp()
+    seconds = _seconds_left(len(failed) - 1, ended, time.time())
+    note = failed[0].dagster_run.tags.get(NOTE_TAG, "see its page in Dagster")
+    return f"the last run failed ({note}), the next may begin in {seconds:.0f} s" if seconds > 0 else None
 
 
 def _sensor(

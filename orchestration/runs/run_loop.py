@@ -119,21 +119,27 @@ class RegionLoop:
                 self.watch.on_rest()
                 self._back_off(error)
 
-    def summary(self) -> dict[str, Any]:
-        """Return the outcome of the run for the region; all keys are always present."""
-        history = self.workplace.history(self.region.name)
+    def summary(self, earlier: Sequence[RegionLoop] = ()) -> dict[str, Any]:
+        """Return the outcome of the run for the region; all keys are always present.
+
+        Args:
+            earlier: turns of the same region in this run.
+        """
+        history, turns = self.workplace.history(self.region.name), [*earlier, self]
+        reports = [report for turn in turns for report in turn.reports]
+        has_claimed = any(turn.has_claimed for turn in turns)
         return {
             "region": self.region.name,
-            "outcome": "processed" if self.reports else "recovered" if self.has_claimed else "nothing to do",
-            "groups": len(self.reports),
-            **totals(self.reports, ("triggers", "rows_in", "rows_quarantined", "bytes_in")),
-            "first_sequence_id": self.reports[0].first_id if self.reports else None,
-            "last_sequence_id": self.reports[-1].last_id if self.reports else None,
+            "outcome": "processed" if reports else "recovered" if has_claimed else "nothing to do",
+            "groups": len(reports),
+            **totals(reports, ("triggers", "rows_in", "rows_quarantined", "bytes_in")),
+            "first_sequence_id": reports[0].first_id if reports else None,
+            "last_sequence_id": reports[-1].last_id if reports else None,
             "committed_sequence_id": history.committed_id,
             "epoch": history.epoch,
             "unsettled": self.unsettled,
             "refused": [{"file": uri, "reason": reason} for uri, reason in self.refused],
-            "seconds": round(world.monotonic() - self._started, 3),
+            "seconds": round(world.monotonic() - turns[0]._started, 3),
             "run_id": self.run_id,
         }
 
@@ -360,7 +366,8 @@ def run_application(
 ) -> list[RegionLoop]:
     """Run regions one after the other; if one fails, the others still run.
 
-    If `options.seconds` is set, several regions take turns until that time is over.
+    If `options.seconds` is set, several regions take turns until that time is over. Turns that did something are
+    returned, and the newest of each region.
 
     Raises:
         DrainmarkError: the first failure, after all regions have run; `Interrupted` at once.
@@ -382,7 +389,6 @@ def run_application(
                 watch=watch,
                 run_id=run_id,
             )
-            done.append(loop)
             try:
                 loop.run()
             except Interrupted:
@@ -391,6 +397,8 @@ def run_application(
                 failed[region.name] = error
                 if len(failed) > 1:  # the first one is raised
                     watch.on_note(f"{region.name}: {error}")
+            done = [turn for turn in done if turn.region is not region or turn.has_claimed]  # idle ones are many
+            done.append(loop)
         if turns is options or len(failed) == len(regions) or world.monotonic() >= deadline:
             break
         interruption.pause(min(_SCAN_SECONDS, deadline - world.monotonic()))

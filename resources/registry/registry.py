@@ -123,7 +123,8 @@ class Registry(Looks):
         """Delete everything about a region and the queues of its starts, all or nothing: it left the code, and its
         tables are gone. Writes of an owner that still lives are refused from then on."""
         with self.database.writing() as connection:
-            queues = connection.execute(statement("regions/queues"), {"region": region}).scalars().all()
+            values = {"prefix": f"{region}#", "length": len(region) + 1}  # LIKE would take `_` for any letter
+            queues = connection.execute(statement("regions/queues"), values).scalars().all()
             for name in (region, *queues):
                 for forgotten in (*_OF_INPUTS, "leases/forget", "regions/forget"):
                     connection.execute(statement(forgotten), {"region": name})

@@ -144,6 +144,16 @@ def test_regions_do_not_see_each_other(registry: Registry) -> None:
     assert registry.regions() == [REGION, "other"]
 
 
+@pytest.mark.parametrize("other", ["apq_1/s", "apP_1/s", "ap%1/s", "ap_1/s2", "ap_1", "Ap_1/S", "äap_1/s"])
+def test_a_region_that_is_forgotten_takes_no_queue_of_another_along(registry: Registry, other: str) -> None:
+    """`_` stands for any letter in a pattern of SQL, and SQLite's patterns ignore case."""
+    for name in ("ap_1/s", "ap_1/s#a", "ap_1/s#b_c", other, f"{other}#a"):
+        registry.triggers.add(name, [found(1)])
+    registry.forget("ap_1/s")
+    assert registry.pending_count(other) == registry.pending_count(f"{other}#a") == 1
+    assert [registry.pending_count(f"ap_1/s{queue}") for queue in ("", "#a", "#b_c")] == [0, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("limit", "max_bytes", "expected"),
     [

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,11 +29,12 @@ from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG, PROCESS_TAG, REGION_TAG
 from drainmark.orchestration.dagster_jobs import run_monitor
 from drainmark.orchestration.dagster_jobs.run_monitor import RegionRuns, counted_tag, tag_process
-from drainmark.orchestration.dagster_jobs.sensors import Cursor, RegionTicks
+from drainmark.orchestration.dagster_jobs.sensors import Cursor, RegionTicks, one_run_sensor
 from drainmark.orchestration.discovery.source_watch import SourceWatch
 from drainmark.orchestration.runs.failures_before_claim import count_failure
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.registry.lease import Owner
 
 HOLDER = """
 import sys, time
@@ -322,6 +325,39 @@ def test_the_wait_grows_and_ends_and_survives_a_clock_set_back() -> None:
     assert cursor.with_request(3, 1010.0).wait_seconds(3, 1010.0) == 8.0
     assert Cursor.from_text(cursor.to_text()) == cursor
     assert Cursor.from_text("something else") == Cursor()
+    for _ in range(5000):
+        cursor = cursor.with_request(3, 1010.0)
+    assert cursor.wait_seconds(3, 1010.0) == 300.0
+    assert cursor.wait_seconds(3, 1311.0) == 0.0
+
+
+def test_a_job_whose_runs_fail_does_not_start_one_every_tick(
+    place: Workplace, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dg.op
+    def broken() -> None:
+        raise ValueError("no driver")
+
+    @dg.job
+    def part() -> None:
+        broken()
+
+    clock = [time.time()]
+    monkeypatch.setattr("drainmark.orchestration.dagster_jobs.sensors.time.time", lambda: clock[0])
+    sensor = one_run_sensor(place, part, "a part", wanted=dg.RunRequest)
+    begun: list[float] = []
+    for _ in range(40):
+        result = sensor(dg.build_sensor_context(instance=instance))
+        if result.run_requests:
+            begun.append(clock[0])
+            part.execute_in_process(instance=instance, raise_on_error=False)
+            clock[0] = max(clock[0], time.time())
+        else:
+            assert "the last run failed" in str(result.skip_reason)
+        clock[0] += 5.0
+    gaps = [later - first for first, later in itertools.pairwise(begun)]
+    assert 4 <= len(begun) <= 8
+    assert gaps == sorted(gaps), "each wait is as long as the one before, or longer"
 
 
 def test_one_run_a_trigger_at_most_twenty_a_tick(
@@ -510,6 +546,31 @@ def test_the_reaper_fails_a_run_whose_process_died_with_the_lease(
     process.stdout.close()
     assert "waits for its retry" in ticker.reason()
     assert instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.FAILURE
+
+
+@pytest.mark.parametrize("beats", [True, False], ids=["the registry was away", "the process hangs"])
+def test_the_reaper_waits_a_lease_for_a_silent_process_of_this_host_that_is_there(
+    ticker: Ticker, place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, beats: bool
+) -> None:
+    """While the registry or the whole machine was away, no run could say that it lives."""
+    drop(tmp_path, "0.csv", "a,1\n")
+    run = ticker.run(ticker().run_requests[0])
+    ticker.instance.add_run_tags(run.run_id, tag_process(run.run_id))
+    started(ticker.instance, run)
+    silent = Owner(
+        region=REGION, host="here", pid=1, run_id=run.run_id, acquired_at=dt.datetime.now(dt.UTC),
+        heartbeat_at=dt.datetime.now(dt.UTC), heartbeat_age_seconds=16.0, is_alive=False,
+    )  # fmt: skip
+    owners, clock = [silent], [100.0]
+    monkeypatch.setattr(run_monitor, "describe", lambda *args, **options: owners[0])
+    monkeypatch.setattr(run_monitor.time, "monotonic", lambda: clock[0])
+    assert "STARTED" in ticker.reason()
+    clock[0] += place.settings.lease_seconds / 2
+    assert "STARTED" in ticker.reason()
+    if beats:
+        owners[0] = replace(silent, heartbeat_at=silent.heartbeat_at + dt.timedelta(seconds=20))
+    clock[0] += place.settings.lease_seconds / 2
+    assert ("STARTED" if beats else "waits for its retry") in ticker.reason()
 
 
 def test_the_reaper_fails_a_run_that_died_before_it_claimed(

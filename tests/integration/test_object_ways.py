@@ -211,9 +211,7 @@ def test_objects_of_large_groups_do_not_come_to_this_machine(
 
 
 @pytest.mark.seed("DX6")
-def test_parquet_objects_are_read_by_tasks(
-    place: Callable[..., Workplace], bucket: Bucket, copied: list[str]
-) -> None:
+def test_parquet_objects_are_read_by_tasks(place: Callable[..., Workplace], bucket: Bucket, copied: list[str]) -> None:
     """They never come to this machine; a damaged object is quarantined, with all its rows."""
     for name, content in {**PARQUET, "damaged": damaged(), "miscounted": miscounted()}.items():
         bucket.store.put(bucket.address, f"in/{name}", content)

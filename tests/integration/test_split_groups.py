@@ -86,9 +86,7 @@ def test_a_link_of_ours_that_is_gone_splits_nothing_and_blames_nobody(
     result = run_app(application(kind), settings={"small_group_bytes": 0}).add(files)
     scan(result.workplace, result.opened, result.region)
     steps: list[str] = []
-    run = region_run(
-        result.workplace, result.opened, result.region, report=lambda step, numbers: steps.append(step)
-    )
+    run = region_run(result.workplace, result.opened, result.region, report=lambda step, numbers: steps.append(step))
 
     def filled(self: GroupInbox, **more: Any) -> None:
         fill(self, **more)

@@ -13,6 +13,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from drainmark.orchestration.dagster_jobs import run_launcher
 from drainmark.orchestration.dagster_jobs.run_launcher import Spares, WarmRunLauncher
 
 ORDERS = "drainmark.orchestration.dagster_jobs.dagster_internals"
@@ -85,3 +86,28 @@ def test_an_order_of_dagster_that_takes_other_arguments(
     )
     scene.launch(run)
     assert (scene.defaulted, scene.spares.wanted, len(caplog.records)) == (["ours"], 0, 1)
+
+
+def test_a_spare_that_is_not_ready_yet_is_kept_for_a_later_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each launch while it imports would leave a process behind."""
+    made: list[Any] = []
+
+    class Slow:
+        def __init__(self) -> None:
+            self.is_done, self.process = False, SimpleNamespace(is_alive=lambda: True, terminate=lambda: None)
+            made.append(self)
+
+        def is_ready(self) -> bool:
+            return self.is_done
+
+    monkeypatch.setattr(run_launcher.Spare, "start", Slow)
+    monkeypatch.setattr(run_launcher, "Finalize", lambda *args, **options: None)
+    spares = Spares()
+    for _ in range(3):
+        spares._make()
+        assert spares.take() is None
+    made[0].is_done = True
+    assert spares.take() is made[0]
+    assert len(made) == 1
+    spares._make()
+    assert len(made) == 2
