@@ -159,15 +159,16 @@ class FailureHandling:
         registry, region, epoch = self.owner.outside.registry, self.owner.region, self.owner.epoch
         if self.owner.state in IN_HAND:
             self.owner.moved(Event.FAILED)
-        self.owner.report("input", {"error": error.message})
+        halts = isinstance(error, InputMissing) and source.scan.on_missing != "skip"
+        self.owner.report("input", {"error": error.message, "remedy": error.remedy, "halts": halts})
+        if halts:
+            raise self.halted(error.message, error=described(error), trigger=triggers[0].uri)
         for trigger in triggers:
             if isinstance(error, InputChanged):
                 registry.triggers.mark(region, epoch, [trigger.id], TriggerStatus.SUPERSEDED, error.message)
-            elif source.scan.on_missing == "skip":
+            else:
                 self.owner.halts.refuse(trigger.uri, full_identity(trigger), error.message)
                 registry.triggers.mark(region, epoch, [trigger.id], TriggerStatus.MISSING, error.message)
-            else:
-                raise self.halted(error.message, error=described(error), trigger=trigger.uri)
         self.owner.reset_done()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import is_object
-from drainmark.jobs.protocol.records.triggers import AGAIN, BACK, NewTrigger, Trigger, TriggerStatus, file_key
+from drainmark.jobs.protocol.records.triggers import AGAIN, BACK, BACKFILL, NewTrigger, Trigger, TriggerStatus, file_key
 from drainmark.jobs.scan.findings import ScanResult
 from drainmark.jobs.scan.folder import identity_key
 
@@ -33,7 +34,8 @@ def record_scan(
 
     These files also become new triggers, at the end of the order: a file that changed before it was committed; a file
     that is back after it changed or was missing; and a file that was quarantined whole, then fixed. If another file
-    changed after it was committed, `on_change` decides: it is ignored, becomes a new trigger, or is an error.
+    changed after it was committed, `on_change` decides: it is ignored, becomes a new trigger, or is an error. The same
+    holds of files that were asked for (`BACKFILL`) and gave way, although the source may not select them.
 
     Args:
         was_refused: says whether the file of a sequence id was quarantined whole; called only for changed files.
@@ -46,8 +48,9 @@ def record_scan(
     from drainmark.resources.registry.scan_queries import RegistryScans
 
     result, stopped = ScanResult(), None
+    asked_for = inputs.scan_again(registry.triggers.gave_way(region, BACKFILL), scan, now=now)
     with closing(inputs.watched(RegistryScans(registry, region), location, scan, now=now)) as batches:
-        for batch in batches:
+        for batch in itertools.chain((asked_for,), batches):
             registry.triggers.add(region, batch.new)
             changed, refusal = _taken_anew(registry, region, scan, batch, was_refused)
             registry.triggers.add(region, changed)

@@ -31,7 +31,7 @@ from drainmark.jobs.scan.bucket_objects import (
     refusal_of,
     selects,
 )
-from drainmark.jobs.scan.findings import ScanResult, changed_files, missing_files
+from drainmark.jobs.scan.findings import ScanFindings, ScanResult, changed_files, judge, missing_files
 from drainmark.jobs.scan.folder import IS_LINK, identity_key, identity_of, path_of
 from drainmark.jobs.scan.folder_listing import FolderListing
 from drainmark.jobs.scan.index import ScanLimits, ScanMemory
@@ -111,6 +111,26 @@ class Inputs:
             StoreUnavailable, StoreRefused: a page of the listing failed; the pages before it are dropped.
         """
         return self._versioned(location, scan_once(self._listing(location, scan), scan, known, now=now))
+
+    def scan_again(self, triggers: Sequence[Trigger], scan: DirectoryScan, *, now: float) -> ScanResult:
+        """Look at the files of triggers once more, wherever they lie; each stays in its output, with its origin.
+
+        Raises:
+            StoreUnavailable, StoreRefused: a store did not answer.
+        """
+        result, anything = ScanResult(), replace(scan, pattern="*", outputs=None, recursive=True)
+        for trigger in triggers:
+            bucket = address_of(trigger.uri)[0] if is_object(trigger.uri) else None
+            location = bucket or os.path.dirname(path_of(trigger.uri))
+            listing, found = self._listing(location, anything), ScanFindings(now)
+            for entry in listing.entries_of([listing.key_at(trigger.uri)]):
+                candidate = listing.candidate(entry, found)
+                if candidate is not None:
+                    new = replace(candidate.trigger, output=trigger.output, origin=trigger.origin)
+                    candidate = candidate._replace(trigger=new)
+                    judge(candidate, "", found, scan, settles=listing.settles, oldest=None)
+            result = result.with_batch(self._versioned(location, found.result()))
+        return result
 
     def _versioned(self, location: str, found: ScanResult) -> ScanResult:
         if not is_object(location) or not (found.new or found.changed):
@@ -243,32 +263,7 @@ class Inputs:
         if changed:
             raise changed_files([trigger for trigger in objects if trigger.uri in changed])
         local = [trigger for trigger in triggers if not is_object(trigger.uri)]
-        self._check_local(local, follow_links=follow_links)
-
-    def _check_local(self, triggers: Sequence[Trigger], *, follow_links: bool) -> None:
-        """Check every file before raising an error, so that the error names all files that are gone.
-
-        If a file was replaced, or a link or folder on its path was, the path leads to another inode.
-        """
-        gone: list[tuple[Trigger, OSError]] = []
-        changed: list[Trigger] = []
-        for trigger in triggers:
-            try:
-                facts = os.stat(path_of(trigger.uri), follow_symlinks=follow_links)
-            except OSError as error:
-                require_gone(error)
-                gone.append((trigger, error))
-                continue
-            if stat.S_ISLNK(facts.st_mode):
-                gone.append((trigger, OSError(errno.ELOOP, f"it {IS_LINK}")))
-                continue
-            if identity_key(identity_of(facts)) != file_key(trigger.identity_key):
-                changed.append(trigger)
-        if gone:
-            why = gone[0][1]
-            raise missing_files([trigger for trigger, _ in gone], why.strerror or "it is gone") from why
-        if changed:
-            raise changed_files(changed)
+        _check_local(local, follow_links=follow_links)
 
     def dispose(self, files: Sequence[tuple[str, Mapping[str, Any], int]], scan: DirectoryScan) -> int:
         """Move or delete input files, as the scan declares; missing and replaced files are left alone.
@@ -359,3 +354,29 @@ def _fetched(objects: ObjectStore, trigger: Trigger, path: Path) -> type[InputMi
     except ObjectChanged:
         return InputChanged
     return None
+
+
+def _check_local(triggers: Sequence[Trigger], *, follow_links: bool) -> None:
+    """Check every file before raising an error, so that the error names all files that are gone.
+
+    If a file was replaced, or a link or folder on its path was, the path leads to another inode.
+    """
+    gone: list[tuple[Trigger, OSError]] = []
+    changed: list[Trigger] = []
+    for trigger in triggers:
+        try:
+            facts = os.stat(path_of(trigger.uri), follow_symlinks=follow_links)
+        except OSError as error:
+            require_gone(error)
+            gone.append((trigger, error))
+            continue
+        if stat.S_ISLNK(facts.st_mode):
+            gone.append((trigger, OSError(errno.ELOOP, f"it {IS_LINK}")))
+            continue
+        if identity_key(identity_of(facts)) != file_key(trigger.identity_key):
+            changed.append(trigger)
+    if gone:
+        why = gone[0][1]
+        raise missing_files([trigger for trigger, _ in gone], why.strerror or "it is gone") from why
+    if changed:
+        raise changed_files(changed)

@@ -71,6 +71,11 @@ class Triggers:
         """Return all inputs ever seen at a uri, oldest first."""
         return [trigger_of(row) for row in self._database.rows("triggers/by_uri", region=region, uri=uri)]
 
+    def gave_way(self, region: str, origin: str) -> list[Trigger]:
+        """Return the newest inputs at their uris that have an origin and are superseded or missing, oldest first."""
+        rows = self._database.rows("triggers/gave_way", region=region, origin=origin)
+        return [trigger_of(row) for row in rows]
+
     def newest(self, region: str) -> Trigger | None:
         """Return the last input in the region's order, with any status; None if there is none."""
         rows = self._database.rows("triggers/newest", region=region)

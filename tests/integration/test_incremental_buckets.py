@@ -14,7 +14,8 @@ from fault_proxy import fault_proxy
 
 from drainmark.jobs.errors import InputChanged, StoreUnavailable
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
-from drainmark.jobs.protocol.records.triggers import TriggerStatus
+from drainmark.jobs.protocol.records.triggers import BACKFILL, TriggerStatus
+from drainmark.jobs.scan.bucket_objects import trigger_of_object
 from drainmark.jobs.scan.findings import ScanResult
 from drainmark.jobs.scan.index import ScanLimits, ScanNote
 from drainmark.jobs.tasks.bucket_clients import Patience
@@ -302,3 +303,18 @@ def test_a_scan_keeps_nothing_of_a_region_that_was_rebuilt_under_it(large: Scene
     assert list(batches) == []
     assert RegistryScans(large.registry, REGION).load_note() is None
     assert large.scan().new_count == 31
+
+
+@pytest.mark.parametrize("key", ["archive/may.csv", "in/may.dat"])
+def test_an_object_that_was_asked_for_and_was_overwritten_is_taken_again(scene: Scene, key: str) -> None:
+    scene.store.put(scene.bucket, key, b"x")
+    ((facts, _),) = scene.inputs.matching(f"{scene.bucket}/{key}")
+    asked_for = trigger_of_object(scene.bucket, facts, output="", origin=BACKFILL)
+    scene.registry.triggers.add(REGION, [asked_for])
+    scene.registry.progress.set_epoch(REGION, 1)
+    (trigger,) = scene.registry.triggers.by_uri(REGION, asked_for.uri)
+    scene.registry.triggers.mark(REGION, 1, [trigger.id], TriggerStatus.SUPERSEDED, "changed")
+    scene.store.put(scene.bucket, key, b"longer")
+    assert len(scene.scan(pattern="*.txt").changed) == 1
+    pending = [(each.uri, each.size_bytes, each.origin) for each in scene.registry.triggers.pending(REGION, 9)]
+    assert (asked_for.uri, 6, BACKFILL) in pending

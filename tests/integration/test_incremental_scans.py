@@ -14,8 +14,9 @@ import pytest
 
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
-from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
+from drainmark.jobs.protocol.records.triggers import BACKFILL, NewTrigger, Trigger, TriggerStatus
 from drainmark.jobs.scan.findings import ScanResult
+from drainmark.jobs.scan.folder import identity_key, identity_of, uri_of
 from drainmark.jobs.scan.folder_listing import FolderListing
 from drainmark.jobs.scan.index import ScanLimits, ScanNote
 from drainmark.jobs.scan.scanner import Scanner
@@ -511,3 +512,49 @@ def test_a_directory_that_is_not_below_the_folder_is_not_listed(
     large.start(LIMITS)
     listed = looked_into(monkeypatch)
     assert (large.scan().new_count, listed) == (0, [])
+
+
+def asked_for(scene: Scene, path: Path, *, output: str = "", status: TriggerStatus = TriggerStatus.SUPERSEDED) -> None:
+    """Add a file as `backfill` does, and let it give way as a run does that finds it changed or gone."""
+    identity = identity_of(path.stat())
+    new = NewTrigger(
+        uri=uri_of(str(path)), identity=identity, identity_key=identity_key(identity), size_bytes=1, output=output,
+        origin=BACKFILL,
+    )  # fmt: skip
+    scene.registry.triggers.add(REGION, [new])
+    scene.registry.progress.set_epoch(REGION, epoch := scene.registry.region_info(REGION).epoch + 1)
+    (trigger,) = scene.registry.triggers.by_uri(REGION, new.uri)
+    scene.registry.triggers.mark(REGION, epoch, [trigger.id], status, "changed")
+
+
+@pytest.mark.parametrize("name", ["../archive/may.csv", "may.dat", "caf\udce9.old"])
+def test_a_file_that_was_asked_for_and_changed_is_taken_again_wherever_it_lies(scene: Scene, name: str) -> None:
+    path = Path(os.path.abspath(scene.write(name, age=1e8)))
+    asked_for(scene, path)
+    path.write_text("longer")
+    assert scene.scan(pattern="*.txt", start_from="2026-01-01", later=0.0, settle=60.0).unsettled == 1
+    assert scene.registry.pending_count(REGION) == 0
+    assert len(scene.scan(pattern="*.txt", start_from="2026-01-01").changed) == 1
+    (trigger,) = scene.registry.triggers.pending(REGION, 9)
+    assert (trigger.uri, trigger.size_bytes, trigger.origin) == (uri_of(str(path)), 6, BACKFILL)
+    assert scene.scan(pattern="*.txt").changed == (), "it is taken once"
+
+
+def test_a_file_that_was_asked_for_comes_again_in_its_output(scene: Scene) -> None:
+    outputs = {"orders": "*.csv", "payments": "*.txt"}
+    path = scene.write("may.csv")
+    asked_for(scene, path, output="payments")
+    path.write_text("longer")
+    scene.scan(outputs=outputs)
+    assert [(each.uri, each.output) for each in scene.registry.triggers.pending(REGION, 9)] == [(str(path), "payments")]
+
+
+def test_a_file_that_was_asked_for_and_was_missing_is_taken_when_it_is_back(scene: Scene) -> None:
+    path = Path(os.path.abspath(scene.write("../archive/may.csv")))
+    asked_for(scene, path, status=TriggerStatus.MISSING)
+    aside = path.rename(path.with_name("aside"))
+    scene.scan()
+    assert scene.registry.pending_count(REGION) == 0
+    aside.rename(path)
+    scene.scan()
+    assert [each.uri for each in scene.registry.triggers.pending(REGION, 9)] == [str(path)]

@@ -69,6 +69,10 @@ def file_key(identity_key: str) -> str:
     return identity_key[: identity_key.rindex("}") + 1] if "#" in identity_key else identity_key
 
 
+BACKFILL = "backfill"
+"""The origin of a trigger that was asked for, wherever its file lies; a scan need not select it."""
+
+
 class TriggerStatus(StrEnum):
     """pending -> committed | skipped | refused | superseded | missing; pending again by a rewind or as `GAVE_WAY`."""
 
@@ -94,7 +98,7 @@ class NewTrigger:
             came back, `VERSION` if the bucket keeps versions; of a slice `KIND` and `SLICES`.
         identity_key: the identity as one text; (region, uri, identity_key) is unique.
         output: the output of the source that it belongs to, "" if the source has only one.
-        origin: `scan` or `backfill`.
+        origin: `scan` or `BACKFILL`.
     """
 
     uri: str

@@ -19,10 +19,12 @@ def steps_outside(staged: StagedGroup) -> Iterator[tuple[str, Mapping[str, Any]]
 
 
 def trouble_of(step: str, numbers: Mapping[str, Any]) -> str | None:
-    """Return a message about a step with trouble: a split group with the reason, failures or lost rows of autonomous
-    operators, a table without a catalogue name. Return None for other steps."""
+    """Return a message about a step with trouble: a split group with the reason, a file that is not as it was scanned,
+    failures or lost rows of autonomous operators, a table without a catalogue name. Return None for other steps."""
     if step == SPLIT:
         return f"a group of {numbers['triggers']} files failed and is done again file by file: {numbers['error']}"
+    if step == "input" and not numbers["halts"]:
+        return f"{numbers['error']}; the region goes on without it: {numbers['remedy']}"
     if step == "feed" and (numbers["error"] or numbers["bad"]):
         lost = numbers["error"] or f"{numbers['bad']} rows or files could not be read and are left out"
         return f"autonomous source {numbers['source']}: {lost}; the region goes on"

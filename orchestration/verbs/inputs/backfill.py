@@ -17,7 +17,7 @@ from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.history import RegionHistory, retracted_uris
 from drainmark.jobs.protocol.records.addresses import address_of, is_object, object_uri, prefix_of
-from drainmark.jobs.protocol.records.triggers import AGAIN, GAVE_WAY, NewTrigger, TriggerStatus, file_key
+from drainmark.jobs.protocol.records.triggers import AGAIN, BACKFILL, GAVE_WAY, NewTrigger, TriggerStatus, file_key
 from drainmark.jobs.regions.formatting import said_of
 from drainmark.jobs.runtime.commit.replacement import require_replaceable
 from drainmark.orchestration.discovery.scan_recording import replacing
@@ -27,7 +27,6 @@ from drainmark.orchestration.workplace.declaration import declared, load_region
 from drainmark.orchestration.workplace.region_sources import source_folder, source_of
 from drainmark.orchestration.workplace.workplace import Workplace, require_known
 
-ORIGIN = "backfill"
 _COMMANDS = 10
 """Number of files that one remedy names."""
 
@@ -251,7 +250,7 @@ def _objects(
         else:
             relative = facts.key.removeprefix(below[1]) if below[0] == bucket else facts.key
             output = _output_of(object_uri(bucket, facts.key), relative, wanted, scan)
-            found.append(trigger_of_object(bucket, facts, output=output, origin=ORIGIN))
+            found.append(trigger_of_object(bucket, facts, output=output, origin=BACKFILL))
     return [(trigger.uri, trigger) for trigger in workplace.inputs.with_versions(found)] + refused
 
 
@@ -319,7 +318,7 @@ def _trigger(path: str, wanted: Wanted, scan: DirectoryScan | None, folder: str 
         identity=identity,
         identity_key=identity_key(identity),
         size_bytes=facts.st_size,
-        origin=ORIGIN,
+        origin=BACKFILL,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from by_hand import HandFed
 
-from drainmark.jobs.errors import DrainmarkError, Location
+from drainmark.jobs.errors import DrainmarkError, InputChanged, InputMissing, Location
 from drainmark.jobs.errors.environment import FilesLost
 from drainmark.jobs.graph.application import load_application
 from drainmark.jobs.graph.blame import failure_of
@@ -62,6 +62,19 @@ def test_a_group_that_is_done_file_by_file_asks_nobody_for_anything(fed: HandFed
     assert "app.py:3" in said
     assert "fix the function" not in said, "nothing is halted"
     assert "drainmark resume" not in str(told)
+
+
+def test_a_file_that_is_not_as_it_was_scanned_is_told_unless_the_halt_tells_it(fed: HandFed) -> None:
+    triggers = fed.workplace.registry.triggers.pending(fed.region, 1)
+    told, _, ends = failed(fed, InputChanged("a changed", remedy="write elsewhere", triggers=triggers))
+    (said,) = [text for step, numbers in told if (text := trouble_of(step, numbers)) is not None]
+    assert ends is None
+    assert "a changed" in said
+    assert "write elsewhere" in said
+    triggers = fed.workplace.registry.triggers.pending(fed.region, 1)
+    told, _, ends = failed(fed, InputMissing("b is gone", remedy="put it back", triggers=triggers))
+    assert [trouble_of(step, numbers) for step, numbers in told if step == "input"] == [None]
+    assert "b is gone" in str(ends)
 
 
 def test_files_of_an_attempt_that_are_lost_blame_no_trigger_and_split_nothing(fed: HandFed) -> None:
