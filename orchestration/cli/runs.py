@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
@@ -31,6 +30,7 @@ from drainmark.orchestration.cli.terminal.options import (
 )
 
 if TYPE_CHECKING:
+    from drainmark.jobs.operators.sources.pushed.push_buffer import RowText
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.jobs.runtime.autonomous_run import BatchReport
     from drainmark.jobs.runtime.region_run import GroupReport
@@ -443,10 +443,10 @@ def push(
     plan = region_of(workplace, region)
     taker, _ = taker_of(plan, start)
     if file is None:
-        rows = list(_pushed(sys.stdin, "standard input"))
+        rows = list(_pushed(sys.stdin.buffer, "standard input"))
     else:
         try:
-            with file.open(encoding="utf-8") as lines:
+            with file.open("rb") as lines:
                 rows = list(_pushed(lines, str(file)))
         except OSError as error:
             raise UsageError(f"{file} cannot be read: {error.strerror}") from error
@@ -456,14 +456,17 @@ def push(
     asked.answer({"region": plan.name, "rows": len(rows), "segment": segment}, lambda _: output.say(pushed))
 
 
-def _pushed(lines: IO[str], name: str) -> Iterator[dict[str, Any]]:
+def _pushed(lines: IO[bytes], name: str) -> Iterator[RowText]:
+    from drainmark.jobs.operators.sources.pushed.push_buffer import RowText
+
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"line {number} of {name} is no JSON: {error}", remedy="nothing was pushed") from error
-        if not isinstance(row, dict):
-            raise UsageError(f"line {number} of {name} is no JSON object", remedy="nothing was pushed")
-        yield row
+            yield RowText(line.decode())
+        except UnicodeDecodeError as error:
+            msg = f"line {number} of {name} is no UTF-8: {error.reason} at byte {error.start + 1}"
+            raise UsageError(msg, remedy="write the file in UTF-8; nothing was pushed") from error
+        except ValueError as error:
+            msg = f"line {number} of {name} cannot be pushed: {error}"
+            raise UsageError(msg, remedy="write one JSON object on each line; nothing was pushed") from error

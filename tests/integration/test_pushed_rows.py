@@ -119,6 +119,12 @@ def test_the_command_line_pushes_lines_of_json(
     lines.write_text('{"n": 1}\n[2]\n')
     assert invoke(["push", "little.py", str(lines)]) == UsageError.exit_code
     assert "line 2" in capsys.readouterr().err
+    for wrong, said in (('{"n": 1, "n": 2}', "twice"), ('{"n": "\xe9"}', "UTF-8")):
+        lines.write_bytes(f'\n{{"n": 1}}\n{wrong}\n'.encode("latin-1"))
+        assert invoke(["push", "little.py", str(lines)]) == UsageError.exit_code
+        told = capsys.readouterr().err
+        assert "line 3" in told
+        assert said in told
     assert dm.push("little", [{"n": 3}]) == 2
     with pytest.raises(UsageError):
         dm.push("little", [{"n": 3}], start="other")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import UsageError
+from drainmark.jobs.operators.sources.pushed.push_buffer import Row
 from drainmark.jobs.operators.sources.pushed.replayable_start import ReplayableStart
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.orchestration.workplace.declaration import find_region, load_region, require_code
@@ -37,9 +38,7 @@ def region_of(workplace: Workplace, region: str) -> RegionPlan:
     return (found or require_code(workplace, find_region(workplace, region)))[1]
 
 
-def push_to(
-    workplace: Workplace, region: RegionPlan, rows: Iterable[Mapping[str, Any]], *, start: str | None = None
-) -> int:
+def push_to(workplace: Workplace, region: RegionPlan, rows: Iterable[Row], *, start: str | None = None) -> int:
     """Append rows to the buffer of a start of a compiled region; see `push`."""
     name, taker = taker_of(region, start)
     try:

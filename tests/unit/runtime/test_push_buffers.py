@@ -13,7 +13,7 @@ import pytest
 
 from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure, arm
-from drainmark.jobs.operators.sources.pushed.push_buffer import PUSHED_AT, PushBuffer
+from drainmark.jobs.operators.sources.pushed.push_buffer import PUSHED_AT, PushBuffer, RowText, lines_of
 
 FOR_EVER = 1e9
 ROOT = Path(__file__).parents[3]
@@ -48,6 +48,30 @@ def test_a_row_that_is_none_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=PUSHED_AT):
         buffer.push([row(1), {"n": 2, PUSHED_AT: "yesterday"}])
     assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"id":1,"amount":0.123456789012345678,"b":123456789012345678.91}', '{"price":1.10,"tiny":1e-400}', "{}",
+        ' { } ', '\t{ "a" : {"b": [1.0, 1E2]}, "long": 12345678901234567890123 }\r\n', '{"name": "caf\u00e9 \\u00e9"}',
+    ],
+)  # fmt: skip
+def test_a_row_that_is_pushed_as_text_is_stored_in_its_own_characters(text: str) -> None:
+    (line,) = lines_of([RowText(text)], "now").decode().splitlines()
+    assert json.loads(line) == {PUSHED_AT: "now", **json.loads(text)}
+    own = text.strip().removeprefix("{").removesuffix("}").strip()
+    assert own in line, "no value is written in another way"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"id":1,"id":2}', '{"a":{"b":1,"b":1}}', '{"a": NaN}', "[1]", "7", '{"a":1} {"a":2}', '{"a": "\\ud800"}', "",
+     '{"_pushed_at": 1}', "[" * 100_000],
+)  # fmt: skip
+def test_a_text_that_would_be_no_good_record_of_a_file_is_no_row(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        RowText(text)
 
 
 def test_a_row_of_an_earlier_version_with_a_time_of_its_own_is_sealed(tmp_path: Path) -> None:

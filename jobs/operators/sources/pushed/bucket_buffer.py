@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.failpoints import FailPoint
-from drainmark.jobs.operators.sources.pushed.push_buffer import lines_of, segment_name, segment_number
+from drainmark.jobs.operators.sources.pushed.push_buffer import Row, lines_of, segment_name, segment_number
 from drainmark.jobs.tasks.places import BucketPlace
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class BucketBuffer:
 
     objects: Files
 
-    def push(self, rows: Iterable[Mapping[str, Any]]) -> int:
+    def push(self, rows: Iterable[Row]) -> int:
         """Put rows as the next segment; return its number. The rows are durable when this returns.
 
         Raises:

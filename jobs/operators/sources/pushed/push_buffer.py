@@ -28,10 +28,36 @@ from typing import Any
 from drainmark.jobs import world
 from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.failpoints import FailPoint
+from drainmark.jobs.formats.json_records import tokens_of
 from drainmark.jobs.tasks.places import make_folder, sync_folder, write_durably
 
 _OPEN, _SEALED, _END = "open-", "segment-", ".jsonl"
 _STATE, _WHOLE = "state-", "whole-"
+
+
+@dataclass(frozen=True, slots=True)
+class RowText:
+    """A row as the text of one JSON object, which is stored as it is: no value is written in another way.
+
+    Raises:
+        ValueError: it is no good record of JSON lines, or has a column `_pushed_at`.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        members = tokens_of(self.text)
+        if isinstance(members, str):
+            raise ValueError(members)
+        _require_no_time(members)
+
+    def stamped(self, pushed_at: str | float) -> str:
+        """Return the text with `_pushed_at` as the first member."""
+        rest = self.text.strip()[1:].lstrip()
+        return f"{json.dumps({PUSHED_AT: pushed_at})[:-1]}{'' if rest == '}' else ', '}{rest}"
+
+
+Row = Mapping[str, Any] | RowText
 
 
 @dataclass(frozen=True, slots=True, kw_only=False)
@@ -47,7 +73,7 @@ class PushBuffer:
     rows: int
     seconds: float
 
-    def push(self, rows: Iterable[Mapping[str, Any]]) -> int:
+    def push(self, rows: Iterable[Row]) -> int:
         """Append rows, all in one segment; return its number. The rows are durable when this returns.
 
         Raises:
@@ -259,7 +285,7 @@ def segment_number(name: str) -> int | None:
     return int(number) if name == f"{_SEALED}{number}{_END}" and number.isdecimal() else None
 
 
-def lines_of(rows: Iterable[Mapping[str, Any]], pushed_at: str | None = None) -> bytes:
+def lines_of(rows: Iterable[Row], pushed_at: str | None = None) -> bytes:
     """Return rows as they are stored, a line each.
 
     Args:
@@ -271,11 +297,17 @@ def lines_of(rows: Iterable[Mapping[str, Any]], pushed_at: str | None = None) ->
     return b"".join(_pushed(row, pushed_at) for row in rows)
 
 
-def _pushed(row: Mapping[str, Any], pushed_at: str | None) -> bytes:
+def _pushed(row: Row, pushed_at: str | None) -> bytes:
+    if isinstance(row, RowText):
+        return f"{row.stamped(pushed_at or time.time())}\n".encode()
     line = _line(row, pushed_at)
-    if PUSHED_AT in row:
-        raise ValueError(f"it has a column {PUSHED_AT}, where the buffer keeps when it came")
+    _require_no_time(row)
     return line
+
+
+def _require_no_time(members: Mapping[str, Any]) -> None:
+    if PUSHED_AT in members:
+        raise ValueError(f"it has a column {PUSHED_AT}, where the buffer keeps when it came")
 
 
 def _line(row: Mapping[str, Any], pushed_at: str | None = None) -> bytes:
