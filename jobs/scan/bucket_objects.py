@@ -55,12 +55,13 @@ def literal_prefix(glob: str) -> str:
     return glob[: found.start()] if found else glob
 
 
+def lies_at(place: str, key: str) -> bool:
+    """Say whether a key is a place in a bucket, or lies in the folder of that name; all keys lie at ""."""
+    return key == place or not place or key.startswith(f"{place.rstrip('/')}/")
+
+
 def selects(glob: str, key: str) -> bool:
-    """Say whether a glob is a key, is a folder above it, or matches it; only `**` crosses slashes."""
-    if key == glob or not glob:
-        return True
-    if not _GLOB.search(glob):
-        return key.startswith(f"{glob.rstrip('/')}/")
+    """Say whether a glob matches a key; only `**` crosses slashes."""
     return re.fullmatch("".join(_as_regex(part) for part in _PARTS.findall(glob)), key, re.DOTALL) is not None
 
 

@@ -11,9 +11,10 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from drainmark.jobs.scan.bucket_listing import PrefixListing
 from drainmark.jobs.scan.bucket_objects import (
     identity_of_object,
     is_marker,
+    lies_at,
     listing_prefix,
     literal_prefix,
     refusal_of,
@@ -168,17 +170,28 @@ class Inputs:
         return is_object(location) or Path(location).is_dir()
 
     def matching(self, address: str) -> Iterator[tuple[ObjectFacts, str | None]]:
-        """Yield the objects at an address: that of a bucket, and a key, a folder, or a glob (`**` includes subfolders).
+        """Yield the objects at an address: that of a bucket, and a key; or a folder; or, if there is neither, a glob.
 
-        With each object comes the reason why it cannot be read, None if it can.
+        In a glob, `**` includes subfolders. With each object comes the reason why it cannot be read, None if it can.
 
         Raises:
             UsageError: the address names no bucket.
         """
         bucket, glob = address_of(address)
-        for page in self.objects.pages(bucket, literal_prefix(glob)):
+        named = self._matching(bucket, glob, partial(lies_at, glob))
+        first = next(named, None)
+        if first is not None:
+            yield first
+            yield from named
+        elif (prefix := literal_prefix(glob)) != glob:
+            yield from self._matching(bucket, prefix, partial(selects, glob))
+
+    def _matching(
+        self, bucket: str, prefix: str, is_meant: Callable[[str], bool]
+    ) -> Iterator[tuple[ObjectFacts, str | None]]:
+        for page in self.objects.pages(bucket, prefix):
             for facts in page:
-                if not is_marker(facts) and selects(glob, facts.key.rstrip("/")):
+                if not is_marker(facts) and is_meant(facts.key.rstrip("/")):
                     yield facts, refusal_of(facts, lambda key: _there(self.objects, bucket, key))
 
     def lost(self, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[tuple[str, ...], tuple[str, ...]]:

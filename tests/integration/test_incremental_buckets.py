@@ -318,3 +318,20 @@ def test_an_object_that_was_asked_for_and_was_overwritten_is_taken_again(scene: 
     assert len(scene.scan(pattern="*.txt").changed) == 1
     pending = [(each.uri, each.size_bytes, each.origin) for each in scene.registry.triggers.pending(REGION, 9)]
     assert (asked_for.uri, 6, BACKFILL) in pending
+
+
+@pytest.mark.parametrize(
+    ("glob", "meant"),
+    [
+        ("in/a[1].csv", ["in/a[1].csv"]),
+        ("in/b[2]", ["in/b[2]/x"]),
+        ("in/b[2]/", ["in/b[2]/x"]),
+        ("in/c[3].csv", ["in/c3.csv"]),
+        ("in/?[1].csv", ["in/a1.csv"]),
+        ("in/what?", ["in/what?/y"]),
+        ("in/nothing", []),
+    ],
+)
+def test_an_address_is_first_the_name_of_what_is_there(scene: Scene, glob: str, meant: list[str]) -> None:
+    scene.put("a[1].csv", "a1.csv", "b[2]/x", "b2/x", "b2", "c3.csv", "what?/y", "whats")
+    assert [facts.key for facts, _ in scene.inputs.matching(f"{scene.bucket}/{glob}")] == meant

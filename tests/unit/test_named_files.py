@@ -1,13 +1,17 @@
-"""Which file a name in a command means: its uri, its path from here, or the end of either, also if it is no UTF-8."""
+"""Which files a name or a pattern in a command means, also if they are no UTF-8."""
 
 from __future__ import annotations
 
+import errno
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from drainmark.jobs.scan.folder import uri_of
 from drainmark.orchestration.verbs.file_names import names_file
+from drainmark.orchestration.verbs.inputs import backfill
 
 RAW = os.fsdecode(b"/in/day/a\xff.csv")
 
@@ -22,3 +26,75 @@ def test_a_name_that_is_no_utf8_names_its_file(name: str) -> None:
 @pytest.mark.parametrize("name", [os.fsdecode(b"\xff.csv"), os.fsdecode(b"a\xfe.csv"), "a.csv"])
 def test_another_name_does_not(name: str) -> None:
     assert not names_file(uri_of(RAW), name)
+
+
+def meant(pattern: str) -> tuple[list[str], list[str]]:
+    """Return the files that a pattern of `backfill` means, from here, and the folders that it could not list."""
+    found = backfill._files(backfill.Wanted(pattern=pattern), None, None)
+    names = [(os.path.relpath(uri), isinstance(trigger, str)) for uri, trigger in found]
+    return [name for name, is_refused in names if not is_refused], [name for name, is_refused in names if is_refused]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder, with a bracket in its name, of files and folders whose names are globs of others."""
+    folder = tmp_path / "h[1]"
+    for name in ("in[1]/a.csv", "in[1]/deep/.b.csv", "in1/c.csv", "b[2].csv", "b2.csv", "c3.csv", "d*/e", "dd/f"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("pattern", "files"),
+    [
+        ("in[1]", ["in[1]/a.csv", "in[1]/deep/.b.csv"]),
+        ("in[1]/", ["in[1]/a.csv", "in[1]/deep/.b.csv"]),
+        ("./d*", ["d*/e"]),
+        ("b[2].csv", ["b[2].csv"]),
+        ("c[3].csv", ["c3.csv"]),
+        ("in[1]/*.csv", ["in1/c.csv"]),
+        ("?[0-9].csv", ["b2.csv", "c3.csv"]),
+        ("in[[]1]/**", ["in[1]/a.csv", "in[1]/deep/.b.csv"]),
+        ("nothing[1]", []),
+    ],
+)
+def test_a_pattern_is_first_the_name_of_what_is_there(here: Path, pattern: str, files: list[str]) -> None:
+    assert meant(pattern) == (files, [])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "files", "refused"),
+    [
+        ("in[1]", ["in[1]/a.csv"], ["in[1]/deep"]),
+        ("**/*.csv", ["b2.csv", "b[2].csv", "c3.csv", "in1/c.csv", "in[1]/a.csv"], ["in[1]/deep"]),
+        ("in[[]1]/**", ["in[1]/a.csv"], ["in[1]/deep"]),
+        ("in[[]1]/*/*.csv", [], ["in[1]/deep"]),
+        ("in[1]/deep", [], ["in[1]/deep"]),
+        ("in[1]/deep/*", [], []),
+        ("in[[]1]/deep/*", [], ["in[1]/deep"]),
+        ("in[[]1]/*", ["in[1]/a.csv"], []),
+    ],
+)
+def test_a_folder_that_cannot_be_listed_is_named(
+    here: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, files: list[str], refused: list[str]
+) -> None:
+    scandir = os.scandir
+
+    def closed(path: Any = ".") -> Any:
+        if os.path.abspath(path) == str(here / "in[1]" / "deep"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    assert meant(pattern) == (files, refused)
+
+
+def test_links_are_allowed_in_a_folder_that_is_named_by_a_path_with_wildcards(here: Path) -> None:
+    (here / "to").symlink_to(here / "in1")
+    (here / "to" / "b[2].csv").write_text("x")
+    assert meant("to/b[2].csv") == (["to/b[2].csv"], [])
+    assert meant("to/*.csv") == (["to/b[2].csv", "to/c.csv"], [])
+    found = backfill._files(backfill.Wanted(pattern="t[o]/*.csv"), None, None)
+    assert [reason for _, reason in found] == [f"lies behind a link to a folder, {here / 'to'}"] * 2

@@ -36,7 +36,8 @@ class Wanted:
     """The files to queue.
 
     Attributes:
-        pattern: a glob (`**` goes below), or a folder, which means all files below it; also `s3://BUCKET/…`.
+        pattern: the name of a file; or of a folder, which means all files below it; or, if nothing has that very name,
+            a glob (`**` goes below); also `s3://BUCKET/…`.
         files: addresses of files, instead of a pattern.
         since, until: bounds of the modification time, inclusive and exclusive.
         output: output of the source that they belong to; needed if it has several and the name does not tell.
@@ -216,9 +217,11 @@ def _files(wanted: Wanted, scan: DirectoryScan | None, folder: str | None) -> li
     """Return (uri, trigger or the reason against one) of the wanted files of this machine, by name."""
     from drainmark.jobs.scan.folder import uri_of
 
-    paths = _matching(wanted)
+    unlisted: list[tuple[str, str]] = []
+    paths = [path for path in _matching(wanted.pattern, unlisted) if _is_between(path, wanted)]
     _wait_until_settled(paths, scan.settle if scan is not None else 0.0)
-    return [(uri_of(_as_scanned(path, folder)), _trigger(path, wanted, scan, folder)) for path in paths]
+    found = [(uri_of(_as_scanned(path, folder)), _trigger(path, wanted, scan, folder)) for path in paths]
+    return [*found, *unlisted]
 
 
 def _as_scanned(path: str, folder: str | None) -> str:
@@ -254,20 +257,64 @@ def _objects(
     return [(trigger.uri, trigger) for trigger in workplace.inputs.with_versions(found)] + refused
 
 
-def _matching(wanted: Wanted) -> list[str]:
-    pattern = f"{wanted.pattern}/**" if Path(wanted.pattern).is_dir() else wanted.pattern
-    names = (os.path.abspath(name) for name in glob.iglob(pattern, recursive=True, include_hidden=True))
-    return sorted(name for name in names if not Path(name).is_dir() and _is_between(name, wanted))
+def _matching(pattern: str, unlisted: list[tuple[str, str]]) -> list[str]:
+    """Return the paths of the files that a pattern means, sorted; add to a list the folders that hide some of them."""
+    from drainmark.jobs.scan.findings import ScanFindings
+    from drainmark.jobs.scan.folder import note_unlisted, walk
+
+    whole, found = os.path.abspath(pattern), ScanFindings(world.now())
+    if os.path.isdir(pattern):
+        paths = walk(Path(whole), found, recursive=True)
+    elif os.path.lexists(pattern):
+        paths = iter([whole])
+    else:
+        paths = (os.path.abspath(name) for name in _globbed(pattern) if not os.path.isdir(name))
+        for folder in _searched(pattern):
+            try:
+                os.scandir(folder).close()
+            except OSError as error:
+                note_unlisted(folder, error, found)
+    try:
+        names = sorted(paths)
+    except OSError as error:  # the folder itself
+        names = []
+        note_unlisted(whole, error, found)
+    unlisted += found.refused
+    return names
+
+
+def _searched(pattern: str) -> Iterator[str]:
+    """Yield the folders in which a glob looks for names: it passes over those that it may not list."""
+    parts, seen = Path(pattern).parts, set[str]()
+    for end in range(_plain_parts(parts), len(parts) + (parts[-1:] == ("**",))):
+        folders = {os.path.abspath(name) for name in _globbed(os.path.join(*parts[:end], "") if end else "./")}
+        yield from sorted(folders - seen)
+        seen |= folders
+
+
+def _globbed(pattern: str) -> Iterator[str]:
+    return glob.iglob(pattern, recursive=True, include_hidden=True)
+
+
+def _plain_parts(parts: Sequence[str]) -> int:
+    """Return how many parts of a pattern come before its first wildcard, or before its last part."""
+    return next((place for place, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)
+
+
+def _parts_named(pattern: str) -> int:
+    """Return how many parts the absolute path of the folder has that a pattern names; links are allowed in it."""
+    whole = Path(os.path.abspath(pattern)).parts
+    if os.path.isdir(pattern):
+        return len(whole)
+    if os.path.lexists(pattern):
+        return len(whole) - 1
+    parts = Path(pattern).parts
+    return len(Path(os.path.abspath(os.path.join("", *parts[: _plain_parts(parts)]))).parts)
 
 
 def _linked_folder(path: str, wanted: Wanted) -> str | None:
     """Return the link to a folder through which a glob found a file; before the first wildcard links are allowed."""
-    parts = Path(os.path.abspath(wanted.pattern)).parts
-    named = (
-        len(parts)
-        if Path(wanted.pattern).is_dir()
-        else next((place for place, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)
-    )
+    named = _parts_named(wanted.pattern)
     below = [folder for folder in reversed(Path(path).parents) if len(folder.parts) > named]
     return next((str(folder) for folder in below if folder.is_symlink()), None)
 

@@ -10,7 +10,7 @@ from drainmark.jobs.errors import StoreUnavailable, UsageError
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, prefix_of
 from drainmark.jobs.scan.bucket_listing import PrefixListing
-from drainmark.jobs.scan.bucket_objects import listing_prefix, selects
+from drainmark.jobs.scan.bucket_objects import lies_at, listing_prefix, selects
 from drainmark.jobs.scan.findings import ScanFindings, ScanResult
 from drainmark.jobs.scan.index import ScanNote
 from drainmark.jobs.scan.scanner import scan_once
@@ -106,10 +106,6 @@ def test_no_more_is_listed_than_can_match(scan: dict[str, object], prefix: str) 
 @pytest.mark.parametrize(
     ("glob", "meant", "not_meant"),
     [
-        ("", "a/b", None),
-        ("in", "in/a/b", "inbox/a"),
-        ("in/", "in/a", "in2/a"),
-        ("in/a.csv", "in/a.csv", "in/a.csv2"),
         ("in/*.csv", "in/a.csv", "in/x/a.csv"),
         ("in/**/*.csv", "in/x/y/a.csv", "in/x/a.txt"),
         ("in/**/*.csv", "in/a.csv", "in2/a.csv"),
@@ -117,7 +113,7 @@ def test_no_more_is_listed_than_can_match(scan: dict[str, object], prefix: str) 
         ("a?", "ab", "a/"),
         ("a[bc]", "ac", "ad"),
         ("a[!bc]", "ad", "ab"),
-        ("a[1].t", "a[1].t", "a2.t"),
+        ("a[1].t", "a1.t", "a[1].t"),
         ("a[b", "a[b", "ab"),
         ("a.c*", "a.c", "abc"),
     ],
@@ -125,6 +121,22 @@ def test_no_more_is_listed_than_can_match(scan: dict[str, object], prefix: str) 
 def test_a_glob_means_keys(glob: str, meant: str, not_meant: str | None) -> None:
     assert selects(glob, meant)
     assert not_meant is None or not selects(glob, not_meant)
+
+
+@pytest.mark.parametrize(
+    ("place", "there", "elsewhere"),
+    [
+        ("", "a/b", None),
+        ("in", "in/a/b", "inbox/a"),
+        ("in/", "in/a", "in2/a"),
+        ("in/a.csv", "in/a.csv", "in/a.csv2"),
+        ("in[1]", "in[1]/a", "in1/a"),
+        ("a[1].t", "a[1].t", "a1.t"),
+    ],
+)
+def test_a_key_lies_at_its_name_and_in_its_folders(place: str, there: str, elsewhere: str | None) -> None:
+    assert lies_at(place, there)
+    assert elsewhere is None or not lies_at(place, elsewhere)
 
 
 def test_an_address_is_bucket_and_key() -> None:
