@@ -24,7 +24,7 @@ from drainmark.orchestration.discovery.state_inputs import files_behind
 from drainmark.orchestration.inspection.region_view import facts_of
 from drainmark.orchestration.inspection.status import iso
 from drainmark.orchestration.tracing.traced_tables import TracedTables
-from drainmark.orchestration.verbs.file_names import names_file, require_one_file
+from drainmark.orchestration.verbs.file_names import files_named, require_one_file
 from drainmark.orchestration.verbs.rewinds.readers import readers_of
 from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
 
@@ -85,7 +85,7 @@ class Tracer:
         registry = existing_registry(self.workplace)
         uris = {row.trigger_uri for row in self.rows if row.trigger_uri}
         uris |= set(registry.triggers.known(self.region)) if registry is not None else set()
-        found = sorted(uri for uri in uris if names_file(uri, name))
+        found = files_named(name, uris)
         if not found:
             found = sorted(self._slices_with(name))
         if not found:
@@ -108,11 +108,9 @@ class Tracer:
     def _slices_with(self, name: str) -> set[str]:
         """Return the uris of the periodic states that list a file of that name."""
         periods = [row for row in self.rows if row.trigger_kind == PERIOD and row.kind in NUMBERED]
-        return {
-            row.trigger_uri or ""
-            for row in periods
-            if any(names_file(file.uri, name) for file in files_behind(self.workplace, row))
-        }
+        files = {row.trigger_uri or "": {file.uri for file in files_behind(self.workplace, row)} for row in periods}
+        named = set(files_named(name, set().union(*files.values())))
+        return {period for period, listed in files.items() if listed & named}
 
     def sequence(self, number: int) -> dict[str, Any]:
         """Return the trigger and the state of a sequence id, with its tables.

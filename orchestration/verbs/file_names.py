@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DrainmarkError, UsageError
@@ -14,14 +14,17 @@ if TYPE_CHECKING:
     from drainmark.jobs.protocol.records.triggers import Trigger
 
 
-def names_file(uri: str | None, name: str) -> bool:
-    """Say whether a name means a uri: it is the uri, a path from here, or the end of its path, as bytes or encoded."""
+def files_named(name: str, uris: Iterable[str | None]) -> list[str]:
+    """Return the uris that a name means, sorted: that which it is, or that of the path from here; or else those whose
+    paths end so, as bytes or encoded."""
     from drainmark.jobs.scan.folder import path_of, uri_of
 
-    if uri is None:
-        return False
-    here, end = uri_of(os.path.abspath(name)), f"/{name.lstrip('/')}"
-    return uri in (name, here) or uri.endswith(end) or path_of(uri).endswith(end)
+    known = {uri for uri in uris if uri is not None}
+    for whole in (name, uri_of(os.path.abspath(name))):
+        if whole in known:
+            return [whole]
+    end = f"/{name.lstrip('/')}"
+    return sorted(uri for uri in known if uri.endswith(end) or path_of(uri).endswith(end))
 
 
 def require_one_file(
@@ -38,5 +41,5 @@ def triggers_named(workplace: Workplace, region: str, name: str) -> list[Trigger
     registry = existing_registry(workplace)
     if registry is None:
         return []
-    uris = [uri for uri in registry.triggers.known(region) if names_file(uri, name)]
+    uris = files_named(name, registry.triggers.known(region))
     return [trigger for uri in uris for trigger in registry.triggers.by_uri(region, uri)]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from drainmark.jobs.errors import UsageError
 from drainmark.jobs.scan.folder import uri_of
-from drainmark.orchestration.verbs.file_names import names_file
+from drainmark.orchestration.verbs.file_names import files_named, require_one_file
 from drainmark.orchestration.verbs.inputs import backfill
 
 RAW = os.fsdecode(b"/in/day/a\xff.csv")
@@ -20,12 +22,40 @@ RAW = os.fsdecode(b"/in/day/a\xff.csv")
     "name", [RAW, os.fsdecode(b"a\xff.csv"), os.fsdecode(b"day/a\xff.csv"), uri_of(RAW), "a%FF.csv"]
 )
 def test_a_name_that_is_no_utf8_names_its_file(name: str) -> None:
-    assert names_file(uri_of(RAW), name)
+    assert files_named(name, [uri_of(RAW), None]) == [uri_of(RAW)]
 
 
 @pytest.mark.parametrize("name", [os.fsdecode(b"\xff.csv"), os.fsdecode(b"a\xfe.csv"), "a.csv"])
 def test_another_name_does_not(name: str) -> None:
-    assert not names_file(uri_of(RAW), name)
+    assert files_named(name, [uri_of(RAW), None]) == []
+
+
+SEVERAL = (
+    "/data/landing/a.csv",
+    "/backup/data/landing/a.csv",
+    "s3://b/data/landing/a.csv",
+    uri_of(f"/backup{RAW}"),
+    uri_of(RAW),
+)
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_a_whole_path_names_one_file_although_others_end_so(name: str) -> None:
+    assert files_named(name, SEVERAL) == [name]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "landing/a.csv", os.fsdecode(b"day/a\xff.csv")])
+def test_the_remedy_for_a_name_of_several_files_names_one(name: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        require_one_file(name, files_named(name, SEVERAL))
+    (told,) = shlex.split(str(raised.value.remedy).partition("e.g. ")[2])
+    assert files_named(told, SEVERAL) == [told]
+
+
+def test_a_path_from_here_names_one_file(here: Path) -> None:
+    known = [str(here / "b2.csv"), str(here / "in1" / "b2.csv")]
+    assert files_named("b2.csv", known) == known[:1]
+    assert files_named("in1/../b2.csv", known) == known[:1]
 
 
 def meant(pattern: str) -> tuple[list[str], list[str]]:

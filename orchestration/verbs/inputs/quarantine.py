@@ -14,7 +14,7 @@ from drainmark.jobs.protocol.history import RegionHistory, retracted_by, target_
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import RETRACTION
 from drainmark.orchestration.discovery.state_inputs import is_quarantined_whole
-from drainmark.orchestration.verbs.file_names import names_file, require_one_file
+from drainmark.orchestration.verbs.file_names import files_named, require_one_file
 from drainmark.orchestration.verbs.inputs.backfill import Queueing, Wanted, again_command, pattern_of, plan_queue
 from drainmark.orchestration.workplace.declaration import declared
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -143,10 +143,10 @@ def _named(workplace: Workplace, region: str, history: RegionHistory, name: str)
         for number, row in history.states.items()
         if row.kind is RowKind.STATE and row.detail.get("rows_quarantined")
     ]
-    found = [(number, row) for number, row in bad if names_file(row.trigger_uri, name)]
-    require_one_file(name, {row.trigger_uri or "" for _, row in found})
-    if not found:
+    uris = files_named(name, (row.trigger_uri for _, row in bad))
+    require_one_file(name, uris)
+    if not uris:
         known = [row.trigger_uri or "" for _, row in bad]
         remedy = nearest(name, known) if known else f"drainmark quarantine list {region}"
         raise UnknownName(f"nothing of {name!r} is quarantined in region {region!r}", remedy=remedy)
-    return found
+    return [(number, row) for number, row in bad if row.trigger_uri in uris]

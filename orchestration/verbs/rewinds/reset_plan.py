@@ -23,7 +23,7 @@ from drainmark.orchestration.discovery.state_inputs import (
     lost_slices,
     skipping_starts,
 )
-from drainmark.orchestration.verbs.file_names import names_file, require_one_file
+from drainmark.orchestration.verbs.file_names import files_named, require_one_file
 from drainmark.orchestration.verbs.rewinds.readers import followers_of
 from drainmark.orchestration.verbs.table_repair import repairs_on_the_way
 from drainmark.orchestration.workplace.declaration import declared
@@ -273,11 +273,11 @@ def _id_of_code(history: RegionHistory, name: str) -> int:
 
 
 def _id_of_file(history: RegionHistory, name: str) -> int:
-    states = ((number, row) for number, row in history.states.items() if row.trigger_kind != RETRACTION)
-    found = {row.trigger_uri or "": number for number, row in states if names_file(row.trigger_uri, name)}
+    newest = {row.trigger_uri: number for number, row in history.states.items() if row.trigger_kind != RETRACTION}
+    found = files_named(name, newest)
     require_one_file(name, found, error=RewindRefused)
     if found:
-        return next(iter(found.values()))
+        return newest[found[0]]
     claim = history.last_claim
     remedy = f"drainmark history {claim.region}" if claim is not None else "it has no state yet"
     raise RewindRefused(f"no state in force was made from {name!r}", remedy=remedy)

@@ -22,7 +22,7 @@ from drainmark.jobs.protocol.records.triggers import FILE, RETRACTION, TriggerSt
 from drainmark.jobs.runtime.commit.removal.keyed_retraction import KeyedHistory
 from drainmark.jobs.runtime.commit.removal.retractable import keyed_tables, remedy_of
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs.file_names import names_file, require_one_file, triggers_named
+from drainmark.orchestration.verbs.file_names import files_named, require_one_file, triggers_named
 from drainmark.orchestration.verbs.rewinds.readers import Home, cascade_flag, readers_of, tables_of
 from drainmark.orchestration.workplace.declaration import declared, load_region
 from drainmark.orchestration.workplace.hand_off import owning
@@ -210,10 +210,11 @@ def _states_of(
     inputs = [
         (number, row)
         for number, row in history.states.items()
-        if row.kind is RowKind.STATE and row.trigger_kind != RETRACTION and names_file(row.trigger_uri, file)
+        if row.kind is RowKind.STATE and row.trigger_kind != RETRACTION
     ]
-    uris = {row.trigger_uri or "" for _, row in inputs}
+    uris = files_named(file, (row.trigger_uri for _, row in inputs))
     require_one_file(file, uris)
+    inputs = [(number, row) for number, row in inputs if row.trigger_uri in uris]
     if not inputs:
         raise _unknown(workplace, region, history, file)
     found = {number: row for number, row in inputs if _counts(history, number)}
