@@ -294,15 +294,16 @@ def _record_ends(sep: bytes, quote: bytes, escape: bytes) -> RecordEnds:
     bare = rb"(?:(?!%b)[^\n])*+" % re.escape(sep)
     if not quote:
         return RecordEnds(re.compile(rb"[^\n]*+\n"), None)
-    sep, quote = re.escape(sep), re.escape(quote)
-    if escape not in (b"", quote):
-        escape = re.escape(escape)
-        within = rb"(?:[^%b%b]++|%b%b|%b[\s\S])*+%b" % (quote, escape, quote, quote, escape, quote)
-    else:
-        within = rb"(?:[^%b]++|%b%b)*+%b" % (quote, quote, quote, quote)
+    ends = quote if escape in (b"", quote) else quote + escape
+    others = rb"[^%b]" % re.escape(ends)
+    if not ends.isascii():  # a class has bytes, and other characters share some of those
+        others = rb"(?:(?!%b|%b)[\s\S])" % (re.escape(quote), re.escape(escape or quote))
+    sep, quote, escape = re.escape(sep), re.escape(quote), re.escape(escape or quote)
+    pair = rb"%b%b" % (quote, quote) if escape == quote else rb"%b%b|%b[\s\S]" % (quote, quote, escape)
+    within = rb"(?:%b++|%b)*+%b" % (others, pair, quote)
     one = rb"(?:(?!%b)%b|%b%b%b)" % (quote, bare, quote, within, bare)
-    others = rb"(?:%b%b)*+\n" % (sep, one)
-    return RecordEnds(record=re.compile(one + others), rest=re.compile(within + bare + others))
+    further = rb"(?:%b%b)*+\n" % (sep, one)
+    return RecordEnds(record=re.compile(one + further), rest=re.compile(within + bare + further))
 
 
 def header_of(line: bytes, dialect: Dialect) -> list[str]:

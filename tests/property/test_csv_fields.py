@@ -20,15 +20,39 @@ from drainmark.resources.spark.session import SparkEngine
 
 TEXTS = st.lists(
     st.sampled_from(
-        ["a", "b", '"', '"', '""', "'", "\\", '\\"', ",", ",", ";", "\t", " ", "||", "NA", "é", "#", "\x0b"]
+        [
+            "a",
+            "b",
+            '"',
+            '"',
+            '""',
+            "'",
+            "\\",
+            '\\"',
+            ",",
+            ",",
+            ";",
+            "\t",
+            " ",
+            "|",
+            "||",
+            "~",
+            "$",
+            "¶",
+            "°",
+            "NA",
+            "é",
+            "#",
+            "\x0b",
+        ]
     ),
     max_size=10,
 ).map("".join)
 DIALECTS = st.builds(
     Dialect,
     sep=st.sampled_from([",", ",", ";", "\t", " ", "||", "é"]),
-    quote=st.sampled_from(['"', '"', "'", ""]),
-    escape=st.sampled_from(["\\", '"', "'", ""]),
+    quote=st.sampled_from(['"', '"', "'", "", "|", "~", "$", "¶"]),
+    escape=st.sampled_from(["\\", '"', "'", "", "|", "~", "$", "¶", "°"]),
     null=st.sampled_from(["", "NA"]),
     trims_left=st.booleans(),
     trims_right=st.booleans(),
@@ -141,6 +165,23 @@ def test_the_ends_of_records_are_where_their_fields_end(
         found.append(content[start:at].decode().removesuffix("\n").removesuffix("\r"))
     assert found == good
     assert not ends.is_open_after(content, is_quoted=False)
+
+
+@pytest.mark.parametrize("quote", ['"', "'", "|", "~", "$", "^", "]", "¶"])
+@pytest.mark.parametrize("escape", [None, "", "\\", "^", "°"])
+def test_a_quote_of_any_character_may_have_a_line_end_within(quote: str, escape: str | None) -> None:
+    """`°` has the first byte of `¶`."""
+    dialect = Dialect(quote=quote, escape=quote if escape is None else escape)
+    records = [f"1,{quote}a\n °,2{quote},2", "2,x,3", f"3,{quote}{quote * 2}{quote},4"]
+    if dialect.escape == "°":
+        records[0] = f"1,{quote}a\n °° °{quote},2{quote},2"
+    content = "".join(f"{record}\n" for record in records).encode()
+    ends, at, found = RecordEnds.of(dialect), 0, []
+    while at < len(content):
+        at, start = ends.end(content, at, is_quoted=False), at
+        found.append(content[start:at].decode().removesuffix("\n"))
+    assert found == records
+    assert fields(records[2], dialect) == ["3", quote, "4"]
 
 
 def is_good(record: str, dialect: Dialect) -> bool:
