@@ -203,10 +203,10 @@ def _of_binlog(file: Any, pos: Any) -> int | None:
     """
     if file is None or pos is None:
         return None
-    number, place = str(file).rpartition(".")[2], _bounded(pos, "pos")
-    if not number.isascii() or not number.isdigit() or int(number[:12]) >= 1 << 31 or place is None or place >= 1 << 32:
+    number, place = _number_of(str(file).rpartition(".")[2]), _bounded(pos, "pos")
+    if number is None or number >= 1 << 31 or place is None or not 0 <= place < 1 << 32:
         raise Fault(f"has a place in the log that has no order: file {str(file)[:64]!r}, pos {place}")
-    return (int(number) << 32) + place
+    return (number << 32) + place
 
 
 def _bounded(token: Any, name: str) -> int | None:
@@ -214,10 +214,15 @@ def _bounded(token: Any, name: str) -> int | None:
     if token is None:
         return None
     text = token.decode() if isinstance(token, bytes) else token if isinstance(token, str) else ""
-    digits = text.removeprefix("-")
-    if not digits.isascii() or not digits.isdigit() or not -_MOST <= int(text[:24]) < _MOST:
+    number = _number_of(text.removeprefix("-"))
+    if number is None or not -_MOST <= (number := -number if text.startswith("-") else number) < _MOST:
         raise Fault(f"has a source whose {name} is no bigint")
-    return int(text)
+    return number
+
+
+def _number_of(digits: str) -> int | None:
+    """Return the number of some digits, or, of too many, one that is too large for any field; None if they are none."""
+    return int(digits.lstrip("0")[:24] or "0") if digits.isascii() and digits.isdigit() else None
 
 
 def _micros(source: Mapping[str, Any], payload: Mapping[str, Any]) -> int | None:

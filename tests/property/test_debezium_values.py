@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pytest
-from debezium_samples import FIELDS, envelope, message, written
+from debezium_samples import FIELDS, MYSQL, ORACLE, POSTGRES, envelope, message, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import DateType, DecimalType, IntegerType, LongType, StringType, TimestampNTZType, TimestampType
@@ -70,3 +72,36 @@ def test_a_number_of_a_time_is_exact_or_bad(number: int, nanos: int) -> None:
     else:
         told = (found.rows["seen"][0].as_py() - EPOCH) // dt.timedelta(microseconds=1)
         assert told * 1000 == number * nanos
+
+
+ODD = (
+    None, 0, -1, 1.5, "x", "", [], {}, [None], {"a": 1}, True, 10**30, "9" * 30, "0" * 30 + "9" * 30, "0" * 5000, "-",
+    "AA==", -(10**20), "Infinity", "\u0663", {"scale": 10**9, "value": "AA=="}, 1e300, "binlog." + "0" * 13 + "9" * 20,
+)  # fmt: skip
+"""Values that no connector writes where they are put."""
+
+ROW = {"id": 1, "name": "x", "credit": Decimal("1.25"), "born": dt.date(2020, 1, 1), "seen": dt.datetime(2020, 1, 1)}  # noqa: DTZ001
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for name, part in parts for place in places(part, (*path, name)))]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from([POSTGRES, MYSQL, ORACLE]), st.sampled_from([None, "rescue"]), st.randoms(use_true_random=False))
+def test_an_odd_message_is_a_bad_record_and_leaves_its_neighbour_right(
+    source: dict[str, Any], on_schema: Any, random: Random
+) -> None:
+    good = message(envelope("c", written(ROW), source), FIELDS)
+    odd = json.loads(good)
+    for _ in range(random.randint(1, 2)):
+        *above, last = random.choice(places(odd)[1:])
+        holder = odd
+        for name in above:
+            holder = holder[name]
+        holder[last] = json.loads(json.dumps(random.choice(ODD)))
+    expected = Expected(format="debezium", columns=COLUMNS, on_schema=on_schema)
+    found = FORMAT.lines.parse([json.dumps(odd).encode(), good], expected)
+    assert 1 not in found.faults
+    assert found.rows.slice(1, 1).select(list(ROW)).to_pylist() == [ROW]

@@ -275,7 +275,8 @@ def _digits_of_double(most: int) -> Reading:
 
 
 def _number_of_decimal(schema: Schema) -> Reading:
-    scale = (schema.get("parameters") or {}).get("scale")
+    parameters = schema.get("parameters")
+    scale = parameters.get("scale") if isinstance(parameters, dict) else None
 
     def read(token: Any) -> Any:
         return _unscaled(token, scale) if isinstance(token, str) else token  # decimal.format=NUMERIC writes numbers
