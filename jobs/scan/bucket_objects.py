@@ -5,6 +5,7 @@ The functions are pure: `resources` makes the listing. Nothing here opens an obj
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 from collections.abc import Callable
@@ -68,9 +69,8 @@ def selects(glob: str, key: str) -> bool:
 def _as_regex(part: str) -> str:
     if part in _WILD:
         return _WILD[part]
-    if len(part) > 2 and part.startswith("["):
-        inner = part[1:-1].replace("\\", "\\\\")
-        return f"[^{inner[1:]}]" if inner.startswith("!") else f"[{inner}]"
+    if part[:1] == "[" and len(part) > 2:
+        return f"(?!/){fnmatch.translate(part)[:-2]}"  # as for files, less the end of the text
     return re.escape(part)
 
 

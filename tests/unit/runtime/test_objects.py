@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pytest
@@ -15,6 +16,7 @@ from drainmark.jobs.scan.findings import ScanFindings, ScanResult
 from drainmark.jobs.scan.index import ScanNote
 from drainmark.jobs.scan.scanner import scan_once
 from drainmark.jobs.tasks.buckets import ObjectFacts
+from drainmark.orchestration.verbs.inputs.backfill import pattern_of
 
 
 def facts(key: str, etag: str = "e", modified: float = 0.0, size: int = 1) -> ObjectFacts:
@@ -121,6 +123,28 @@ def test_no_more_is_listed_than_can_match(scan: dict[str, object], prefix: str) 
 def test_a_glob_means_keys(glob: str, meant: str, not_meant: str | None) -> None:
     assert selects(glob, meant)
     assert not_meant is None or not selects(glob, not_meant)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "one",
+    ["[^a]", "[!a]", "[!^]", "[z-a]", "[!z-a]", "[[]", "[]]", "[!]]", "[a&&b]", "[~~]", "[a||b]", "[--0]", "[\\]", "[]",
+     "[!]", "[\\d]", "[a-]", "[*]", "[?]", "[[:alpha:]]"],
+)  # fmt: skip
+def test_a_class_means_for_keys_what_it_means_for_files(one: str) -> None:
+    texts = [*"ab^z[]&~|-.0d\\!*?:", "[]", "[!]", "a]", "é"]
+    assert [text for text in texts if selects(f"in/{one}.t", f"in/{text}.t")] == [
+        text for text in texts if fnmatch.fnmatchcase(text, one)
+    ]
+    assert not selects(f"in{one}t", "in/t")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("key", ["p/a[1].csv", "p/[^].csv", "what?/*.csv", "p/a]b[.csv"])
+def test_the_pattern_of_a_key_means_that_key(key: str) -> None:
+    (told,) = [pattern_of(f"s3://b/{key}").removeprefix("s3://b/")]
+    assert selects(told, key)
+    assert not selects(told, key.replace("[", "1").replace("?", "1"))
 
 
 @pytest.mark.parametrize(
