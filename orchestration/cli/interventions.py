@@ -72,6 +72,8 @@ def _say(order: Order | Done) -> None:
 
 def carry_out(asked: Asked, order: Order) -> None:
     """Carry an order out, print the outcome, and report it to the Dagster instance of this home, if there is one."""
+    if order.notice:
+        output.note(order.notice)
     done = order.act()
     show(asked, done)
     try:

@@ -113,6 +113,8 @@ def desk_jobs(workplace: Workplace, region: str, plan: RegionPlan | None) -> lis
         with _failures_told(context):
             planned = yield from _planned(context, workplace, region)
             _require_digest(context, planned)
+            if planned.order.notice:
+                context.log.info(printable(planned.order.notice))
             done = planned.order.act()
             context.log.info(printable("\n".join(done.lines)))
             _end(context, CARRIED_OUT, done.lines[-1])

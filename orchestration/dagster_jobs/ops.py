@@ -438,6 +438,8 @@ def _queue_partitions(context: dg.OpExecutionContext, workplace: Workplace, part
     order = _backfill(context, workplace, partitions)
     if order is None:
         return
+    if order.notice:
+        context.log.info(printable(order.notice))
     try:
         done = order.act()
     except DrainmarkError as error:

@@ -55,6 +55,7 @@ class Order:
             values is another plan. What merely arrives, such as pending files, is not part of it: else no plan would
             hold on a busy region for as long as it takes to read it.
         act: carries it out, once.
+        notice: what to say before that, if it takes a while.
     """
 
     verb: str
@@ -64,6 +65,7 @@ class Order:
     bound: Mapping[str, Any]
     act: Callable[[], Done]
     remarks: tuple[str, ...] = ()
+    notice: str = ""
 
 
 # --- reset --------------------------------------------------------------------------------------------------------
@@ -419,6 +421,7 @@ def backfill(workplace: Workplace, region: str, wanted: Wanted) -> Order:
             "replaces": queueing.facts["replaces"],
         },
         act=lambda: _queued(queueing.carry_out(workplace)),
+        notice=queueing.notice,
     )
 
 
@@ -482,4 +485,6 @@ def redrive(
         **{name: planned[name] for name in ("file", "quarantined_as", "queued")},
         "identities": [trigger.identity_key for trigger in queueing.triggers],
     }
-    return Order(verb="redrive", region=region, facts=planned, plan=(line,), bound=bound, act=act)
+    return Order(
+        verb="redrive", region=region, facts=planned, plan=(line,), bound=bound, act=act, notice=queueing.notice
+    )

@@ -5,15 +5,23 @@ from __future__ import annotations
 import errno
 import os
 import shlex
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from by_hand import HandFed
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.scan.folder import uri_of
+from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.verbs.file_names import files_named, require_one_file
 from drainmark.orchestration.verbs.inputs import backfill
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 
 RAW = os.fsdecode(b"/in/day/a\xff.csv")
 
@@ -128,3 +136,59 @@ def test_links_are_allowed_in_a_folder_that_is_named_by_a_path_with_wildcards(he
     assert meant("to/*.csv") == (["to/b[2].csv", "to/c.csv"], [])
     found = backfill._files(backfill.Wanted(pattern="t[o]/*.csv"), None, None)
     assert [reason for _, reason in found] == [f"lies behind a link to a folder, {here / 'to'}"] * 2
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Iterator[HandFed]:
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    region = HandFed(place, tmp_path / "in")
+    region.write("0", ["x"])
+    region.add("0")
+    region.drain()
+    for name, age in (("old", 600.0), ("young", 1.0)):
+        os.utime(region.write(name, ["1"]), (time.time() - age,) * 2)
+    yield region
+    place.registry.close()
+
+
+def planned(fed: HandFed, pattern: str) -> backfill.Queueing:
+    found = backfill.plan_queue(fed.workplace, fed.region, backfill.Wanted(pattern=str(fed.inbox / pattern)))
+    return replace(found, settle=60.0)
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "reason"),
+    [(lambda path: path.write_text("more"), "is being written"), (Path.unlink, "is not there any more")],
+)
+def test_a_file_that_is_still_written_while_backfill_waits_is_refused(
+    fed: HandFed, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Path], Any], reason: str
+) -> None:
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if (fed.inbox / "young").exists():
+            meanwhile(fed.inbox / "young")
+
+    monkeypatch.setattr(world, "sleep", sleep)
+    alone, both = planned(fed, "young"), planned(fed, "[oy]*")
+    assert slept == [], "a plan waits for nothing"
+    assert "waits" in both.notice
+    done = both.carry_out(fed.workplace)
+    assert slept == [pytest.approx(59.0, abs=5.0)]
+    assert (done["queued"], done["files"]) == (1, [str(fed.inbox / "old")])
+    assert done["refused"] == [{"file": str(fed.inbox / "young"), "reason": reason}]
+    assert fed.workplace.registry.pending_count(fed.region) == 1
+    with pytest.raises(UsageError, match=reason):
+        alone.carry_out(fed.workplace)
+
+
+def test_a_file_that_settles_is_queued_and_an_old_one_at_once(fed: HandFed, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(world, "sleep", slept.append)
+    old = planned(fed, "old")
+    assert (old.notice, old.carry_out(fed.workplace)["queued"], slept) == ("", 1, [])
+    assert planned(fed, "young").carry_out(fed.workplace)["queued"] == 1
+    assert len(slept) == 1
+    order = orders.backfill(fed.workplace, fed.region, backfill.Wanted(pattern=str(fed.inbox / "*")))
+    assert order.notice == "", "nothing is left to queue"

@@ -54,16 +54,63 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queueing:
-    """Files that become pending triggers, by name; `facts` are the counts, see `plan_queue`."""
+    """Files that become pending triggers, by name; `facts` are the counts, see `plan_queue`.
+
+    Attributes:
+        settle: seconds that a file of this machine must be unchanged before it is queued.
+    """
 
     region: str
     triggers: Sequence[NewTrigger]
     facts: dict[str, Any]
+    settle: float = 0.0
+
+    @property
+    def wait(self) -> float:
+        """Return for how many seconds `carry_out` waits, as files were written a moment ago."""
+        ages = (world.now() - each.identity["mtime_ns"] / 1e9 for each in self.triggers if not is_object(each.uri))
+        return max((self.settle - age for age in ages if 0 <= age < self.settle), default=0.0)
+
+    @property
+    def notice(self) -> str:
+        """Return what to say before `carry_out`, "" for nothing."""
+        wait = self.wait
+        return f"{self.region}: waits {wait:.1f} s, as files were written a moment ago" if wait else ""
 
     def carry_out(self, workplace: Workplace) -> dict[str, Any]:
-        """Queue them; return the counts. A file that another process queued meanwhile is not queued twice."""
-        workplace.registry.triggers.add(self.region, self.triggers)
-        return {**self.facts, "dry_run": False, "pending_triggers": workplace.registry.pending_count(self.region)}
+        """Queue them; return the counts. A file that another process queued meanwhile is not queued twice.
+
+        Raises:
+            UsageError: all of them were still written to while it waited; nothing was queued.
+        """
+        triggers, facts = self.triggers, self.facts
+        if wait := self.wait:
+            world.sleep(wait)
+            left = self._unsettled(workplace)
+            triggers = [trigger for trigger in triggers if trigger.uri not in left]
+            if not triggers:
+                uri, why = next(iter(left.items()))
+                raise UsageError(f"{uri} {why}", remedy="repeat the command when nobody writes it any more")
+            facts = _less(facts, left) if left else facts
+        workplace.registry.triggers.add(self.region, triggers)
+        return {**facts, "dry_run": False, "pending_triggers": workplace.registry.pending_count(self.region)}
+
+    def _unsettled(self, workplace: Workplace) -> dict[str, str]:
+        """Return the files that are not as they were planned, each with the reason."""
+        local = [(each.uri, each.identity) for each in self.triggers if not is_object(each.uri)]
+        gone, changed = workplace.inputs.lost(local)
+        return {**dict.fromkeys(gone, "is not there any more"), **dict.fromkeys(changed, "is being written")}
+
+
+def _less(facts: Mapping[str, Any], left: Mapping[str, str]) -> dict[str, Any]:
+    """Return the counts of a queueing without some files, which are refused for a reason each."""
+    files = [uri for uri in facts["files"] if uri not in left]
+    kept = {
+        name: [each for each in facts[name] if name == "refused" or each["file"] not in left]
+        for name in ("replaces", "beside", "refused")
+    }
+    kept["refused"] += [{"file": uri, "reason": reason} for uri, reason in left.items()]
+    return {**facts, **kept, "files": files, "queued": len(files), "replaced": len(kept["replaces"])}
 
 
 def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
@@ -128,7 +175,8 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
         "dry_run": True,
         "pending_triggers": workplace.registry.pending_count(region),
     }
-    return Queueing(region=region, triggers=new, facts=facts)
+    settle = source.scan.settle if source is not None else 0.0
+    return Queueing(region=region, triggers=new, facts=facts, settle=settle)
 
 
 def _with_states(
@@ -219,7 +267,6 @@ def _files(wanted: Wanted, scan: DirectoryScan | None, folder: str | None) -> li
 
     unlisted: list[tuple[str, str]] = []
     paths = [path for path in _matching(wanted.pattern, unlisted) if _is_between(path, wanted)]
-    _wait_until_settled(paths, scan.settle if scan is not None else 0.0)
     found = [(uri_of(_as_scanned(path, folder)), _trigger(path, wanted, scan, folder)) for path in paths]
     return [*found, *unlisted]
 
@@ -330,22 +377,6 @@ def _is_between(path: str, wanted: Wanted) -> bool:
 def _is_within(modified: float, wanted: Wanted) -> bool:
     since, until = wanted.since, wanted.until
     return (since is None or modified >= since.timestamp()) and (until is None or modified < until.timestamp())
-
-
-def _wait_until_settled(paths: list[str], settle: float) -> None:
-    """Wait until files that were just written are unchanged for the time that the source demands."""
-    newest = max(_modified(paths), default=0.0)
-    age = world.now() - newest
-    if 0 <= age < settle:
-        world.sleep(settle - age)
-
-
-def _modified(paths: list[str]) -> Iterator[float]:
-    for path in paths:
-        try:
-            yield os.stat(path).st_mtime
-        except OSError:
-            continue
 
 
 def _trigger(path: str, wanted: Wanted, scan: DirectoryScan | None, folder: str | None) -> NewTrigger | str:
