@@ -64,7 +64,8 @@ dev: $(STAMP) ## open Dagster's UI on the applications that come with Drainmark
 test: $(CLASSES) ## the tests, in three processes; ARGS="-k rewind" passes options to pytest, WORKERS=0 keeps to one process
 	@echo "All tests but those marked slow, recovery (a sample is not) or kafka; $(WORKERS) processes, a Spark each. $(ARGS)"
 	@$(BIN)/python -m compileall -q drainmark jobs orchestration resources sql # for the processes that tests start
-	@# A process gets whole files: tests of a file share runs of applications. What took longest is printed and kept.
+	@# A process gets whole files: tests of a file share runs of applications, which `--dist worksteal` would make again in
+	@# each process that takes some of them. What took longest is printed and kept.
 	@mkdir -p $(dir $(DURATIONS))
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=60 --durations-min=1 \
 	  $(ARGS) | tee $(DURATIONS)
