@@ -185,7 +185,7 @@ class RegionTables:
             self._create_managed(table)
 
     def _create_managed(self, table: RegionTable) -> None:
-        with _about_evolving(table):
+        with _about(table):
             self.table(table.name).create(
                 table.schema_json,
                 evolves=table.may_widen,
@@ -239,16 +239,19 @@ def examine(store: RegionTables, table: RegionTable) -> None:
     elif table.adopted:
         store.adopted(table.name).examine(table.schema_json, merged=False)
     else:
-        with _about_evolving(table):
+        with _about(table):
             by = layout_of(table).partition_by
             examine_table(store.table(table.name), table.schema_json, evolves=table.evolves, partition_by=by)
 
 
 @contextmanager
-def _about_evolving(table: RegionTable) -> Iterator[None]:
-    """Add to the error about other columns what lets them be added."""
+def _about(table: RegionTable) -> Iterator[None]:
+    """Add to an error whose table it is, and to that about other columns what lets them be added."""
     try:
         yield
+    except ForeignTable as error:
+        error.operator = table.operator
+        raise
     except SchemaMismatch as error:
         if not table.evolves and not isinstance(error, LayoutChanged):
             error.remedy = f"{error.remedy}, or {_EVOLVE}"

@@ -21,7 +21,7 @@ from drainmark.jobs.world import Seam
 from drainmark.resources.delta.log import log_entries
 from drainmark.resources.delta.log.commit_log import LOG, LOG_ENTRY, SoleWriter, entry_path
 from drainmark.resources.delta.staging import STAGING_FOLDER, all_nullable, compare_schemas
-from drainmark.resources.storage.folder import Folder, LocalFolder
+from drainmark.resources.storage.folder import Folder, LocalFolder, around
 
 CONFIGURATION = {
     # A long log makes each commit slow, and a rewind needs no time travel: one day, for any horizon.
@@ -256,3 +256,6 @@ def refuse_foreign_files(folder: Folder) -> None:
     if foreign is not None and not is_table(folder):
         msg = f"the folder {folder} is not empty and no table of Drainmark: it holds {foreign}"
         raise ForeignTable(msg, remedy="choose another table name, or move the folder away", table=folder.uri)
+    if (outer := next(filter(is_table, around(folder)), None)) is not None:
+        msg = f"the folder {folder} is inside the table {outer}"
+        raise ForeignTable(msg, remedy="choose another table name, outside of that table", table=folder.uri)

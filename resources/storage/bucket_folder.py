@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing
 from drainmark.jobs.protocol.records.addresses import S3, address_of, is_object
 from drainmark.jobs.tasks.places import BucketPlace
-from drainmark.resources.storage.folder import FileEntry, Folder, LocalFolder, nothing
+from drainmark.resources.storage.folder import FileEntry, Folder, LocalFolder, below, nothing
 from drainmark.resources.storage.object_errors import failure
 from drainmark.resources.storage.object_store import ObjectStore, object_store
 from drainmark.resources.storage.s3_connection import PARALLEL
@@ -86,7 +86,7 @@ class BucketFolder(Folder):
         self.uri = f"{bucket}/{prefix}".rstrip("/")
 
     def __truediv__(self, path: str) -> BucketFolder:
-        return BucketFolder(self.store, self.bucket, self._objects.key(path))
+        return below(BucketFolder(self.store, self.bucket, self._objects.key(path)), self, path)
 
     @property
     def place(self) -> BucketPlace:

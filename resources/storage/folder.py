@@ -12,8 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, StoreUnavailable
@@ -59,9 +59,11 @@ class Folder(ABC):
 
     Attributes:
         uri: its address in messages and for `deltalake`.
+        origin: the folder that it was made from by `/`, and the path.
     """
 
     uri: str
+    origin: tuple[Folder, str] | None = None
 
     def __str__(self) -> str:
         return self.uri
@@ -71,7 +73,7 @@ class Folder(ABC):
 
     @abstractmethod
     def __truediv__(self, path: str) -> Folder:
-        """Return the folder below this one."""
+        """Return the folder below this one; see `below`."""
 
     @property
     @abstractmethod
@@ -191,6 +193,24 @@ class Folder(ABC):
         """Delete files, and folders that are empty then; missing files are no error."""
 
 
+F = TypeVar("F", bound=Folder)
+
+
+def below(found: F, outer: Folder, path: str) -> F:
+    """Let a folder know from which it was made by `/`; return it."""
+    found.origin = outer, path
+    return found
+
+
+def around(folder: Folder) -> Iterator[Folder]:
+    """Yield the folders around one, the nearest first, up to the one from which all were made by `/`."""
+    if folder.origin is not None:
+        outer, path = folder.origin
+        yield from (outer / str(part) for part in PurePosixPath(path).parents if part.name)
+        yield outer
+        yield from around(outer)
+
+
 class LocalFolder(Folder):
     """A folder on a disk of this machine."""
 
@@ -199,7 +219,7 @@ class LocalFolder(Folder):
         self.uri = str(path)
 
     def __truediv__(self, path: str) -> LocalFolder:
-        return LocalFolder(self.path / path)
+        return below(LocalFolder(self.path / path), self, path)
 
     @property
     def place(self) -> LocalPlace:

@@ -13,7 +13,7 @@ from left_sinks import fed, feed, left, place, rows_up_to
 from test_former_sinks import _Uncounted, rewind
 
 from drainmark.jobs import failpoints
-from drainmark.jobs.errors import Fenced, StateIncompatible, UnknownName, UsageError
+from drainmark.jobs.errors import Fenced, ForeignTable, StateIncompatible, UnknownName, UsageError
 from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.digest import digest_of, history_from
 from drainmark.jobs.runtime.commit.removal.table_drops import table_id_of
@@ -25,6 +25,8 @@ from drainmark.orchestration.verbs.removals.table_drops import drop_region, drop
 from drainmark.orchestration.workplace.declaration import LEFT
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import reader_of
+from drainmark.resources.checkpoints.region_store import examine
+from drainmark.resources.delta import delta_tables
 
 __all__ = ["fed", "left", "place"]
 
@@ -178,6 +180,40 @@ def test_a_table_that_came_in_place_of_a_deleted_one_is_left_alone(fed: Shown, t
     assert not entry["is_deleted"]
     assert other.values() == before
     assert "lake/copied" not in {table.name for table in fed.history().former}
+
+
+@pytest.mark.seed("LC4")
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_table_in_a_folder_below_stays(
+    fed: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, whole: bool
+) -> None:
+    lake = fed.workplace.home / "lake"
+    others = HandFed(fed.workplace, tmp_path / "others", region="other/files", names=("copied/by/eu",))
+    with monkeypatch.context() as patch:  # earlier releases made it
+        patch.setattr(delta_tables, "around", lambda _: iter(()))
+        feed(others, "xy")
+    before = others.values()
+    (drop_region(fed.workplace, fed.region, "old").act() if whole else dropped(fed, "copied"))
+    assert others.values() == before
+    assert [path.name for path in (lake / "copied").iterdir()] == ["by"], "all that was the table's is gone"
+    feed(others, "z")
+    assert [value for _, value in others.values()] == ["x1", "x2", "y1", "y2", "z1", "z2"]
+
+
+@pytest.mark.seed("LC4")
+@pytest.mark.parametrize("name", ["copied/eu", "kept/by/day"])
+def test_no_table_is_made_inside_a_table(fed: Shown, tmp_path: Path, name: str) -> None:
+    others = HandFed(fed.workplace, tmp_path / "others", region="other/files", names=(name,))
+    store = fed.workplace.store(others.region)
+    with pytest.raises(ForeignTable) as planned:
+        examine(store, others.tables[0])
+    with pytest.raises(ForeignTable) as refused:
+        feed(others, "x")
+    assert (planned.value.operator, refused.value.operator) == (others.tables[0].operator,) * 2
+    assert not (fed.workplace.home / "lake" / name).exists()
+    others.names = (name.replace("/", "_"),)
+    feed(others, "x")
+    assert others.values() == [(1, "x1"), (1, "x2")]
 
 
 @pytest.mark.seed("LC2")

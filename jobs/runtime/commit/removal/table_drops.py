@@ -6,7 +6,8 @@ check and no publish looks for the tables, and a sink of such a name begins with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from drainmark.jobs import world
@@ -65,14 +66,31 @@ def table_id_of(folder: Folder) -> str:
 def delete_table(folder: Folder, table_id: str) -> None:
     """Delete a table: its log first, so that it is gone for every reader at once, and then its files.
 
-    A table with another id has come in its place since, and is left alone.
+    A table with another id has come in its place since, and is left alone, as are tables in folders below.
     """
     if table_id_of(folder) not in ("", table_id):
         return
     folder.delete(LOG)
     world.pass_point(DropPoint.LOG_GONE)
-    folder.delete("")
+    inner = _tables_below(folder)
+    if inner:
+        with suppress(OSError):
+            folder.remove(list(_beside(folder, inner)))
+    else:
+        folder.delete("")
     world.pass_point(DropPoint.DELETED)
-    if next(iter(folder.everything("")), None) is not None:
+    if next(_beside(folder, inner), None) is not None:
         msg = f"files of the dropped table {folder} could not be deleted"
         raise StoreUnavailable(msg, remedy="give this user the right to delete there; the next command tries again")
+
+
+def _tables_below(folder: Folder) -> set[str]:
+    """Return the folders of other tables below that of a table without log."""
+    parts = (entry.path.partition(f"/{LOG}/") for entry in folder.everything(""))
+    return {outer for outer, log, _ in parts if log}
+
+
+def _beside(folder: Folder, inner: Collection[str]) -> Iterator[str]:
+    """Yield the files below a folder that are not in some of its folders."""
+    within = tuple(f"{each}/" for each in inner)
+    return (entry.path for entry in folder.everything("") if not entry.path.startswith(within))
