@@ -101,6 +101,10 @@ class HandFed:
             raise
         self.owner.release(Outcome.CLEAN)
 
+    def values_of(self, trigger: Trigger) -> Sequence[str]:
+        """Return the values that a trigger's input has now."""
+        return Path(trigger.uri).read_text().splitlines()
+
     def group(self, count: int) -> StagedGroup:
         """Assign ids to the next pending files, and stage their rows, the same in every table."""
         registry = self.workplace.registry
@@ -108,7 +112,7 @@ class HandFed:
         first = registry.progress.take_ids(self.region, self.owner.epoch, len(pending))
         members = tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(pending))
         group = Group(members=members, epoch=self.owner.epoch, attempt=world.token())
-        found = [(v, m.sequence_id) for m in members for v in Path(m.trigger.uri).read_text().splitlines()]
+        found = [(v, m.sequence_id) for m in members for v in self.values_of(m.trigger)]
         rows = pa.Table.from_pylist([{"value": v, "_sequence_id": n} for v, n in found], schema=_ARROW)
         staged = {}
         for table in (table for table in self.tables if not table.is_derived):

@@ -31,7 +31,7 @@ from drainmark.jobs.protocol.transitions import IN_HAND, Event, State
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.group.backlog import Backlog
-from drainmark.jobs.runtime.messages import classified, described, full_identity
+from drainmark.jobs.runtime.messages import classified, described
 
 _FILES_TOLD = 5
 Reset = Callable[[], None]
@@ -167,7 +167,7 @@ class FailureHandling:
             if isinstance(error, InputChanged):
                 registry.triggers.mark(region, epoch, [trigger.id], TriggerStatus.SUPERSEDED, error.message)
             else:
-                self.owner.halts.refuse(trigger.uri, full_identity(trigger), error.message)
+                self.owner.halts.refuse(trigger, error.message)
                 registry.triggers.mark(region, epoch, [trigger.id], TriggerStatus.MISSING, error.message)
         self.owner.reset_done()
 

@@ -116,13 +116,14 @@ def _require_same_bytes(workplace: Workplace, row: CheckpointRow, start: SlicedS
 
 
 def rebuild_queues(workplace: Workplace, region: str, history: RegionHistory) -> dict[str, list[RebuiltTrigger]]:
-    """Rebuild the queues of a periodic region's folders from the lists that its states name; return them by start.
+    """Rebuild the queues of a periodic region's folders from the lists of its slices, refused ones
+    included; return them by start.
 
     The next scan finds the files that were queued, but in no slice yet.
     """
     queues: dict[str, dict[int, RebuiltTrigger]] = {}
-    rows = [row for row in (*history.states.values(), *history.withdrawn) if row.trigger_order is not None]
-    for row in rows:
+    states = (row for row in (*history.states.values(), *history.withdrawn) if row.trigger_order is not None)
+    for row in (*history.refused, *states):
         number = int((row.trigger_identity or {}).get(NUMBER, 0))
         for source, file in _listed(workplace, row):
             queues.setdefault(source, {})[file.order_index] = RebuiltTrigger(

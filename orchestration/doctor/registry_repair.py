@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,13 @@ from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import (
     GAVE_WAY,
-    NewTrigger,
     RebuiltTrigger,
     TriggerStatus,
     file_key,
     placed,
     slices_of,
 )
+from drainmark.jobs.protocol.withdrawn_ids import identity_of
 from drainmark.jobs.runtime.commit.claim_checks import read_facts, why_unsettled
 from drainmark.jobs.runtime.messages import scanned_identity
 from drainmark.jobs.world import Seam, crosses
@@ -195,17 +196,26 @@ def _withdrawn(history: RegionHistory) -> list[RebuiltTrigger]:
     return [_rebuilt(row, row.trigger_order or 0, TriggerStatus.PENDING, None) for row in rows]
 
 
-def _missing(history: RegionHistory, known: Sequence[NewTrigger]) -> list[RebuiltTrigger]:
-    """Place lost inputs after the others: the checkpoint table does not have their place, and no code needs it.
+def _missing(history: RegionHistory, known: Sequence[RebuiltTrigger]) -> list[RebuiltTrigger]:
+    """Return the lost inputs in their places: the next slice begins at the end of the last one in the order.
 
     As in the registry that was lost, they give way to a later input of their uri, and are pending again if they return.
+    Rows from before 0.4 have a place if they are of withdrawn states; other lost inputs are files: they come last.
     """
     taken = {(trigger.uri, trigger.identity_key) for trigger in known}
-    after = max((trigger.order_index for trigger in known if isinstance(trigger, RebuiltTrigger)), default=0)
-    found = [_rebuilt(row, 0, TriggerStatus.MISSING, None) for row in history.refused]
-    unique = {(trigger.uri, trigger.identity_key): trigger for trigger in found}
-    left = [trigger for key, trigger in unique.items() if key not in taken]
-    return [placed(trigger, after + n, TriggerStatus.MISSING, trigger.reason) for n, trigger in enumerate(left, 1)]
+    old = {row.trigger_uri or "" for row in history.refused if row.trigger_order is None}
+    withdrawn = {identity_of(row): row.trigger_order for row in history.states.rows.of(old)} if old else {}
+    found = dict[tuple[str, str], RebuiltTrigger]()
+    for row in history.refused:
+        order = row.trigger_order if row.trigger_order is not None else withdrawn.get(identity_of(row))
+        trigger = _rebuilt(row, order or 0, TriggerStatus.MISSING, None)
+        found[trigger.uri, trigger.identity_key] = trigger
+    left = [trigger for key, trigger in found.items() if key not in taken]
+    full = {0, *(each.order_index for each in known)}
+    inside = {each.order_index: each for each in left if each.order_index not in full}
+    behind = [each for each in left if inside.get(each.order_index) is not each]
+    after = max(full | inside.keys())
+    return [*inside.values(), *(replace(each, order_index=after + n) for n, each in enumerate(behind, 1))]
 
 
 def _rebuilt(row: CheckpointRow, order: int, status: TriggerStatus, number: int | None) -> RebuiltTrigger:

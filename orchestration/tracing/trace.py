@@ -264,7 +264,7 @@ def _in_order(
 
 
 def _place(row: CheckpointRow, seen: Sequence[Trigger]) -> int:
-    """Return the place of a row's trigger in the region's order; a refused one has it only in the registry."""
+    """Return the place of a row's trigger in the region's order; rows of refused ones did not have it before 0.4."""
     if row.trigger_order is not None:
         return row.trigger_order
     identity = scanned_identity(row.trigger_identity or {})

@@ -5,16 +5,18 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from by_hand import HandFed
 from simulation.scene import Scene
 from simulation.setup import Setup
+from sliced_by_hand import sliced
 
 from drainmark.jobs.errors import Fenced, RegistryLost
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
-from drainmark.jobs.runtime.messages import full_identity
+from drainmark.jobs.runtime.commit.rewind import RewindCommits
 from drainmark.orchestration.doctor.registry_repair import repair
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.hand_off import owning
@@ -114,11 +116,11 @@ def test_a_run_without_new_input_says_that_older_tables_were_restored(tmp_path: 
 
 def test_a_lost_input_gives_way_to_the_file_that_came_in_its_place(fed: HandFed) -> None:
     place = fed.workplace
-    uri = str(fed.write("a", ["a1"]))
+    fed.write("a", ["a1"])
     fed.add("a")
     with fed.owning() as owner:
         (lost,) = fed.next(1)
-        owner.halts.refuse(uri, full_identity(lost), "it is gone")
+        owner.halts.refuse(lost, "it is gone")
         place.registry.triggers.mark(fed.region, owner.epoch, [lost.id], TriggerStatus.MISSING, "it is gone")
     fed.write("a", ["a2", "a3"])
     fed.add("a")
@@ -138,3 +140,57 @@ def knowledge(fed: HandFed) -> tuple[dict[str, str], list[tuple[str, TriggerStat
     triggers = fed.workplace.registry.triggers
     inputs = triggers.by_uri(fed.region, str(fed.inbox / "a"))
     return triggers.known(fed.region), sorted((each.identity_key, each.status) for each in inputs)
+
+
+# --- lost slices ------------------------------------------------------------------------------------------------------
+
+
+def of_earlier_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let rows of refused triggers have no place, as before 0.4."""
+    refused = RewindCommits._refused
+    monkeypatch.setattr(RewindCommits, "_refused", lambda *given: replace(refused(*given), trigger_order=None))
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+@pytest.mark.parametrize(("to", "first"), [(1, 5), (0, 3), (2, 7)])
+def test_a_lost_slice_keeps_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: int, first: int, *, is_old: bool
+) -> None:
+    """The next slice begins at the end of the last one: no record comes twice, and none is left out."""
+    fed = sliced(tmp_path, monkeypatch, 3)
+    if is_old:
+        of_earlier_releases(monkeypatch)
+    for records in (0, 2, 2, 2):
+        fed.came(records)
+    fed.log.first = first
+    fed.reset(to, accept_loss=True)
+    fed.came(1)
+    before = fed.known()
+    assert "missing" in {status for _, _, status, _ in before}
+    fed.repaired()
+    assert fed.known() == before
+    fed.came(3)
+    kept = {0: 0, 1: 3, 2: 5}[to]
+    assert sorted(map(int, fed.only_values())) == [*range(kept), *range(first, 13)]
+    fed.workplace.registry.close()
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_new_files_are_read_behind_a_period_that_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_old: bool
+) -> None:
+    fed = sliced(tmp_path, monkeypatch)
+    if is_old:
+        of_earlier_releases(monkeypatch)
+    fed.came(a="a\n", b="b\n")
+    fed.came(c="c\n", d="d\n")
+    for name in "cd":
+        (fed.inbox / f"{name}.csv").unlink()
+    fed.reset(1, accept_loss=True)
+    before = fed.known()
+    fed.repaired()
+    assert fed.known() == before
+    for name in "efg":
+        fed.came(**{name: f"{name}\n"})
+    assert fed.only_values() == ["a", "b", "e", "f", "g"]
+    fed.workplace.registry.close()

@@ -9,11 +9,11 @@ from typing import Any
 from drainmark.jobs.errors import DrainmarkError, Halted, SplitBrain
 from drainmark.jobs.protocol.failure_policy import UNPUBLISHABLE, is_lifted
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
-from drainmark.jobs.protocol.records.triggers import kind_of
+from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.jobs.runtime.commit.table_damage import require_sole_writer
-from drainmark.jobs.runtime.messages import described, halted_error
+from drainmark.jobs.runtime.messages import described, halted_error, trigger_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +91,8 @@ class Halts:
         if is_lifted(self.ledger.history, self.ledger.identity.code):
             self.resume("the code that failed is other code now")
 
-    def refuse(self, uri: str, identity: Mapping[str, Any], reason: str) -> None:
+    def refuse(self, trigger: Trigger, reason: str) -> None:
         """Note that a trigger will never be processed, and why."""
-        facts: dict[str, Any] = {"trigger_uri": uri, "trigger_kind": kind_of(identity), "reason": reason}
-        detail = {"trigger_identity": dict(identity), **facts}
         ledger = self.ledger
-        ledger.note([ledger.row(RowKind.REFUSED, ledger.history.committed_id, **detail)])
+        columns = trigger_columns(trigger)
+        ledger.note([ledger.row(RowKind.REFUSED, ledger.history.committed_id, **columns, reason=reason)])

@@ -106,6 +106,7 @@ class RewindCommits:
             trigger_uri=state.trigger_uri,
             trigger_kind=state.trigger_kind,
             trigger_identity=state.trigger_identity,
+            trigger_order=state.trigger_order,
             reason=_LOST,
         )
 
