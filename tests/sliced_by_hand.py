@@ -65,7 +65,7 @@ class Sliced(HandFed):
         if LIST in piece.facts:
             files = files_of(piece, self.workplace.access(self.region))
             return [line for file in files for line in Path(path_of(file.uri)).read_text().splitlines()]
-        first = (piece.start or {}).get("offsets", {}).get("0", 0)
+        first = piece.start["offsets"]["0"] if piece.start else self.log.first
         return [str(number) for number in range(first, piece.end["offsets"]["0"])]
 
     def scan(self, tick: Tick = Tick.NOW) -> list[str]:

@@ -180,9 +180,10 @@ class RegionHistory:
 
     @property
     def refused(self) -> tuple[CheckpointRow, ...]:
-        """Return the rows of all refused triggers."""
+        """Return the rows of all refused triggers, without those of slices that were cut anew."""
         archive = self.states.rows.archive
-        return (*(archive.refusals() if archive is not None else ()), *self.refusals)
+        every = (*(archive.refusals() if archive is not None else ()), *self.refusals)
+        return tuple(row for row in every if not row.detail.get("anew"))
 
     def image_of(self, table: str, at: int | None = None) -> Image | None:
         """Return the newest effective image of a keyed state; with `at`, the newest at or below that id."""

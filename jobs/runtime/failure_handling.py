@@ -167,7 +167,7 @@ class FailureHandling:
             if isinstance(error, InputChanged):
                 registry.triggers.mark(region, epoch, [trigger.id], TriggerStatus.SUPERSEDED, error.message)
             else:
-                self.owner.halts.refuse(trigger, error.message)
+                self.owner.halts.refuse([trigger], error.message)
                 registry.triggers.mark(region, epoch, [trigger.id], TriggerStatus.MISSING, error.message)
         self.owner.reset_done()
 

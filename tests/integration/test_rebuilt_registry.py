@@ -19,6 +19,7 @@ from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.commit.rewind import RewindCommits
 from drainmark.orchestration.doctor.registry_repair import repair
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
@@ -120,7 +121,7 @@ def test_a_lost_input_gives_way_to_the_file_that_came_in_its_place(fed: HandFed)
     fed.add("a")
     with fed.owning() as owner:
         (lost,) = fed.next(1)
-        owner.halts.refuse(lost, "it is gone")
+        owner.halts.refuse([lost], "it is gone")
         place.registry.triggers.mark(fed.region, owner.epoch, [lost.id], TriggerStatus.MISSING, "it is gone")
     fed.write("a", ["a2", "a3"])
     fed.add("a")
@@ -193,4 +194,42 @@ def test_new_files_are_read_behind_a_period_that_is_lost(
     for name in "efg":
         fed.came(**{name: f"{name}\n"})
     assert fed.only_values() == ["a", "b", "e", "f", "g"]
+    fed.workplace.registry.close()
+
+
+@pytest.mark.parametrize(("to", "first"), [(1, 4), (1, 6), (0, 1), (2, 6)])
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_slices_that_were_cut_anew_do_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: int, first: int, *, is_committed: bool
+) -> None:
+    """Retention takes records while withdrawn slices wait; `resume --accept-loss` cuts these anew."""
+    fed = sliced(tmp_path, monkeypatch, 3)
+    for records in (0, 2, 2):
+        fed.came(records)
+    fed.reset(to)
+    fed.log.first = first
+    orders.resume(fed.workplace, fed.region, "they are gone", accept_loss=True).act()
+    if is_committed:
+        fed.came(1)
+    before = {each for each in fed.known() if each[2] == "committed"}
+    assert set(fed.repaired()) <= {"committed"}, "nothing is pending"
+    assert set(fed.known()) == before
+    if to and not is_committed:  # the loss itself is no state yet: it is accepted once more
+        orders.resume(fed.workplace, fed.region, "they are gone", accept_loss=True).act()
+    fed.came(2)
+    kept = {0: 0, 1: 3, 2: 5}[to]
+    assert sorted(map(int, fed.only_values())) == [*range(kept), *range(first, 10 if is_committed else 9)]
+    fed.workplace.registry.close()
+
+
+def test_files_of_periods_that_were_cut_anew_are_queued_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = sliced(tmp_path, monkeypatch)
+    fed.came(a="a\n")
+    fed.came(b="b\n")
+    fed.reset(1)
+    with fed.owning() as owner:
+        owner.halts.refuse(fed.next(1), "cut anew", anew=True)
+    assert fed.repaired() == {"committed": 1}
+    fed.came(c="c\n")
+    assert fed.only_values() == ["a", "b", "c"]
     fed.workplace.registry.close()

@@ -190,7 +190,7 @@ def test_what_is_refused_in_the_place_of_a_superseded_file_is_what_is_there(fed:
     superseded(fed, "four.csv", ["d", "e"])
     with fed.owning() as owner:
         (trigger,) = fed.workplace.registry.triggers.pending(fed.region, 1)
-        owner.halts.refuse(trigger, "no CSV")
+        owner.halts.refuse([trigger], "no CSV")
         fed.workplace.registry.triggers.mark(fed.region, owner.epoch, [trigger.id], TriggerStatus.REFUSED, "no CSV")
     found = Tracer.of(fed.workplace, fed.region).file("four.csv")
     assert [entry["status"] for entry in found["ids"]] == ["superseded", "refused"]

@@ -21,7 +21,8 @@ The table is the truth: claims, states, rewinds, halts. Values that only some ki
 | | | asked for it: a rewind leaves it in force |
 | resume | last committed id | `reason` |
 | skip | the id given to the skipped trigger | `reason` |
-| refused | last committed id | `reason`; rows from before 0.4 have no `trigger_order` |
+| refused | last committed id | `reason`; `anew`: true for a slice that is cut anew, and so has no place any more; |
+| | | rows from before 0.4 have no `trigger_order` |
 
 A state of the kind `retraction` has no input: it takes the state back that its identity names, and may have `why`
 (format 6).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,8 +91,12 @@ class Halts:
         if is_lifted(self.ledger.history, self.ledger.identity.code):
             self.resume("the code that failed is other code now")
 
-    def refuse(self, trigger: Trigger, reason: str) -> None:
-        """Note that a trigger will never be processed, and why."""
-        ledger = self.ledger
-        columns = trigger_columns(trigger)
-        ledger.note([ledger.row(RowKind.REFUSED, ledger.history.committed_id, **columns, reason=reason)])
+    def refuse(self, triggers: Sequence[Trigger], reason: str, *, anew: bool = False) -> None:
+        """Note that triggers will never be processed, and why.
+
+        Args:
+            anew: they are slices that are cut anew: they leave the order.
+        """
+        ledger, to = self.ledger, self.ledger.history.committed_id
+        facts: dict[str, Any] = {"reason": reason, "anew": anew or None}
+        ledger.note([ledger.row(RowKind.REFUSED, to, **trigger_columns(each), **facts) for each in triggers])

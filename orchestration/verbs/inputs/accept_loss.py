@@ -71,10 +71,14 @@ def accept_loss(workplace: Workplace, region: str, reason: str, planned: NewTrig
         if noted is None:  # else an earlier attempt was interrupted, and slices cut behind it since are good
             _give_back(workplace, plan, anew)
             _note(workplace, region, trigger, newest.order_index if newest else 0)
-        replaced = [each.id for each in waiting if noted is None or each.order_index < noted]
-        registry.triggers.mark(
-            region, owner.epoch, replaced, TriggerStatus.SUPERSEDED, f"cut anew behind {trigger.uri}"
-        )
+        why = f"cut anew behind {trigger.uri}"
+        replaced = [each for each in waiting if noted is None or each.order_index < noted]
+        withdrawn = {(row.trigger_order, row.trigger_uri) for row in owner.history.withdrawn}
+        known = [each for each in replaced if (each.order_index, each.uri) in withdrawn]
+        if known:  # else a rebuilt registry would have them as pending
+            owner.halts.refuse(known, why, anew=True)
+        ids = [each.id for each in replaced]
+        registry.triggers.mark(region, owner.epoch, ids, TriggerStatus.SUPERSEDED, why)
         world.pass_point(SourcePoint.LOSS_PASSED)
         owner.halts.resume(f"{reason} (accepted as lost: {trigger.uri})")
         registry.progress.clear_halt_request(region, owner.epoch)
