@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drainmark.jobs.protocol.history import RegionHistory, target_before
+from drainmark.jobs.protocol.history import RegionHistory, newest_read, target_before
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.triggers import DIGESTS, slices_of
@@ -72,7 +72,7 @@ class Reading:
 
 def readings_of(history: RegionHistory) -> tuple[Reading, ...]:
     """Return what each start of a region reads of tables: the newest state, or skip, has all positions."""
-    newest = history.states.get(history.committed_id)
+    newest = newest_read(history)
     found = slices_of((newest.trigger_identity if newest is not None else None) or {})
     return tuple(
         Reading(

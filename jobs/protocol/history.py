@@ -319,6 +319,26 @@ def retracted_uris(history: RegionHistory) -> dict[str, int]:
     return {uri: number for uri, number in found.items() if uri not in kept}
 
 
+def newest_read(history: RegionHistory, *, skips: bool = True) -> CheckpointRow | None:
+    """Return the newest state in force that read an input, or skip; None if there is none. A retraction reads none."""
+    number = history.states.ids.from_end(1)
+    while number is not None:
+        row = history.states[number]
+        if row.trigger_kind != RETRACTION and (skips or number not in history.skips):
+            return row
+        number = history.states.ids.at_most(number - 1)
+    return None
+
+
+def lookups_of(history: RegionHistory) -> Mapping[str, int]:
+    """Return the tables that the newest group in force looked up, with their versions; its last state may have left."""
+    newest = newest_read(history, skips=False)
+    if newest is None:
+        return {}
+    manifest = manifest_of(history.states.rows.get(newest.group_last or newest.sequence_id))
+    return (manifest.lookups if manifest is not None else None) or {}
+
+
 def manifest_of(row: CheckpointRow) -> Manifest | None:
     """Return the manifest that the last row of a group carries."""
     value = row.detail.get("manifest")

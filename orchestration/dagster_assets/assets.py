@@ -16,12 +16,10 @@ import dagster as dg
 
 from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.graph.operator import Operator
-from drainmark.jobs.operators.joins.lookup import Lookup
 from drainmark.jobs.operators.sinks.delta_append import DeltaSink
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
-from drainmark.jobs.operators.sources.table_source import TableSource
 from drainmark.jobs.printable import markdown_code, printable
 from drainmark.jobs.protocol.records.state_generations import first_generation, state_table
 from drainmark.jobs.regions.plan import RegionPlan
@@ -35,6 +33,7 @@ from drainmark.orchestration.dagster_assets.metadata import (
     role_tags,
 )
 from drainmark.orchestration.inspection.desk_links import dagster_name
+from drainmark.orchestration.workplace.region_sources import tables_read
 from drainmark.resources.storage.folder import Folder
 
 
@@ -107,13 +106,6 @@ def source_assets(
         )
         for source in _sources(region)
     ]
-
-
-def tables_read(operator: Operator) -> tuple[str, ...]:
-    """Return the tables, by path, whose rows an operator brings into its region."""
-    if isinstance(operator, SlicedSource) and isinstance(operator.reads, TableSource):
-        return (f"lake/{operator.reads.table}",)
-    return (f"lake/{operator.table}",) if isinstance(operator, Lookup) else ()
 
 
 def _description(region: RegionPlan, source: Source, place: str) -> str:

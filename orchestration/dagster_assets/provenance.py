@@ -16,9 +16,10 @@ from drainmark.jobs.protocol.records.state_generations import first_generation
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.analysis.column_lineage import Origins, column_lineage
-from drainmark.orchestration.dagster_assets.assets import source_key, tables_read
+from drainmark.orchestration.dagster_assets.assets import source_key
 from drainmark.orchestration.dagster_assets.metadata import data_version
 from drainmark.orchestration.dagster_assets.translator import Translation
+from drainmark.orchestration.workplace.region_sources import tables_read
 
 _NO_VERSION = "INITIAL"
 """Dagster's data version of an external asset of which no version was reported."""

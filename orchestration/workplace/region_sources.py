@@ -8,10 +8,12 @@ from drainmark.jobs.errors import UsageError
 from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
+from drainmark.jobs.operators.sources.table_source import TableSource
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.orchestration.workplace.workplace import Workplace
 
 if TYPE_CHECKING:
+    from drainmark.jobs.graph.operator import Operator
     from drainmark.jobs.regions.plan import RegionPlan
 
 
@@ -63,3 +65,10 @@ def shown_folder(workplace: Workplace, region: RegionPlan) -> str:
 def settle_of(region: RegionPlan) -> float:
     """Return the longest time for which the files of a start must stay unchanged before it takes them."""
     return max((start.scan.settle for start in region.starts if isinstance(start, DirectorySource)), default=0.0)
+
+
+def tables_read(operator: Operator) -> tuple[str, ...]:
+    """Return the tables, by path, whose rows an operator brings into its region or its application."""
+    if isinstance(operator, SlicedSource) and isinstance(operator.reads, TableSource):
+        return (f"lake/{operator.reads.table}",)
+    return tuple(f"lake/{table}" for table in operator.tables_read)

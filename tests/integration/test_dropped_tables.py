@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from drainmark.jobs.errors import Fenced, ForeignTable, StateIncompatible, Unkno
 from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.digest import digest_of, history_from
 from drainmark.jobs.runtime.commit.removal.table_drops import table_id_of
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.inspection.status import history_entries, statuses
 from drainmark.orchestration.inspection.tables import tables_of_home
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.verbs.removals.table_drops import drop_region, drop_table
 from drainmark.orchestration.workplace.declaration import LEFT
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -180,6 +183,83 @@ def test_a_table_that_came_in_place_of_a_deleted_one_is_left_alone(fed: Shown, t
     assert not entry["is_deleted"]
     assert other.values() == before
     assert "lake/copied" not in {table.name for table in fed.history().former}
+
+
+class Looking(Shown):
+    """A region that looks up a table with every group."""
+
+    def group(self, count: int) -> StagedGroup:
+        return replace(super().group(count), lookups={"copied": 1})
+
+
+@pytest.fixture
+def looking(fed: Shown, tmp_path: Path) -> Looking:
+    found = Looking(fed.workplace, tmp_path / "others", region="other/files", names=("read",), sinks=())
+    for name in "xyz":
+        found.write(name, [name])
+    found.add("x", "y", "z")
+    return found
+
+
+@pytest.mark.seed("LC4")
+@pytest.mark.parametrize("last", ["a skip", "a retraction", "a part of a group", "a skip behind a retraction"])
+def test_a_table_that_is_looked_up_is_kept_whatever_came_last(fed: Shown, looking: Looking, last: str) -> None:
+    if last == "a part of a group":
+        looking.drain(3)
+        rewind(looking, 2)
+    else:
+        looking.drain()
+        looking.write("last", ["last"])
+        looking.add("last")
+    if "retraction" in last:
+        orders.retract(fed.workplace, looking.region, [str(looking.inbox / "z")]).act()
+    if "skip" in last:
+        with looking.owning() as owner:
+            owner.groups.skip(looking.next(1)[0], "unwanted")
+    with pytest.raises(UsageError, match="other/files reads lake/copied"):
+        drop_table(fed.workplace, None, "copied", "why not")
+
+
+_ROWS = """
+import drainmark as dm
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source({source})
+def rows(scanned):
+    return scanned
+
+"""
+_BEACON = _ROWS.format(source="dm.Beacon(rows=1, batches=1)")
+_READ_BY = {
+    "a source": _ROWS.format(source='dm.TableSource(table="copied")'),
+    "a lookup": f"""{_BEACON}
+copied = dm.lookup("copied", schema="value string")
+
+
+@dm.functor
+def both(rows, copied):
+    return rows
+
+
+dm.sink(both, dm.DeltaAppend("out"))
+""",
+}
+
+
+@pytest.mark.seed("LC4")
+@pytest.mark.parametrize("how", list(_READ_BY))
+def test_a_table_that_code_reads_is_kept_although_it_never_ran(fed: Shown, tmp_path: Path, how: str) -> None:
+    """The remedy, to take that out of the code, is enough."""
+    code = tmp_path / "others.py"
+    code.write_text(_READ_BY[how])
+    fed.workplace = Workplace(fed.workplace.settings.model_copy(update={"applications": (str(code),)}))
+    with pytest.raises(UsageError, match="others/rows reads lake/copied"):
+        drop_table(fed.workplace, None, "copied", "why not")
+    with pytest.raises(UsageError, match="others/rows reads tables of"):
+        drop_region(fed.workplace, fed.region, "why not")
+    code.write_text(_BEACON)
+    assert all(each["is_deleted"] for each in dropped(fed, "copied")["tables"])
 
 
 @pytest.mark.seed("LC4")

@@ -14,7 +14,7 @@ from drainmark.jobs.failpoints import DropPoint
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.chains import readings_of
-from drainmark.jobs.protocol.history import RegionHistory, manifest_of
+from drainmark.jobs.protocol.history import RegionHistory, lookups_of
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.records.state_generations import first_generation
 from drainmark.jobs.protocol.transitions import Event
@@ -23,9 +23,10 @@ from drainmark.jobs.runtime.commit.removal.table_drops import delete_table, tabl
 from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of, states_in_reach
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.orders import Done, Order, Reason
-from drainmark.orchestration.workplace.declaration import declared, is_declared, recorded_regions
+from drainmark.orchestration.workplace.declaration import declared, is_declared, own_applications, recorded_regions
 from drainmark.orchestration.workplace.hand_off import claim_asking, owning
-from drainmark.orchestration.workplace.workplace import Workplace, existing_registry, looks
+from drainmark.orchestration.workplace.region_sources import tables_read
+from drainmark.orchestration.workplace.workplace import Workplace, existing_registry, looks, opened_in_time
 from drainmark.resources.checkpoints.as_of import called
 from drainmark.resources.checkpoints.checkpoint_table import checkpoint_name
 from drainmark.resources.storage.folder import LocalFolder
@@ -162,17 +163,32 @@ def _is_half_dropped(workplace: Workplace, region: str) -> bool:
 
 
 def readers_of_tables(workplace: Workplace, region: str, tables: Sequence[RegionTable]) -> list[str]:
-    """Return the other regions of this home that read some tables, as a stream or as a lookup."""
+    """Return the others of this home that read some tables, as a stream or as a lookup: regions, or applications.
+
+    What a region looks up is said by its code, or by its newest group if the code cannot be opened.
+    """
     ids = {table_id_of(workplace.tables / table.name) for table in tables if table.is_managed} - {""}
-    names = {table.name.removeprefix("lake/") for table in tables}
-    found = []
+    names, code = {table.name for table in tables}, _read_by_code(workplace)
+    found = {reader for reader, read in code.items() if names & read}
     for reader in workplace.own_regions():
         history = workplace.history(reader)
-        newest = history.states.get(history.committed_id)
-        manifest = manifest_of(newest) if newest is not None else None
-        looked_up = names & set((manifest.lookups if manifest is not None else None) or ())
-        if reader != region and (looked_up or any(each.table in ids for each in readings_of(history))):
-            found.append(reader)
+        looked_up = {f"lake/{table}" for table in lookups_of(history)} if reader not in code else set()
+        if names & looked_up or any(each.table in ids for each in readings_of(history)):
+            found.add(reader)
+    return sorted(found - {region})
+
+
+def _read_by_code(workplace: Workplace) -> dict[str, set[str]]:
+    """Return the tables that each region reads by the code of this home's applications, and each application beside."""
+    found: dict[str, set[str]] = {}
+    for _, opened in opened_in_time(workplace.settings, own_applications(workplace)):
+        if isinstance(opened, Exception):
+            continue
+        inside = {each.name: region.name for region in opened.plan.regions for each in region.run_order}
+        found |= {region.name: set() for region in opened.plan.regions}
+        for operator in opened.application.operators:
+            reader = inside.get(operator.name, opened.plan.name)
+            found.setdefault(reader, set()).update(tables_read(operator))
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from checkpoint_rows import claim, group, published, rewind, row
 
+from drainmark.jobs.protocol.chains import readings_of
 from drainmark.jobs.protocol.digest import digest_of, history_from
 from drainmark.jobs.protocol.history import RegionHistory, replaced_in, retracted_by, retracted_uris
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
@@ -78,3 +79,16 @@ def test_tables_of_which_keys_were_lost_stay_such_tables_whatever_the_code_says(
     assert still_deleting(declared, lost) == lost
     assert [change_of(before, after) for before, after in zip(lost, declared, strict=True)] == [TableChange.KEPT] * 2
     assert change_of(declared[0], lost[0]) is TableChange.KEPT
+
+
+def test_a_region_reads_what_it_read_before_a_retraction() -> None:
+    """Who reads a table goes back with it, and keeps it from being dropped."""
+    end = {"table": "id of a table", "version": 7, "region": "one/files"}
+    read = row(
+        RowKind.STATE, 1, group_first=1, group_last=1, trigger_uri="period:app/start#1", trigger_kind="period",
+        trigger_identity={"kind": "period", "slices": {"start": {"from": None, "to": end}}},
+    )  # fmt: skip
+    history = RegionHistory.from_rows([claim(1, 1), read, published(1)])
+    after = history.with_rows([retraction(2, 1), published(2)])
+    assert [(each.table, each.version) for each in readings_of(after)] == [("id of a table", 7)]
+    assert readings_of(after) == readings_of(history)
