@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
 from drainmark.jobs.protocol.id_runs import Ids
-from drainmark.jobs.protocol.records.triggers import AGAIN, BACK, DIGESTS, RETRACTION, VERSION, slices_of
+from drainmark.jobs.protocol.records.triggers import (
+    AGAIN,
+    BACK,
+    DIGESTS,
+    FILE,
+    RETRACTION,
+    VERSION,
+    kind_of,
+    slices_of,
+)
 from drainmark.resources.delta.log.commit_log import lines_of
 from drainmark.resources.storage.folder import Folder
 
@@ -68,6 +77,37 @@ def key_of(identity: Mapping[str, Any]) -> str:
     return json.dumps({name: identity[name] for name in sorted(identity) if name not in _NO_PART})
 
 
+def marks_of(uri: str, identity: Mapping[str, Any]) -> list[str]:
+    """Return the texts by any of which an input is known again, also in a project that was moved, copied or restored.
+
+    A file keeps its inode or the digest of its object at another address; a copy keeps its name, size and time.
+    """
+    key = key_of(identity)
+    found = [f"{key} {uri}"]
+    if kind_of(identity) == FILE:
+        found += [key] if {"inode", "etag"} & identity.keys() else []
+        if {"size", "mtime_ns"} <= identity.keys():
+            found.append(json.dumps([uri.rpartition("/")[2], identity["size"], identity["mtime_ns"]]))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """The inputs of a region that held rows of erased persons.
+
+    Attributes:
+        marks: of all; see `marks_of`.
+        slices: the identities of those that are slices.
+    """
+
+    marks: frozenset[str]
+    slices: tuple[Mapping[str, Any], ...]
+
+    def has(self, uri: str, identity: Mapping[str, Any]) -> bool:
+        """Say whether an input is one of them."""
+        return not self.marks.isdisjoint(marks_of(uri, identity))
+
+
 @dataclass(frozen=True, slots=True)
 class Notes:
     """The records of one erasure of a region.
@@ -108,15 +148,13 @@ class Notes:
         self.write("removed", [{"table": table, **file} for file in files])
 
 
-def blocked(folder: Folder) -> dict[str, BlockedInput]:
-    """Return the inputs of a region that held rows of erased persons, by key and uri joined."""
-    found = {}
-    for name in folder.names(f"{ERASED}/{_INPUTS}"):
-        if name.endswith(".json"):
-            for value in _read(folder, f"{ERASED}/{_INPUTS}/{name}"):
-                each = BlockedInput(**value)
-                found[f"{each.key} {each.uri}"] = each
-    return found
+def blocked(folder: Folder) -> Blocked:
+    """Return the inputs of a region that held rows of erased persons."""
+    paths = [f"{ERASED}/{_INPUTS}/{name}" for name in folder.names(f"{ERASED}/{_INPUTS}") if name.endswith(".json")]
+    found = [BlockedInput(**value) for path in paths for value in _read(folder, path)]
+    known = [(each.uri, json.loads(each.key)) for each in found]
+    marks = frozenset(mark for uri, identity in known for mark in marks_of(uri, identity))
+    return Blocked(marks=marks, slices=tuple(identity for _, identity in known if slices_of(identity)))
 
 
 def inputs_of(history: RegionHistory, ids: Iterable[int]) -> list[BlockedInput]:

@@ -17,14 +17,18 @@ from followed import follow
 from hand_runs import NoSpark, engine, without_spark
 from harness import done, ids, settle
 from killed_commands import KILLED, killed_at
+from sliced_by_hand import sliced
 
 import drainmark as dm
 from drainmark.jobs import failpoints
+from drainmark.jobs.errors.environment import ErasedInput
 from drainmark.jobs.protocol.persons import Person
+from drainmark.jobs.runtime.group.backlog import IdAssignment
 from drainmark.jobs.runtime.maintenance.compaction import maintain_region
 from drainmark.jobs.state import keyed_state
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.verbs.removals.erase import erase
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -306,6 +310,62 @@ def test_an_input_without_the_person_is_read_again(after: Path, other: dict[tupl
         assert places_of(root) == {"004.held": "bytes"}
     finally:
         kept.rename(file)
+
+
+@pytest.mark.seed("ER3")
+@pytest.mark.parametrize("way", ["moved", "copied"])
+def test_a_person_does_not_come_back_with_a_project_that_lies_elsewhere(
+    engine: NoSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Its files are read again from their new place, as the refusal of the first run says."""
+    before, root = tmp_path / "before", tmp_path / "after"
+    make(before, FILES[:4], monkeypatch)
+    erased(before)
+    if way == "copied":
+        shutil.copytree(before, root)
+        shutil.rmtree(before)
+    else:
+        before.rename(root)
+    monkeypatch.chdir(root)
+    done("run", "app.py", code=2)
+    done("reset", "app/rows", "--to-initial", "--accept-loss")
+    done("run", "app.py", code=3)
+    assert places_of(root) == {}
+    follow(remedy_of(root), "skip", root / "home")
+    done("run", "app.py")
+    assert [row for row in values(read("all_rows")) if PERSON in row] == []
+    assert [row for row in values(read("all_rows")) if "'n': 7" in row], "other files are read"
+
+
+@pytest.mark.seed("ER3")
+@pytest.mark.parametrize(("first", "person", "halts"), [(4, 6, True), (4, 4, True), (6, 6, True), (5, 4, False)])
+def test_records_of_a_person_do_not_come_back_with_slices_that_are_cut_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, person: int, *, halts: bool
+) -> None:
+    """Retention takes records while slices wait; `resume --accept-loss` cuts them with other bounds."""
+    fed = sliced(tmp_path, monkeypatch, 3)
+    for records in (0, 2, 2):
+        fed.came(records)
+    erase(fed.workplace, Person.parse(f"value = '{person}'"), fed.workplace.own_regions())
+    fed.reset(1)
+    fed.log.first = first
+    orders.resume(fed.workplace, fed.region, "they are gone", accept_loss=True).act()
+    fed.log.append(1)
+    fed.scan()
+    with fed.owning() as owner:
+        waiting = fed.workplace.registry.triggers.pending(fed.region, 9)
+        if halts:
+            with pytest.raises(ErasedInput) as refused:
+                IdAssignment(owner).assign(waiting)
+            assert refused.value.facts["trigger"] == waiting[-1].uri
+        else:
+            assert len(IdAssignment(owner).assign(waiting)) == 2, "the record itself is lost"
+    fed.log.append(2)
+    fed.scan()
+    with fed.owning() as owner:
+        (*_, newest) = fed.workplace.registry.triggers.pending(fed.region, 9)
+        assert len(IdAssignment(owner).assign([newest])) == 1, "what comes behind was never read"
+    fed.workplace.registry.close()
 
 
 def values(rows: Counter[str]) -> list[str]:

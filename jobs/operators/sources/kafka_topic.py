@@ -164,6 +164,17 @@ def ranges_of(piece: Slice) -> list[OffsetRange]:
     ]
 
 
+def has_records_of(piece: Slice, other: Slice) -> bool:
+    """Say whether two slices have records in common; False for slices of something else."""
+    if TOPIC not in piece.end or piece.end.get(TOPIC) != other.end.get(TOPIC):
+        return False
+    others = {each.partition: each for each in ranges_of(other)}
+    return any(
+        (found := others.get(each.partition)) is not None and max(each.begin, found.begin) < min(each.end, found.end)
+        for each in ranges_of(piece)
+    )
+
+
 def shares_of(piece: Slice, share_bytes: int, record_bytes: int) -> list[Slice]:
     """Cut a slice into shares of about `share_bytes` each, in order; a small partition joins its neighbours."""
     shares: list[list[OffsetRange]] = [[]]

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors.environment import ErasedInput
+from drainmark.jobs.operators.sources.kafka_topic import has_records_of
 from drainmark.jobs.protocol.failure_policy import GroupSize
-from drainmark.jobs.protocol.records.triggers import DIGESTS, FILE, SLICES, Trigger, kind_of
+from drainmark.jobs.protocol.records.triggers import DIGESTS, FILE, SLICES, Trigger, kind_of, slices_of
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.replacement import one_of_each
 from drainmark.jobs.runtime.input.inbox import Assigned
+from drainmark.jobs.runtime.input.slices import slice_of
 from drainmark.jobs.runtime.messages import resume_command, skip_command
-from drainmark.resources.erasure.notes import BlockedInput, blocked, key_of
+from drainmark.resources.erasure.notes import Blocked, blocked
 
 if TYPE_CHECKING:
     from drainmark.resources.registry.registry import Registry
@@ -98,7 +100,7 @@ class IdAssignment:
 
     owner: RegionOwner
     _read_before: Mapping[int, Mapping[str, str]] | None = None
-    _erased: Mapping[str, BlockedInput] | None = None
+    _erased: Blocked | None = None
 
     def take(self, count: int = 1) -> int:
         """Take `count` consecutive ids for the caller; return the first."""
@@ -128,7 +130,7 @@ class IdAssignment:
     def _refuse_erased(self, pending: Sequence[Trigger]) -> None:
         if self._erased is None:  # an erasure needs the claim, so none comes during a run
             self._erased = blocked(self.owner.outside.store.checkpoint.folder)
-        if (known := self._erased) and (found := self._blocked(known, pending)):
+        if (known := self._erased).marks and (found := self._blocked(known, pending)):
             region, first = found[0].region, found[0].uri
             ahead = self.owner.outside.registry.triggers.pending(region, _MOST_ERASED, after=pending[-1].order_index)
             found += self._blocked(known, ahead)  # so that the operator can mend all of them at once
@@ -139,9 +141,19 @@ class IdAssignment:
             remedy = f"take these rows out of {what}, and {resume}; or pass over {what}: {skip}"
             raise ErasedInput(msg, remedy=remedy, commands=(resume, skip), triggers=tuple(found), trigger=first)
 
-    def _blocked(self, known: Mapping[str, BlockedInput], pending: Sequence[Trigger]) -> list[Trigger]:
+    def _blocked(self, known: Blocked, pending: Sequence[Trigger]) -> list[Trigger]:
         """Return the triggers whose input is as it was when a person was erased from what it gave."""
-        found = [each for each in pending if f"{key_of(each.identity)} {each.uri}" in known]
+        found = [each for each in pending if known.has(each.uri, each.identity) or _is_part_of(each, known.slices)]
         files = [each for each in found if kind_of(each.identity) == FILE]
         gone, changed = self.owner.outside.inputs.lost([(each.uri, each.identity) for each in files])
         return [each for each in found if each.uri not in (*gone, *changed)]  # of the others the reader tells
+
+
+def _is_part_of(trigger: Trigger, known: Sequence[Mapping[str, Any]]) -> bool:
+    """Say whether a slice has records of others that were cut with other bounds: `resume --accept-loss` cuts anew."""
+    pieces = [(name, piece) for name in slices_of(trigger.identity) if (piece := slice_of(trigger.identity, name))]
+    return any(
+        (other := slice_of(identity, name)) is not None and has_records_of(piece, other)
+        for name, piece in pieces
+        for identity in known
+    )
