@@ -35,8 +35,8 @@ from drainmark.resources.erasure.files import Renamed
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_SAID = frozenset({"error", "reason", "late"})
-"""The entries of a row's detail that hold what sources, functions and databases said."""
+_SAID = frozenset({"error", "reason", "late", "why"})
+"""The entries of a row's detail that hold what sources, functions, databases and operators said."""
 
 Placed = list[tuple[int, CheckpointRow]]
 

@@ -526,6 +526,37 @@ def test_dagster_pages_and_messages_hold_nothing_of_the_person(root: Path) -> No
         assert "[erased]" in str(event.asset_materialization.metadata)
 
 
+@pytest.mark.seed("ER1")
+def test_what_operators_said_holds_nothing_of_the_person(
+    engine: NoSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each verb that takes a reason stores it."""
+    said = ("--reason", f"asked for by {PERSON}, in a letter")
+    plain = APPLICATION.partition("totals =")[0]
+    monkeypatch.setitem(globals(), "APPLICATION", f'{plain}dm.sink(rows, dm.DeltaAppend("all_rows"))\n')
+    make(tmp_path, FILES[:1], monkeypatch)
+    code = (tmp_path / "app.py").read_text()
+    (tmp_path / "app.py").write_text(f'{code}dm.sink(rows, dm.DeltaAppend("left"))\n')
+    for number, text in enumerate(("x,y,1\n", "z,y,1\n", "w,y,1\n"), start=1):
+        write(tmp_path, number, text)
+    done("run", "app.py")
+    (tmp_path / "app.py").write_text(code)
+    done("retract", "app/rows", "001.csv", *said)
+    done("reset", "app/rows", "--to", "3")
+    done("skip", "app/rows", "--file", "003.csv", *said)
+    done("halt", "app/rows", *said)
+    done("resume", "app/rows", *said)
+    write(tmp_path, 4, "v,y,1\n")
+    done("run", "app.py")
+    done("tables", "drop", "left", *said)
+    assert places_of(tmp_path)
+    found = erased(tmp_path)
+    assert (places_of(tmp_path), found["found_afterwards"]) == ({}, [])
+    capsys.readouterr()
+    done("history", "app/rows", "--all", "--json")
+    assert capsys.readouterr().out.count("[erased]") >= 5
+
+
 @pytest.mark.seed("ER4")
 @pytest.mark.parametrize("sink", [FileTable, DatabaseTable])
 def test_what_a_killed_erasure_left_where_no_reader_looks_leaves_with_the_next(
