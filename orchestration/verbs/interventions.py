@@ -56,7 +56,7 @@ def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False, c
 
     Raises:
         RewindRefused: inputs above a target are lost and that was not accepted, or a target is no longer possible,
-            or other states or regions would go back than those of the plan.
+            or other states or regions would go back than those of the plan, or more inputs are lost by now.
         Owned: a run has one of the regions; no region was rewound.
     """
     plans = (*plan.chain, plan) if cascade else (plan,)
@@ -69,16 +69,19 @@ def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False, c
             _require_planned(each, owner.history)
         if cascade:
             _require_readers(workplace, plan)
-        done = [_taken_back(workplace, each, owners[each.region]) for each in plans]
+        passed = {each.region: _passed(workplace, each, owners[each.region].history) for each in plans}
+        done = [_taken_back(workplace, each, owners[each.region], passed[each.region]) for each in plans]
     *before, last = done
     return {**last, **({"chain": before} if cascade else {})}
 
 
-def _taken_back(workplace: Workplace, plan: ResetPlan, owner: RegionOwner) -> dict[str, Any]:
+def _taken_back(
+    workplace: Workplace, plan: ResetPlan, owner: RegionOwner, passed: Sequence[CheckpointRow]
+) -> dict[str, Any]:
     """Take one region back under its claim, and return what was done."""
     pending = 0
     if plan.to is not None:
-        pending = owner.rewind(plan.to, plan.horizon, _passed(workplace, owner.history, plan.to))
+        pending = owner.rewind(plan.to, plan.horizon, passed)
     return {
         "region": plan.region,
         "to": plan.to,
@@ -122,11 +125,23 @@ def _require_planned(plan: ResetPlan, history: RegionHistory) -> None:
         raise RewindRefused(msg, remedy="nothing was rewound: repeat the command, and look at its new plan")
 
 
-def _passed(workplace: Workplace, history: RegionHistory, to: int) -> list[CheckpointRow]:
-    """Return the states above an id whose input no run can read again."""
-    rows = history.triggers_above(to)
-    passed = lost_inputs(workplace, history, rows).passed
-    return [row for row in rows if row.trigger_uri in passed and row.trigger_order is not None]
+def _passed(workplace: Workplace, plan: ResetPlan, history: RegionHistory) -> list[CheckpointRow]:
+    """Return the states above the target whose input no run can read again.
+
+    Raises:
+        RewindRefused: inputs are lost that the plan does not name.
+    """
+    if plan.to is None:
+        return []
+    rows = history.triggers_above(plan.to)
+    lost = lost_inputs(workplace, history, rows)
+    more = [uri for uri in (*lost.gone, *lost.changed) if uri not in (*plan.gone, *plan.changed)]
+    if more:
+        are = "is" if len(more) == 1 else "are"
+        msg = f"{counted(len(more), 'input')} of {plan.region} {are} gone or changed since the plan was made: {more[0]}"
+        remedy = "nothing was rewound: repeat the command, and look at its new plan"
+        raise RewindRefused(msg, remedy=remedy, gone=lost.gone, changed=lost.changed)
+    return [row for row in rows if row.trigger_uri in lost.passed and row.trigger_order is not None]
 
 
 # --- halt and resume ----------------------------------------------------------------------------------------------

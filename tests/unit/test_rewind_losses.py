@@ -75,3 +75,29 @@ def test_a_file_that_was_processed_again_in_its_place_is_not_lost(fed: Refusing)
     assert lost(fed, 0) == ([], ["a"])
     (fed.inbox / "a").unlink()
     assert lost(fed, 0) == (["a"], [])
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+@pytest.mark.parametrize("accept_loss", [True, False])
+def test_a_loss_that_came_after_the_plan_is_not_accepted(fed: Refusing, *, is_gone: bool, accept_loss: bool) -> None:
+    for name in "cde":
+        fed.write(name, [f"{name}1"])
+        fed.add(name)
+    fed.drain()
+    if accept_loss:
+        (fed.inbox / "d").unlink()
+    plan, before = plan_reset(fed.workplace, fed.region, RewindTarget(to=1)), fed.values()
+    if is_gone:
+        (fed.inbox / "c").unlink()
+    else:
+        fed.write("c", ["another"])
+    with pytest.raises(RewindRefused, match="since the plan was made") as refused:
+        interventions.reset(fed.workplace, plan, accept_loss=accept_loss)
+    assert "repeat the command" in (refused.value.remedy or "")
+    assert (fed.values(), fed.history().rewinds) == (before, ()), "nothing was changed"
+    again = plan_reset(fed.workplace, fed.region, RewindTarget(to=1))
+    assert (again.gone if is_gone else again.changed)[0].endswith("/c")
+    with pytest.raises(RewindRefused, match="gone or changed"):
+        interventions.reset(fed.workplace, again)
+    interventions.reset(fed.workplace, again, accept_loss=True)
+    assert fed.values() == before[:1]
