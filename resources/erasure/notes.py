@@ -8,7 +8,7 @@ erasure that was killed and begun again has the records of both attempts.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ class BlockedInput:
         key: of its identity: another one has other content.
         state: what is known of the rows in it now; "" if they were in tables of the region.
         starts: of a slice: by name of a start, the region whose table it reads in this home, "" if it reads none.
+        files: of a period: its files in which the person may be.
     """
 
     uri: str
@@ -56,6 +57,7 @@ class BlockedInput:
     kind: str = ""
     state: str = ""
     starts: Mapping[str, str] = field(default_factory=dict, compare=False)
+    files: Sequence[str] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, row: CheckpointRow) -> BlockedInput:
@@ -96,16 +98,16 @@ class Blocked:
     """The inputs of a region that held rows of erased persons.
 
     Attributes:
-        marks: of all; see `marks_of`.
+        marks: all of them by what they are known by; see `marks_of`.
         slices: the identities of those that are slices.
     """
 
-    marks: frozenset[str]
+    marks: Mapping[str, BlockedInput]
     slices: tuple[Mapping[str, Any], ...]
 
-    def has(self, uri: str, identity: Mapping[str, Any]) -> bool:
-        """Say whether an input is one of them."""
-        return not self.marks.isdisjoint(marks_of(uri, identity))
+    def find(self, uri: str, identity: Mapping[str, Any]) -> BlockedInput | None:
+        """Return the one that an input is; None if it is none of them."""
+        return next((found for mark in marks_of(uri, identity) if (found := self.marks.get(mark)) is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +154,8 @@ def blocked(folder: Folder) -> Blocked:
     """Return the inputs of a region that held rows of erased persons."""
     paths = [f"{ERASED}/{_INPUTS}/{name}" for name in folder.names(f"{ERASED}/{_INPUTS}") if name.endswith(".json")]
     found = [BlockedInput(**value) for path in paths for value in _read(folder, path)]
-    known = [(each.uri, json.loads(each.key)) for each in found]
-    marks = frozenset(mark for uri, identity in known for mark in marks_of(uri, identity))
+    known = [(each, json.loads(each.key)) for each in found]
+    marks = {mark: each for each, identity in known for mark in marks_of(each.uri, identity)}
     return Blocked(marks=marks, slices=tuple(identity for _, identity in known if slices_of(identity)))
 
 

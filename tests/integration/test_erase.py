@@ -368,6 +368,49 @@ def test_records_of_a_person_do_not_come_back_with_slices_that_are_cut_anew(
     fed.workplace.registry.close()
 
 
+@pytest.mark.seed("ER3")
+@pytest.mark.parametrize("name", ["b", "z"])
+def test_a_halt_for_a_period_names_its_files_and_the_one_way_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A changed file is no part of a period, so to take the rows out is no remedy."""
+    fed = sliced(tmp_path, monkeypatch)
+    fed.came(a="ann\n", **{name: f"{PERSON}\nbob\n"}, c="eve\n")
+    fed.came(d="dan\n")
+    found = erase(fed.workplace, Person.parse(f"value = '{PERSON}'"), fed.workplace.own_regions())
+    (period,) = [each for each in found["inputs"] if not each["state"]]
+    assert [Path(file).name for file in period["files"]] == [f"{name}.csv"]
+    fed.reset(0)
+    with fed.owning() as owner, pytest.raises(ErasedInput) as refused:
+        IdAssignment(owner).assign(fed.next(2))
+    assert f"{name}.csv" in refused.value.message
+    assert "a.csv" not in refused.value.message
+    assert [command.split()[1] for command in refused.value.commands] == ["skip"]
+    assert "resume" not in str(refused.value.remedy)
+    follow(str(refused.value.remedy), "skip", fed.workplace.home)
+    with fed.owning() as owner:
+        assert len(IdAssignment(owner).assign(fed.next(2))) == 1
+    fed.drain()
+    assert fed.only_values() == ["dan"]
+    fed.workplace.registry.close()
+
+
+@pytest.mark.seed("ER3")
+def test_a_halt_for_records_of_a_topic_names_the_one_way_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = sliced(tmp_path, monkeypatch, 3)
+    for records in (0, 2, 1):
+        fed.came(records)
+    erase(fed.workplace, Person.parse("value = '4'"), fed.workplace.own_regions())
+    fed.reset(0)
+    with fed.owning() as owner, pytest.raises(ErasedInput) as refused:
+        IdAssignment(owner).assign(fed.next(9))
+    assert [command.split()[1] for command in refused.value.commands] == ["skip"]
+    follow(str(refused.value.remedy), "skip", fed.workplace.home)
+    fed.drain()
+    assert fed.only_values() == ["0", "1", "2", "5"]
+    fed.workplace.registry.close()
+
+
 def values(rows: Counter[str]) -> list[str]:
     """Return rows without their ids, which differ from run to run."""
     return [re.sub(r"'_sequence_id': \d+", "", row) for row in rows.elements()]

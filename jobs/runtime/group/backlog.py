@@ -18,7 +18,7 @@ from drainmark.jobs.runtime.commit.replacement import one_of_each
 from drainmark.jobs.runtime.input.inbox import Assigned
 from drainmark.jobs.runtime.input.slices import slice_of
 from drainmark.jobs.runtime.messages import resume_command, skip_command
-from drainmark.resources.erasure.notes import Blocked, blocked
+from drainmark.resources.erasure.notes import Blocked, BlockedInput, blocked
 
 if TYPE_CHECKING:
     from drainmark.resources.registry.registry import Registry
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _MOST_ERASED = 200
 """Pending triggers that are looked at behind an input of an erased person: a remedy must fit into a command line."""
+
+_MOST_NAMED = 20
+"""Files of slices that a message names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,17 +139,28 @@ class IdAssignment:
             found += self._blocked(known, ahead)  # so that the operator can mend all of them at once
             uris = list(dict.fromkeys(each.uri for each in found))
             others = f" and {len(uris) - 1} other pending input{'s' * (len(uris) > 2)}" if len(uris) > 1 else ""
-            msg = f"{first}{others} held rows of a person who was erased since, and would bring them back"
+            files = [file for each in found for file in _files_of(known.find(each.uri, each.identity))]
+            named = f" (by {', '.join(files[:_MOST_NAMED])})" if files else ""
+            msg = f"{first}{others} held rows of a person who was erased since, and would bring them back{named}"
             what, resume, skip = "it" if len(uris) == 1 else "them", resume_command(region), skip_command(region, *uris)
-            remedy = f"take these rows out of {what}, and {resume}; or pass over {what}: {skip}"
-            raise ErasedInput(msg, remedy=remedy, commands=(resume, skip), triggers=tuple(found), trigger=first)
+            remedy, commands = (
+                f"take these rows out of {what}, and {resume}; or pass over {what}: {skip}",
+                [resume, skip],
+            )
+            if any(kind_of(each.identity) != FILE for each in found):  # a slice gives what was cut, or halts
+                remedy, commands = f"pass over {what}, with all rows: {skip}", [skip]
+            raise ErasedInput(msg, remedy=remedy, commands=commands, triggers=tuple(found), trigger=first)
 
     def _blocked(self, known: Blocked, pending: Sequence[Trigger]) -> list[Trigger]:
         """Return the triggers whose input is as it was when a person was erased from what it gave."""
-        found = [each for each in pending if known.has(each.uri, each.identity) or _is_part_of(each, known.slices)]
+        found = [each for each in pending if known.find(each.uri, each.identity) or _is_part_of(each, known.slices)]
         files = [each for each in found if kind_of(each.identity) == FILE]
         gone, changed = self.owner.outside.inputs.lost([(each.uri, each.identity) for each in files])
         return [each for each in found if each.uri not in (*gone, *changed)]  # of the others the reader tells
+
+
+def _files_of(known: BlockedInput | None) -> Sequence[str]:
+    return known.files if known is not None else ()
 
 
 def _is_part_of(trigger: Trigger, known: Sequence[Mapping[str, Any]]) -> bool:

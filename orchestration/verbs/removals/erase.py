@@ -11,24 +11,26 @@ import datetime as dt
 import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
-from drainmark.jobs.errors import UnknownName, UsageError
+from drainmark.jobs.errors import InputMissing, UnknownName, UsageError
 from drainmark.jobs.frames.tags import TAGS
 from drainmark.jobs.graph.application import guess, nearest
 from drainmark.jobs.protocol.persons import Person
-from drainmark.jobs.protocol.records.triggers import RETRACTION
+from drainmark.jobs.protocol.records.triggers import FILE, PERIOD, RETRACTION
 from drainmark.orchestration.dagster_assets.instance import instance_home
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace, drainmark_version
 
 if TYPE_CHECKING:
+    from drainmark.jobs.protocol.history import RegionHistory
     from drainmark.jobs.runtime.maintenance.erasure import Columns, Searched
-    from drainmark.resources.erasure.notes import Notes
+    from drainmark.resources.erasure.notes import BlockedInput, Notes
     from drainmark.resources.settings import Settings
 
 _BEYOND = (
@@ -191,7 +193,22 @@ def _inputs(workplace: Workplace, region: str, person: Person, ids: Collection[i
         for row in (*history.states.values(), *history.withdrawn)
         if row.trigger_uri and row.trigger_uri not in known and row.trigger_kind != RETRACTION
     ]
-    return [*by_rows, *judged(others, person)]
+    periods = [each if each.kind != PERIOD else _with_files(workplace, history, each, person) for each in by_rows]
+    return [*periods, *judged(others, person)]
+
+
+def _with_files(workplace: Workplace, history: RegionHistory, period: BlockedInput, person: Person) -> BlockedInput:
+    """Return the input with the files in which the person may be; with all, if the person is found in none."""
+    from drainmark.orchestration.discovery.state_inputs import files_behind
+    from drainmark.resources.erasure.notes import BlockedInput, key_of
+    from drainmark.resources.erasure.search import judged
+
+    try:
+        found = files_behind(workplace, history.states.rows.get(period.sequence_id))
+    except InputMissing:  # its list is gone
+        return period
+    files = [BlockedInput(each.uri, key_of(each.identity), period.sequence_id, FILE) for each in found]
+    return replace(period, files=[each.uri for each in judged(files, person)] or [each.uri for each in files])
 
 
 def erase(
