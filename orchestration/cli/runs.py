@@ -140,8 +140,10 @@ def _regions(opened: Opened, name: str | None, start: str | None) -> Sequence[Re
 
 
 def _summary(opened: Opened, regions: Sequence[RegionPlan], loops: Sequence[RegionLoop]) -> dict[str, Any]:
+    from drainmark.orchestration.runs.run_loop import summary_of
+
     turns = [[loop for loop in loops if loop.region.name == plan.name] for plan in regions]
-    return {"application": opened.plan.name, "regions": [of_one[-1].summary(of_one[:-1]) for of_one in turns]}
+    return {"application": opened.plan.name, "regions": list(map(summary_of, turns))}
 
 
 def _say_summary(summary: Mapping[str, Any], nouns: Mapping[str, str]) -> None:

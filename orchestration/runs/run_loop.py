@@ -77,6 +77,7 @@ class RegionLoop:
         unsettled: number of files that the last scan skipped, because they may still be written to.
         has_claimed, has_scanned: at least once.
         code: digest of the code that it runs.
+        started: when it began, by the monotonic clock.
     """
 
     workplace: Workplace
@@ -93,7 +94,7 @@ class RegionLoop:
     has_claimed: bool = False
     has_scanned: bool = False
     code: str = field(init=False)
-    _started: float = 0.0
+    started: float = 0.0
     _scanned_at: float = 0.0
     _active: RegionRun | None = None
     _has_owned: bool = False
@@ -108,7 +109,7 @@ class RegionLoop:
         Raises:
             Halted, Owned, Fenced, Interrupted, DrainmarkError: the run is over; the region was handed over.
         """
-        self._started = world.monotonic()
+        self.started = world.monotonic()
         while True:
             self._has_owned = False
             try:
@@ -119,29 +120,9 @@ class RegionLoop:
                 self.watch.on_rest()
                 self._back_off(error)
 
-    def summary(self, earlier: Sequence[RegionLoop] = ()) -> dict[str, Any]:
-        """Return the outcome of the run for the region; all keys are always present.
-
-        Args:
-            earlier: turns of the same region in this run.
-        """
-        history, turns = self.workplace.history(self.region.name), [*earlier, self]
-        reports = [report for turn in turns for report in turn.reports]
-        has_claimed = any(turn.has_claimed for turn in turns)
-        return {
-            "region": self.region.name,
-            "outcome": "processed" if reports else "recovered" if has_claimed else "nothing to do",
-            "groups": len(reports),
-            **totals(reports, ("triggers", "rows_in", "rows_quarantined", "bytes_in")),
-            "first_sequence_id": reports[0].first_id if reports else None,
-            "last_sequence_id": reports[-1].last_id if reports else None,
-            "committed_sequence_id": history.committed_id,
-            "epoch": history.epoch,
-            "unsettled": self.unsettled,
-            "refused": [{"file": uri, "reason": reason} for uri, reason in self.refused],
-            "seconds": round(world.monotonic() - turns[0]._started, 3),
-            "run_id": self.run_id,
-        }
+    def summary(self) -> dict[str, Any]:
+        """Return the outcome of the run for the region, see `summary_of`."""
+        return summary_of([self])
 
     def _step(self, step: str, numbers: Any) -> None:
         from drainmark.jobs.runtime.group.group_report import trouble_of
@@ -236,7 +217,7 @@ class RegionLoop:
                 self._scan()
             scanned = False
             now = world.monotonic()
-            left = self._started + self.options.seconds - now
+            left = self.started + self.options.seconds - now
             if self._pending():
                 return True
             if self.unsettled and now < settle_until:
@@ -254,7 +235,7 @@ class RegionLoop:
         """Scan while stages are still at work, so that new input need not wait for the slowest stage."""
         now = world.monotonic()
         is_due = now - self._scanned_at >= min(_SCAN_SECONDS, self._period() or _SCAN_SECONDS)
-        if is_due and now - self._started < self.options.seconds:
+        if is_due and now - self.started < self.options.seconds:
             self._scan()
 
     def _scan(self) -> None:
@@ -321,6 +302,28 @@ class RegionLoop:
         news, self._said = "the same" if said == self._said else said, said
         self.watch.on_note(f"{self.region.name}: failure {self.failures}: {news}; again in {seconds:g} s")
         self.interruption.pause(seconds)
+
+
+def summary_of(turns: Sequence[RegionLoop]) -> dict[str, Any]:
+    """Return the outcome of a run for a region, from its turns in their order; all keys are always present."""
+    last = turns[-1]
+    history = last.workplace.history(last.region.name)
+    reports = [report for turn in turns for report in turn.reports]
+    has_claimed = any(turn.has_claimed for turn in turns)
+    return {
+        "region": last.region.name,
+        "outcome": "processed" if reports else "recovered" if has_claimed else "nothing to do",
+        "groups": len(reports),
+        **totals(reports, ("triggers", "rows_in", "rows_quarantined", "bytes_in")),
+        "first_sequence_id": reports[0].first_id if reports else None,
+        "last_sequence_id": reports[-1].last_id if reports else None,
+        "committed_sequence_id": history.committed_id,
+        "epoch": history.epoch,
+        "unsettled": last.unsettled,
+        "refused": [{"file": uri, "reason": reason} for uri, reason in last.refused],
+        "seconds": round(world.monotonic() - turns[0].started, 3),
+        "run_id": last.run_id,
+    }
 
 
 def totals(reports: Sequence[Any], names: Sequence[str]) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drainmark.orchestration.runs import run_loop
-from drainmark.orchestration.runs.run_loop import RegionLoop, RunOptions, Watch, run_application
+from drainmark.orchestration.runs.run_loop import RegionLoop, RunOptions, Watch, run_application, summary_of
 
 
 @dataclass
@@ -60,11 +60,11 @@ def test_turns_of_a_region_have_one_summary() -> None:
             SimpleNamespace(first_id=first, last_id=last, triggers=1, rows_in=2, rows_quarantined=0, bytes_in=3)
             for first, last in ids
         ]  # type: ignore[misc]
-        found.has_claimed, found.unsettled, found.refused, found._started = claimed, 0, (), 0.0
+        found.has_claimed, found.unsettled, found.refused, found.started = claimed, 0, (), 0.0
         return found
 
-    found = loop(claimed=False).summary([loop((1, 2), (3, 3)), loop(), loop((4, 5))])
+    found = summary_of([loop((1, 2), (3, 3)), loop(), loop((4, 5)), loop(claimed=False)])
     assert (found["outcome"], found["groups"], found["rows_in"]) == ("processed", 3, 6)
     assert (found["first_sequence_id"], found["last_sequence_id"], found["committed_sequence_id"]) == (1, 5, 5)
-    assert loop(claimed=False).summary([loop()])["outcome"] == "recovered"
-    assert loop(claimed=False).summary()["outcome"] == "nothing to do"
+    assert summary_of([loop(), loop(claimed=False)])["outcome"] == "recovered"
+    assert summary_of([loop(claimed=False)])["outcome"] == "nothing to do"
