@@ -31,8 +31,10 @@ def chunks(number: int, count: int) -> pa.Table:
 def test_groups_of_one_get_an_image_now_and_then(tmp_path: Path, is_late: bool) -> None:
     """Chunks that are written during the next group count like those of a blocking handler."""
     folder = LocalFolder(tmp_path)
-    state = HandlerState(table="state/app/op", stored=ManagedTable(folder, "app/start").files, keys=("entry", "chunk"),
-                         schema=None)  # fmt: skip
+    stored = ManagedTable(folder, "app/start").files
+    state: Any = HandlerState.load(
+        table="state/app/op", stored=stored, keys=("entry", "chunk"), schema=None, image=None, live=()
+    )
     images: list[int] = []
     session: Any = None
     for number in range(1, GROUPS + 1):
