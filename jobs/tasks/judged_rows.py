@@ -33,8 +33,9 @@ def unreadable_text(rows: pa.Table) -> dict[str, Any] | None:
 def unheld(rows: pa.Table, file_format: str) -> dict[str, Any] | None:
     """Return `rule`, `condition`, `rows` and `first_id` for the first row that files of a format cannot hold, or None.
 
-    JSON lines are written from Python's values. In CSV of one column a null is an empty line, which readers skip. In
-    text files, a line break makes several rows of one text, and a null cannot be told from an empty text.
+    JSON lines are written from Python's values, and CSV readers take no dates that Python lacks. In CSV of one column a
+    null is an empty line, which readers skip. In text files, a line break makes several rows of one text, and a null
+    cannot be told from an empty text.
 
     Args:
         rows: with `_sequence_id`.
@@ -44,9 +45,9 @@ def unheld(rows: pa.Table, file_format: str) -> dict[str, Any] | None:
 
     names = [name for name in rows.column_names if name != SEQUENCE_ID]
     row, rule, is_odd = None, RULE, None
-    if file_format == "json":
+    if file_format in ("csv", "json"):
         row = first_far(rows)
-    elif file_format == "csv" and len(names) == 1:
+    if file_format == "csv" and row is None and len(names) == 1:
         rule, is_odd = "no null in a CSV of one column, where it is an empty line", pc.is_null(rows.column(names[0]))
     elif file_format == "text":
         texts = rows.column(names[0])

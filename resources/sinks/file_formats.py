@@ -68,6 +68,9 @@ def rows_of(data: bytes, file_format: str, schema: pa.Schema) -> pa.Table:
     return pa.table([pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema)
 
 
+_LEAST_BLOCK, _LARGEST_BLOCK = 2**20, 2**31 - 1
+
+
 def _read_csv(data: bytes, schema: pa.Schema) -> pa.Table:
     import pyarrow as pa
     import pyarrow.csv
@@ -77,7 +80,9 @@ def _read_csv(data: bytes, schema: pa.Schema) -> pa.Table:
     )
     # In a CSV file of one column, a null is an empty line: files of earlier versions have some.
     parse = pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
-    return pyarrow.csv.read_csv(pa.BufferReader(data), parse_options=parse, convert_options=convert)
+    # A record must be within two blocks, and may have texts of any size: so the file is one block.
+    read = pyarrow.csv.ReadOptions(block_size=min(max(len(data), _LEAST_BLOCK), _LARGEST_BLOCK))
+    return pyarrow.csv.read_csv(pa.BufferReader(data), read_options=read, parse_options=parse, convert_options=convert)
 
 
 def _of_json(value: Any, kind: pa.DataType) -> Any:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from drainmark.jobs.errors import AccountingError
+from drainmark.jobs.errors import AccountingError, BadInput
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.addresses import address_of, is_object
 from drainmark.jobs.protocol.records.ids import id_of, name_of
@@ -126,17 +126,30 @@ class SinkFiles:
         return pa.schema([field for field in self.schema() if field.name != SEQUENCE_ID])
 
     def rows(self, numbers: Iterable[int]) -> pa.Table:
-        """Return the rows of the files of some ids, sorted by id."""
+        """Return the rows of the files of some ids, sorted by id.
+
+        Raises:
+            BadInput: a file cannot be read.
+        """
         import pyarrow as pa
 
         schema = self.schema()
         parts = [schema.empty_table()]
         for number in sorted(numbers):
-            name = self.name(number)
-            data = self.target.get(f"{name}/{self._inside}" if self._inside else name)
-            rows = rows_of(data, self.format, self.content())
+            rows = self._content_of(number)
             parts.append(rows.append_column(SEQUENCE_ID, pa.repeat(pa.scalar(number, pa.int64()), len(rows))))
         return pa.concat_tables([part.select(schema.names) for part in parts])
+
+    def _content_of(self, number: int) -> pa.Table:
+        name = self.name(number)
+        path = f"{name}/{self._inside}" if self._inside else name
+        data = self.target.get(path)
+        try:
+            return rows_of(data, self.format, self.content()).select(self.content().names)
+        except (ValueError, LookupError, ArithmeticError) as error:  # others wrote, or an earlier version a far date
+            msg = f"the file {path} in {self.target.uri} cannot be read as {self.format}: {error}"
+            remedy = "correct it by hand, such as a date outside of the years 1 to 9999, then repeat the command"
+            raise BadInput(msg, remedy=remedy, file=path) from error
 
     def put(self, writing: Writing, ids: Collection[int], rows: Iterable[pa.Table]) -> None:
         """Write the files of a group: one for each id that has rows, or with the option `every_id` for each id."""

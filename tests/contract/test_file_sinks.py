@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from harness import passing
 from stopped_publishers import Publisher, stopped_everywhere
 
-from drainmark.jobs.errors import Fenced, ForeignTable, SchemaMismatch, SplitBrain, StoreUnavailable
+from drainmark.jobs.errors import BadInput, Fenced, ForeignTable, SchemaMismatch, SplitBrain, StoreUnavailable
 from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.protocol.records.ids import id_of, name_of, name_problem, txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
@@ -130,7 +131,7 @@ def test_files_that_nobody_asked_for_are_not_read(folder: Folder) -> None:
     sink = folder.made()
     sink.copy(txn_version(1, 3), range(1, 4), [folder.rows((1, "a", 1), (2, "b", 2), (3, "c", 3))])
     (folder.path / "p-0003.csv").write_bytes(b'"k","n"\n"c",no number\n')
-    with pytest.raises(pa.ArrowInvalid):
+    with pytest.raises(BadInput):
         sink.read()
     assert sink.read_ids([1, 2, 9]).column("k").to_pylist() == ["a", "b"]
     assert sink.read(["k"], upto=2).column("k").to_pylist() == ["a", "b"]
@@ -365,6 +366,65 @@ def test_a_date_that_python_cannot_hold_is_refused_before_json_has_to_be_written
         found = sink.breach([fine, rows])
         assert found is not None
         assert found.first_id == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "fine", "far"),
+    [
+        ("date", (-719_162, 2_932_896), 2_932_897),
+        ("date", (0, None), -719_163),
+        ("timestamp", (-62_135_596_800_000_000, 253_402_300_799_999_999), 253_402_300_800_000_000),
+        ("timestamp_ntz", (-1, 1), -62_135_596_800_000_001),
+    ],
+)
+@pytest.mark.parametrize("others", [{}, {"k": "string"}])
+def test_a_date_that_no_reader_of_csv_takes_is_refused_before_the_commit(
+    tmp_path: Path, kind: str, fine: tuple[int | None, ...], far: int, others: dict[str, str]
+) -> None:
+    """Such a file could be written; but neither an erasure nor a read could ever read it again."""
+    folder = Folder(tmp_path, schema_json(at=kind, **others))
+    sink = folder.made()
+
+    def rows(number: int, *values: int | None) -> pa.Table:
+        whole = pa.array(values, pa.int32() if kind == "date" else pa.int64())
+        texts = [pa.array(["x"] * len(values)) for _ in others]
+        return pa.table(
+            [pa.array([number] * len(values)), whole.cast(folder.schema.field("at").type), *texts], folder.schema
+        )
+
+    good = rows(1, *(value for value in fine if value is not None or others))
+    assert sink.breach([good]) is None
+    found = sink.breach([good, rows(2, 0), rows(3, far)])
+    assert found is not None
+    assert (found.first_id, found.rows) == (3, 1)
+    sink.copy(txn_version(1, 1), [1], [good])
+    assert sink.read().equals(good)
+
+
+@pytest.mark.parametrize("size", [2**20 - 20, 2**20 + 1, 3 * 2**20 + 7])
+@pytest.mark.parametrize("file_format", ["csv", "json", "text", "parquet"])
+def test_a_record_of_any_size_is_read_again_and_erased(tmp_path: Path, file_format: str, size: int) -> None:
+    folder = Folder(tmp_path, schema_json(k="string"), format=file_format)
+    sink, text = folder.made(), ('"' if file_format == "csv" else "x") * size
+    given = folder.rows((1, "before"), (1, text), (1, "after"), (2, text))
+    assert sink.breach([given]) is None
+    sink.copy(txn_version(1, 2), [1, 2], [given])
+    assert sink.read().equals(given)
+    sink.erase(txn_version(1, 3), [1], pc.field("k") == "before")
+    assert sink.read().equals(given.slice(1))
+
+
+@pytest.mark.parametrize("damage", [b'"k","n"\n"a",x\n', b'"k","n"\n"a"\n', b"\xff\n", b'"n"\n1\n'])
+def test_a_file_that_cannot_be_read_is_named_with_what_to_do(folder: Folder, damage: bytes) -> None:
+    """As files that earlier versions wrote of far dates, and those that others changed."""
+    sink = folder.made()
+    sink.copy(txn_version(1, 2), [1, 2], [folder.rows((1, "a", 1), (2, "b", 2))])
+    (folder.path / "p-0002.csv").write_bytes(damage)
+    with pytest.raises(BadInput) as caught:
+        sink.read()
+    assert caught.value.facts["file"] == "p-0002.csv"
+    assert caught.value.remedy
+    assert sink.read(upto=1).to_pylist() == [{"_sequence_id": 1, "k": "a", "n": 1}]
 
 
 def test_numbers_that_json_lacks_are_texts(tmp_path: Path) -> None:

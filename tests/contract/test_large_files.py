@@ -250,7 +250,7 @@ def _elsewhere(store: ObjectStore, name: str) -> Any:
 
 @pytest.mark.spark
 def test_tasks_tell_of_rows_that_no_file_can_hold(engine: SparkEngine) -> None:
-    """Tasks tell only the first such row. A date beyond those of Python stops only formats that use Python's values."""
+    """Tasks tell only the first such row. A date beyond those of Python stops the formats whose readers lack it."""
     rows = engine.session.range(0, 100, 1, 3).selectExpr("id as _sequence_id", "'a' as k", "date'9999-12-31' as day")
     far = rows.selectExpr("_sequence_id", "k", "if(_sequence_id = 77, date_add(day, 1), day) as day")
     odd = rows.selectExpr("_sequence_id", "if(_sequence_id = 50, cast(X'ff' as string), k) as k", "day")
@@ -258,9 +258,9 @@ def test_tasks_tell_of_rows_that_no_file_can_hold(engine: SparkEngine) -> None:
     nulls = rows.selectExpr("_sequence_id", "if(_sequence_id = 61, null, k) as k")
     tasks = OnSpark(engine.session)
     assert first_unfit(tasks, rows, file_format="json") is None
-    assert first_unfit(tasks, far, file_format="csv") is None
+    assert first_unfit(tasks, far, file_format="parquet") is None
     assert first_unfit(tasks, broken, file_format="csv") is None
-    given = ((far, "json", 77), (broken, "text", 60), (nulls, "text", 61), (nulls, "csv", 61))
+    given = ((far, "json", 77), (far, "csv", 77), (broken, "text", 60), (nulls, "text", 61), (nulls, "csv", 61))
     for frame, file_format, number in given:
         kind, facts = first_unfit(tasks, frame, file_format=file_format) or ("", {})
         assert (kind, facts["first_id"], facts["rows"]) == (UNHELD, number, 1)

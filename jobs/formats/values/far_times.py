@@ -1,7 +1,8 @@
 """Dates and times outside of the years 1 to 9999, which Spark and Arrow can hold and Python cannot.
 
 The mistyped date `20261-01-01` is read as such a date. Rows that Python writes, into databases and JSON files, must not
-have such values when they are committed: afterwards they could not be published.
+have such values when they are committed: afterwards they could not be published. A CSV file with such a value could
+never be read again, as an erasure has to.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class FileSink:
         format: "csv" (with a header), "json" (one object per line), "parquet", or "text" (the stream has one column of
             texts, and each text is a line). A row that its file cannot hold halts the region before the commit, and the
             error names it: in text, several lines or a null; in a CSV of one column, a null (it would be an empty line,
-            which readers skip); in JSON, a date before the year 1 or after 9999. While the folder has files, another
-            format, layout or name is refused: a rewind would not find them. Write to another path.
+            which readers skip); in CSV and JSON, a date before the year 1 or after 9999. While the folder has files,
+            another format, layout or name is refused: a rewind would not find them. Write to another path.
         layout: "file", or "folder": `<name>/data.<format>`.
         name: name of the file without its ending, or of the folder; must have the id as `{sequence_id}`, which may have
             a format, e.g. `{sequence_id:08d}`.
