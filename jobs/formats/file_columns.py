@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from drainmark.jobs.formats.column_fit import Bare
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.frames.names import quoted_name
+from drainmark.jobs.frames.exact_texts import exact_json
+from drainmark.jobs.frames.names import literal, quoted_name
 from drainmark.jobs.frames.tags import RESCUED, RESERVED
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-_JSON = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    "ignoreNullFields": "true",
-}
 _UNREAD = "(not read: Spark has no such type)"
 """Text in the place of a value that is not read."""
 
@@ -81,8 +77,7 @@ def rescued_sql(others: Sequence[str], unread: Sequence[str]) -> str:
     if not values:
         return "cast(null as string)"
     members = ", ".join(f"{literal(name)}, {value}" for name, value in values.items())
-    options = ", ".join(literal(text) for option in _JSON.items() for text in option)
-    return f"nullif(to_json(named_struct({members}), map({options})), '{{}}')"
+    return f"nullif({exact_json(f'named_struct({members})', nulls=False)}, '{{}}')"
 
 
 def sql_of(kind: DataType) -> str:
@@ -106,9 +101,3 @@ def ddl_of(columns: Iterable[tuple[str, DataType]]) -> str:
 def without_line_end(text: str) -> str:
     """Return the SQL of a text without the end of its last line."""
     return f"regexp_replace({text}, '\\\\r?\\\\n\\\\z', '')"
-
-
-def literal(value: str) -> str:
-    """Return a text as a literal of SQL."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

@@ -22,6 +22,12 @@ def quoted(names: Sequence[str]) -> list[str]:
     return [quoted_name(name) for name in names]
 
 
+def literal(value: str) -> str:
+    """Return a text as a literal of SQL."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
 def without_points(frame: DataFrame) -> DataFrame:
     """Return a frame without points and backticks in its column names: in rows for Python, Spark reads these as SQL."""
     if not any(_is_odd(name) for name in frame.columns):

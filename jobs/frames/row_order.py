@@ -7,17 +7,19 @@ streams of a union.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.frames.names import quoted
+from drainmark.jobs.frames.exact_texts import exact_json
+from drainmark.jobs.frames.names import quoted, quoted_name
 from drainmark.jobs.frames.tags import ORDINAL, POSITION, SEQUENCE_ID, TAGS
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
+_FLOATS = ("float", "double")
 POSITION_TYPE = "struct<block: bigint, row: bigint>"
 
 
@@ -47,6 +49,53 @@ def positioned(frame: DataFrame) -> DataFrame:
 def places_in(columns: Sequence[str]) -> list[str]:
     """Return the tags among columns that order the rows of an id."""
     return [tag for tag in (POSITION, ORDINAL) if tag in columns]
+
+
+def order_within_id(frame: DataFrame) -> list[str]:
+    """Return the SQL expressions that order a stream's rows within an id: position, ordinal, then all values."""
+    return [*places_in(frame.columns), *order_of_values(frame.schema, payload_of(frame))]
+
+
+def order_of_values(schema: StructType, names: Sequence[str], *, inside: str = "") -> list[str]:
+    """Return the SQL expressions that order rows by the values of columns; only rows with the same values are equal.
+
+    Columns without order, such as maps, are ordered by their text. The order of Spark takes 0.0 and -0.0, and texts
+    that a collation does not tell apart, for equal: behind all values their text decides.
+
+    Args:
+        inside: the column of structs that has these columns as fields.
+    """
+    found, finer = list[str](), list[str]()
+    for name in names:
+        kind = schema[name].dataType
+        column = f"{inside}.{quoted_name(name)}" if inside else quoted_name(name)
+        text = exact_json(f"struct({column})", nulls=True)
+        if _is_any(kind, _has_no_order):
+            found.append(text)
+            continue
+        found.append(column)
+        if kind.typeName() in _FLOATS:
+            finer.append(f"if({column} = 0, cast({column} as string), null)")
+        elif _is_any(kind, _has_equals):
+            finer.append(text)
+    return [*found, *finer]
+
+
+def _has_no_order(kind: DataType) -> bool:
+    return kind.typeName() in ("map", "variant") or kind.simpleString() == "interval"
+
+
+def _has_equals(kind: DataType) -> bool:
+    return kind.typeName() in _FLOATS or "collate" in kind.simpleString()
+
+
+def _is_any(kind: DataType, is_such: Callable[[DataType], bool]) -> bool:
+    """Say whether a type, or a type inside of it, is such a one."""
+    from pyspark.sql.types import ArrayType, StructType
+
+    if isinstance(kind, StructType):
+        return any(_is_any(field.dataType, is_such) for field in kind.fields)
+    return _is_any(kind.elementType, is_such) if isinstance(kind, ArrayType) else is_such(kind)
 
 
 def tags_in(columns: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.frames.arrow import arrow_of, frame_of
 from drainmark.jobs.frames.names import quoted_name
-from drainmark.jobs.frames.row_order import in_given_order, places_in, rows_by_id, untagged
+from drainmark.jobs.frames.row_order import in_given_order, order_within_id, rows_by_id, untagged
 from drainmark.jobs.frames.tags import ORDINAL, SEQUENCE_ID, SOURCE_FILE, TAGS
 from drainmark.jobs.graph.blame import Blamed, blaming, failed
 from drainmark.jobs.graph.code_digests import UserFunction
@@ -204,9 +204,11 @@ class OperatorContext:
         rows = self.input(port)
         names = [name for name in rows.columns if name not in TAGS]
         payload = F.struct(*(quoted_name(name) for name in names))
-        order = F.struct(*places_in(rows.columns), F.to_json(payload))
+        order = self.once_a_run((operator.name, "order on", port.stream), lambda: order_within_id(rows))
         keys = [quoted_name(key) for key in port.control_keys]
-        last = rows.groupBy(SEQUENCE_ID, *keys).agg(F.max_by(payload, order).alias("_last"))
+        last = rows.groupBy(SEQUENCE_ID, *keys).agg(
+            F.max_by(payload, F.expr(f"struct({', '.join(order)})")).alias("_last")
+        )
         return last.select(*(f"_last.{quoted_name(name)}" for name in names), SEQUENCE_ID)
 
     def kept(

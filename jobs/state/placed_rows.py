@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.frames.names import quoted, quoted_name
-from drainmark.jobs.frames.row_order import payload_of, places_in, position_at, positioned
-from drainmark.jobs.frames.tags import GONE, ORDINAL, POSITION, SEQUENCE_ID, TAGS
+from drainmark.jobs.frames.names import quoted
+from drainmark.jobs.frames.row_order import order_within_id, payload_of, position_at, positioned
+from drainmark.jobs.frames.tags import GONE, ORDINAL, POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.blame import failed
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.graph.ports import Input
@@ -30,21 +30,11 @@ HELD = (FROM, PLACE)
 
 IS_NEW = "__is_new"
 LEAVES = "__leaves"
-_WITHOUT_ORDER = ("map<", "variant", "interval")
 
 
 def order_of(frames: OperatorContext, operator: Operator, port: Input, frame: DataFrame) -> list[str]:
-    """Return the SQL expressions that order a stream's rows within an id: position, ordinal, then all values."""
-
-    def made() -> list[str]:
-        names = {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name not in TAGS}
-        ties = [
-            f"to_json(struct(`{name}`))" if any(odd in kind for odd in _WITHOUT_ORDER) else quoted_name(name)
-            for name, kind in names.items()
-        ]
-        return [*places_in(frame.columns), *ties]
-
-    return frames.once_a_run((operator.name, "order of", port.stream), made)
+    """Return what orders a stream's rows within an id, see `order_within_id`, in all groups of a run."""
+    return frames.once_a_run((operator.name, "order of", port.stream), lambda: order_within_id(frame))
 
 
 def require_columns(operator: Operator, port: Input, frame: DataFrame, names: Sequence[str]) -> None:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors.environment import CatalogueFailed, NameTaken
 from drainmark.jobs.errors.spark_faults import telling_line
-from drainmark.jobs.formats.file_columns import literal
-from drainmark.jobs.frames.names import quoted_name
+from drainmark.jobs.frames.names import literal, quoted_name
 from drainmark.jobs.protocol.records.addresses import S3, is_object
 
 if TYPE_CHECKING:

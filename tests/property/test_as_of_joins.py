@@ -36,21 +36,23 @@ VERSIONS = pa.schema(
 WAYS = {"left": {"how": "left"}, "inner": {"how": "inner"}, "ended": {"how": "left", "valid_to": "valid_to"}}
 
 Order = tuple[int, str | None, int | None]
-Version = tuple[str | None, int, int | None, int]
+Version = tuple[str | None, int, float | None, int]
 
 
 def drawn(chance: random.Random) -> tuple[list[Order], list[Version]]:
-    """Return orders (number, item, minute), some without time or item; and versions (item, from, to, cents) by time."""
+    """Return orders (number, item, minute), some without time or item; and versions (item, from, to, cents) by time.
+
+    Some versions of an item begin at one time, and some of these end at one time, too."""
     orders = [
         (number, chance.choice([*ITEMS, "cake", None]), chance.choice([None, *(chance.randint(0, 60),) * 8]))
         for number in range(30)
     ]
     versions: list[Version] = []
     for item in ITEMS:
-        begins = sorted(chance.sample(range(2, 58), 4))
+        begins = sorted(chance.choices(chance.sample(range(2, 58), 3), k=4))
         for begin, following in zip(begins, [*begins[1:], 61], strict=True):
-            end = chance.choice([following, max(begin + 1, following - 6)])
-            versions.append((item, begin, end, chance.randint(1, 999)))
+            end = chance.choice([None, following, max(begin + 1, following - 6)])
+            versions += [(item, begin, end, chance.randint(1, 1200)) for _ in range(chance.randint(1, 2))]
     return orders, versions
 
 
@@ -59,7 +61,7 @@ def priced(orders: list[Order], versions: list[Version], way: str) -> list[tuple
     found = []
     for number, item, minute in orders:
         begun = [v for v in versions if minute is not None and item is not None and v[0] == item and v[1] <= minute]
-        last = max(begun, key=lambda version: version[1], default=None)
+        last = max(begun, key=lambda version: (version[1], version[2] or 0, version[3]), default=None)
         if last is not None and way == "ended" and minute is not None and last[2] is not None and last[2] <= minute:
             last = None
         if last is not None or way != "inner":
@@ -88,7 +90,7 @@ def application(inbox: Path, ways: Iterable[str]) -> Opened:
     return open_application(dm.build_application(declared))
 
 
-def _at(minute: int | None) -> dt.datetime | None:
+def _at(minute: float | None) -> dt.datetime | None:
     return NOON + minute * MINUTE if minute is not None else None
 
 
@@ -181,6 +183,29 @@ def test_each_row_meets_the_version_of_its_time_in_any_order_of_arrival(
         scene.run(10)
         for way in ways:
             assert scene.shown(way) == priced(orders, versions, way), way
+
+
+@pytest.mark.seed("AJ1")
+def test_of_versions_that_begin_at_one_time_the_greatest_by_its_columns_counts(
+    engine: SparkEngine, tmp_path: Path
+) -> None:
+    """Not by their text, in which 9 is above 10, a null is left out, and times are cut to milliseconds."""
+    tick = 1 / 60_000_000
+    tied: dict[str, list[Version]] = {
+        "more digits": [("tea", 10, None, 450), ("tea", 10, None, 1000)],
+        "one digit": [("cup", 10, 40, 9), ("cup", 10, 40, 10)],
+        "below zero": [("pot", 10, 40, -2), ("pot", 10, 40, -1)],
+        "no end is least": [("can", 10, None, 999), ("can", 10, 40, 1)],
+        "microseconds": [("jug", 10, 40 + 9 * tick, 5), ("jug", 10, 40 + 10 * tick, 4)],
+    }
+    with home(tmp_path / "home", engine) as place:
+        scene = Scene(place, tmp_path)
+        for number in (0, 1, 0):
+            scene.enter([versions[number] for versions in tied.values()])
+        scene.enter([(None, 60, None, 0)])
+        scene.arrive([(number, versions[0][0], 20) for number, versions in enumerate(tied.values())])
+        scene.run(1)
+        assert scene.shown("left") == [(number, versions[1][3]) for number, versions in enumerate(tied.values())]
 
 
 @pytest.mark.seed("AJ1", "AJ2", "AJ3")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -19,12 +21,15 @@ from window_cases import CASES, Case, content
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.frames.tags import POSITION
+from drainmark.jobs.graph.context import OperatorContext
+from drainmark.jobs.graph.ports import Input
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 FILES = 6
+NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 TIED = [case for cases in CASES.values() for case in cases if case.name in (
     "tumbling_rows_closed", "tumbling_until_closed", "tumbling_delta_closed_keyless", "tumbling_time_change", "session",
     "sliding_rows_change", "sliding_rows_row", "sliding_delta_row", "sliding_time_change_keyless",
@@ -204,6 +209,73 @@ def test_rows_made_of_one_line_are_ordered_as_the_function_gave_them(
     assert found_ends == dict.fromkeys(wanted, ("zy", "c"))
     firsts = {key: own[0] for key, own in wanted.items() if own[0] == "zy"}
     assert {(row["_sequence_id"], row["user"]): row["m"] for row in one} == firsts
+
+
+def odd_rows(chance: random.Random) -> list[dict[str, Any]]:
+    """Return rows of many keys, which share a place; the rows of a key differ in few columns, some in none."""
+    moments = [NOON + dt.timedelta(microseconds=number) for number in (9, 10, 999, 1000)]
+    values: dict[str, list[Any]] = {
+        "n": [None, 9, 10, 450, 1000, -1, -2],
+        "x": [None, 0.0, -0.0, math.nan, 9.5, 10.0, -math.inf],
+        "t": [None, *moments],
+        "text": [None, "", "a", "B", "\u00e4"],
+        "part": [None, {"interval": None, "t": None}, {"interval": 9, "t": None}, {"interval": 10, "t": moments[0]}],
+        "m": [None, [], [("a", moments[0])], [("a", moments[1])]],
+    }
+    found = []
+    for key in range(60):
+        row = {"k": f"k{key}", **{name: chance.choice(some) for name, some in values.items()}}
+        for _ in range(4):
+            found.append(row)
+            row = {**row, **{name: chance.choice(values[name]) for name in chance.choices([*values], k=2)}}
+    return found
+
+
+def order_in_python(row: dict[str, Any]) -> list[Any]:
+    """Return what orders rows by their columns; null is least, NaN is the greatest, and -0.0 comes before 0.0.
+
+    Maps are ordered by their text in JSON, with microseconds.
+    """
+    x, part, m = row["x"], row["part"], row["m"]
+    fields = "" if m is None else ",".join(f'"{name}":"{at:%Y-%m-%dT%H:%M:%S.%f}Z"' for name, at in m)
+    inner = [part is not None, *((part["interval"] is not None, part["interval"] or 0) if part else ())]
+    inner += [str(part["t"] or "")] if part else []
+    number = (-math.inf, 0) if x is None else (math.inf, 1) if math.isnan(x) else (x, 0)
+    return [
+        (row["n"] is not None, row["n"] or 0), (x is not None, number), (row["t"] is not None, row["t"] or NOON),
+        (row["text"] is not None, (row["text"] or "").encode()), inner, "null" if m is None else f"{{{fields}}}",
+        math.copysign(1, x) if x == 0 else 0,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_last_of_rows_in_one_place_is_the_greatest_by_its_columns(engine: SparkEngine, seed: int) -> None:
+    """For upsert sinks and for control ports, however tasks share the rows."""
+    chance = random.Random(seed)
+    moment = pa.timestamp("us", "UTC")
+    kinds = pa.schema([
+        ("k", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("t", moment), ("text", pa.string()),
+        ("part", pa.struct([("interval", pa.int64()), ("t", moment)])), ("m", pa.map_(pa.string(), moment)),
+    ])  # fmt: skip
+    rows = pa.Table.from_pylist(odd_rows(chance), kinds).to_pylist()
+    of_keys: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        of_keys.setdefault(row["k"], []).append(row)
+    wanted = {key: repr(max(own, key=order_in_python)) for key, own in of_keys.items()}
+    port = Input(upstream="odd", control_keys=("k",))
+    sink = dm.DeltaUpsert("last", keys=["k"]).operator(name="sink", inputs=(port,))
+    for parts in (1, 3):
+        chance.shuffle(rows)
+        shared = engine.session.createDataFrame(pa.Table.from_pylist(rows, kinds)).repartition(parts)
+        tags = ("1L as _sequence_id", "struct(0L as block, 0L as row) as _position")
+        frames = OperatorContext(
+            session=engine.session, params=dm.Params(), first_id=1, last_id=1, scanned_frames={},
+            streams={"odd": shared.selectExpr("*", *tags)}, read_state=lambda operator, partials: (partials, None),
+            read_lookup=lambda operator: None, read_statement=lambda name: "",
+        )  # fmt: skip
+        for last in (sink.apply(frames), frames.on_control(sink, port)):
+            found = last.select(*kinds.names).toArrow().cast(kinds).to_pylist()
+            assert {row["k"]: repr(row) for row in found} == wanted
 
 
 def test_only_streams_whose_rows_may_share_a_place_are_numbered_anew(tmp_path: Path, engine: SparkEngine) -> None:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import OperatorFailed, Violation
-from drainmark.jobs.formats.file_columns import literal
-from drainmark.jobs.frames.names import quoted_name
+from drainmark.jobs.frames.names import literal, quoted_name
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import GONE, SOURCE_FILE
 from drainmark.jobs.graph.annotations import LONGEST, is_duration

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.frames.names import quoted, quoted_name
-from drainmark.jobs.frames.row_order import payload_of
+from drainmark.jobs.frames.row_order import order_of_values, payload_of
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import LONGEST, duration_of, micros
 from drainmark.jobs.graph.context import UPTO, Due
@@ -213,7 +213,10 @@ class AsOfJoin(Operator):
         )
         rows = out.select(*keys, _TIME, F.struct(LEAVES, FROM, PLACE, *quoted(payload)).alias(_ROW))
         every = rows.unionByName(begun, allowMissingColumns=True)
-        order = f"{_TIME}, {_ROW} is not null, to_json({_VERSION})"
+        by_values = frames.once_a_run(
+            (self.name, "order"), lambda: order_of_values(versions.schema, list(shown), inside=_VERSION)
+        )
+        order = ", ".join([_TIME, f"{_ROW} is not null", *by_values])
         until = f"over (partition by {', '.join(keys)} order by {order} rows unbounded preceding)"
         found = frames.gathered(self, every).selectExpr(_ROW, _TIME, f"last({_VERSION}, true) {until} as {_FOUND}")
         met = found.where(f"{_ROW} is not null").selectExpr(f"{_ROW}.*", _TIME, _FOUND)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.formats.byte_records import ROW, WHY, TextParser, wrong_options
-from drainmark.jobs.formats.file_columns import literal, without_line_end
+from drainmark.jobs.formats.file_columns import without_line_end
 from drainmark.jobs.formats.values.grammar import unreadable
-from drainmark.jobs.frames.names import quoted
+from drainmark.jobs.frames.names import literal, quoted
 from drainmark.jobs.frames.row_order import payload_of, tags_in
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.blame import failed

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from drainmark.jobs.errors import UsageError, Violation
 from drainmark.jobs.frames.names import quoted, quoted_name
-from drainmark.jobs.frames.row_order import places_in
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
 from drainmark.jobs.graph.operator import Guarantee, Operator, names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
-from drainmark.jobs.state.placed_rows import ranked, require_columns
+from drainmark.jobs.state.placed_rows import order_of, ranked, require_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -136,7 +135,8 @@ class Sink(Operator):
             return rows.selectExpr(*keys, *names, GONE, SEQUENCE_ID)
         payload = F.struct(*names) if names else F.struct(F.lit(True).alias("present"))
         has_gone = GONE in rows.columns
-        by = F.struct(*([~F.col(GONE)] if has_gone else []), *places_in(rows.columns), F.to_json(payload))
+        order = [*([f"not {GONE}"] if has_gone else []), *order_of(frames, self, port, rows)]
+        by = F.expr(f"struct({', '.join(order)})")
         gone = [F.bool_and(GONE).alias(GONE)] if has_gone else []
         last = rows.groupBy(SEQUENCE_ID, *keys).agg(F.max_by(payload, by).alias("_last"), *gone)
         return last.select(*keys, *(f"_last.{name}" for name in names), *([GONE] if has_gone else []), SEQUENCE_ID)
