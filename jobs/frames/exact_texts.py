@@ -19,5 +19,11 @@ def exact_json(row: str, *, nulls: bool) -> str:
     return f"to_json({row}, {_options(_TIMES | {'ignoreNullFields': str(not nulls).lower()})})"
 
 
+def exact_csv(row: str, separator: str) -> str:
+    """Return the SQL of a struct's text as a record of CSV, in which texts keep the blanks around them."""
+    blanks = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+    return f"to_csv({row}, {_options({'sep': separator} | _TIMES | blanks)})"
+
+
 def _options(options: dict[str, str]) -> str:
     return f"map({', '.join(literal(text) for option in options.items() for text in option)})"

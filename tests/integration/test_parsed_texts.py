@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import random
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -67,6 +70,67 @@ def test_this_process_and_tasks_give_the_same_rows_and_reasons(engine: SparkEngi
     assert [(place, raw) for _, place, raw, _ in bad] == [*enumerate(TEXTS[GOOD:], GOOD + 1)]
     parts = ("twice", "0.005", "no JSON", "no declared field", "there is no text")
     assert all(part in row[3] for part, row in zip(parts, bad, strict=True)), bad
+
+
+WRITTEN = {
+    "s": "string", "at": "timestamp", "there": "timestamp_ntz", "day": "date", "x": "double", "f": "float",
+    "n": "bigint", "price": "decimal(38,30)", "flag": "boolean", "last": "string",
+}  # fmt: skip
+ODD_TEXTS = (
+    " a", "a ", " ", "\t", '"', ' "a" ', "a\\", "\\\\", 'a\\"b', "a\nb", "a\r\nb", "a\rb", "a,b",
+    "a;b", "#a", "null", "\u00e4\u2028", "'",
+)  # fmt: skip
+PLAIN_TEXTS = ("a", "a b", "null", "\u00e4", "1", "'")
+"""Of `key_value`, which has no quotes."""
+
+
+def drawn(chance: random.Random, form: str) -> list[Any]:
+    """Return a row of the columns `WRITTEN`; many are null, and times have any number of microseconds."""
+    odd = PLAIN_TEXTS if form == "key_value" else ODD_TEXTS
+    micros = chance.choice([0, 1, 9, 999, 1000, 123_456, 999_999])
+    at = dt.datetime(chance.choice([1000, 1582, 1969, 2026, 9998]), 3, 29, 1, 30, 59, micros, dt.UTC)
+    numbers = [0.0, -0.0, 0.1, 1e22, 5e-324, -1.7976931348623157e308]
+    row = [
+        chance.choice(odd), at, at.replace(tzinfo=None), at.date(), chance.choice(numbers), chance.choice([0.5, -0.0]),
+        chance.choice([2**63 - 1, -(2**63), 0]), chance.choice([Decimal("1E-30"), Decimal("-12345678.5")]),
+        chance.choice([True, False]),
+    ]  # fmt: skip
+    return [*(None if chance.random() < 0.2 else value for value in row), chance.choice(odd)]
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "key_value"])
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_what_format_writes_is_read_by_parse_as_it_was(engine: SparkEngine, form: str, separator: str) -> None:
+    chance = random.Random(form + separator)
+    schema = ", ".join(f"{name} {kind}" for name, kind in WRITTEN.items())
+    given = [[number, *drawn(chance, form)] for number in range(80)]
+    rows = engine.session.createDataFrame(given, f"number bigint, {schema}")
+    texts = formatted(engine, rows.drop("number"), form, separator=separator)
+    found = step(engine, texts, format=form, schema=schema, separator=separator)
+    assert found.bad is not None
+    assert found.bad.collect() == []
+    wanted = [row.asDict() for row in rows.drop("number").collect()]
+    read, _ = collected(found)
+    for was, row in zip(wanted, read, strict=True):
+        assert repr({name: row[name] for name in WRITTEN}) == repr(was)
+
+
+def formatted(engine: SparkEngine, rows: Any, form: str, **how: Any) -> list[str | None]:
+    """Return the texts that `dm.format` makes of rows, in their order."""
+    with dm.application("formatted"):
+        made = dm.format("rows", form, **how)
+    frames = OperatorContext(
+        session=engine.session, params=dm.Params(), first_id=1, last_id=1, scanned_frames={}, streams={"rows": rows},
+        read_state=lambda operator, partials: (partials, None), read_lookup=lambda operator: None,
+        read_statement=lambda name: "",
+    )  # fmt: skip
+    return [row["value"] for row in made.operator.apply(frames).collect()]
+
+
+def test_a_null_in_the_only_column_has_a_text_in_every_format(engine: SparkEngine) -> None:
+    rows = engine.session.createDataFrame([("a",), (None,)], "`k y` string")
+    found = {form: formatted(engine, rows, form) for form in ("csv", "json", "key_value")}
+    assert found == {"csv": ["a", ""], "json": ['{"k y":"a"}', '{"k y":null}'], "key_value": ["k y=a", ""]}
 
 
 @pytest.mark.parametrize("is_local", [True, False])

@@ -15,6 +15,7 @@ import drainmark as dm
 from drainmark import F
 from drainmark.jobs.errors import DeclarationError, OperatorFailed
 from drainmark.jobs.graph.params import bind_params
+from drainmark.jobs.operators.sinks.quarantine import refused_rows
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.testing.processing import rewind
@@ -176,3 +177,15 @@ def test_outside_of_a_region_nobody_would_commit_it(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError) as caught:
         opened(tmp_path, declare, **CSV)
     assert "QUARANTINE_AUTONOMOUS" in {violation.rule for violation in caught.value.violations}
+
+
+@pytest.mark.spark
+def test_the_text_of_a_refused_row_has_its_values_as_they_were(engine: SparkEngine) -> None:
+    made = "timestamp'2026-03-01 12:00:00.000009' as at, timestamp_ntz'2026-03-01 12:00:00.999999' as there, ' a ' as t"
+    rows = engine.session.sql(f"select 1L as _sequence_id, {made}, cast(null as int) as n, X'00' as b, 1 as `k``y`")
+    (row,) = refused_rows(rows, F.lit("why")).collect()
+    assert json.loads(row["raw"]) == {
+        "at": "2026-03-01T12:00:00.000009Z", "there": "2026-03-01T12:00:00.999999", "t": " a ", "k`y": 1
+    }  # fmt: skip
+    (empty,) = refused_rows(rows.select("_sequence_id", "b"), F.lit("why")).collect()
+    assert empty["raw"] is None

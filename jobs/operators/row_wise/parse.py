@@ -10,6 +10,7 @@ from drainmark.jobs.errors import Violation
 from drainmark.jobs.formats.byte_records import ROW, WHY, TextParser, wrong_options
 from drainmark.jobs.formats.file_columns import without_line_end
 from drainmark.jobs.formats.values.grammar import unreadable
+from drainmark.jobs.frames.exact_texts import exact_csv, exact_json
 from drainmark.jobs.frames.names import literal, quoted
 from drainmark.jobs.frames.row_order import payload_of, tags_in
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
@@ -166,9 +167,11 @@ class FormatOperator(Operator):
         names = payload_of(rows)
         row = f"struct({', '.join(quoted(names))})"
         if self.form == "json":
-            text = f"to_json({row}, map('ignoreNullFields', 'false'))"
+            text = exact_json(row, nulls=True)
         elif self.form == "csv":
-            text = f"to_csv({row}, map('sep', {literal(self.separator)}))"
+            text = exact_csv(row, self.separator)
+            if len(names) == 1:  # Spark's writer has no text for a record of one null
+                text = f"if({quoted(names)[0]} is null, '', {text})"
         else:
             pairs = ", ".join(f"concat({literal(f'{name}=')}, cast(`{name}` as string))" for name in names)
             text = f"concat_ws({literal(self.separator)}, {pairs})"
@@ -228,7 +231,9 @@ def format(  # noqa: A001 - the field's word; users write dm.format
     """Declare that the columns of a stream are written as one text: `dm.format(orders, "json")`.
 
     Args:
-        form: `csv`, `json` (with nulls), or `key_value` (`a=1,b=2`, nulls left out).
+        form: `csv`, `json` (with nulls), or `key_value` (`a=1,b=2`, nulls left out). `dm.parse` reads the same values
+            from the text: times have their microseconds, texts the blanks around them. Empty texts are nulls in CSV,
+            JSON has no NaN; in `key_value`, values have neither separators nor blanks around them.
         column: name of the text column, the only column that is left.
         separator: of CSV fields, or of the pairs of `key_value`.
         name: the operator's name; `<stream>_formatted` by default.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
+from drainmark.jobs.frames.exact_texts import exact_json
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, SOURCE_FILE, TAGS
 from drainmark.jobs.graph.blame import failed
@@ -73,7 +74,7 @@ def refused_rows(rows: DataFrame, why: Column, *, hidden: Collection[str] = ()) 
     """
     hidden = {*TAGS, SOURCE_FILE, *hidden}
     shown = [quoted_name(name) for name, kind in rows.dtypes if name not in hidden and kind != "binary"]
-    raw = F.to_json(F.struct(*shown)) if shown else F.lit(None).cast("string")
+    raw = F.expr(exact_json(f"struct({', '.join(shown)})", nulls=False) if shown else "cast(null as string)")
     position = [POSITION] if POSITION in rows.columns else []
     return rows.select(SEQUENCE_ID, *position, F.substring(raw, 1, RAW_CHARACTERS).alias(RAW), why.alias(REASON))
 
