@@ -27,7 +27,10 @@ from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("RA1", "RA2")]
 
-SCHEMA = "k string, id bigint, n int, d decimal(20,4), x double, f float, name string, at timestamp, _gone boolean"
+SCHEMA = (
+    "k string, id bigint, n int, d decimal(20,4), x double, f float, name string, at timestamp, tiny decimal(38,30), "
+    "_gone boolean"
+)
 SHARES = (0, 0.3, 0.5, 1)
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 Row = dict[str, Any]
@@ -218,6 +221,42 @@ def test_doubles_of_every_size_leave_without_a_trace(engine: SparkEngine) -> Non
         assert shown == {key.partition(" ")[2]: each for key, each in anew.items() if key.startswith(f"{number} ")}
 
 
+@pytest.mark.parametrize(("precision", "scale"), [(38, 0), (38, 28), (38, 29), (38, 30), (38, 38), (31, 31), (5, 5)])
+def test_decimals_leave_without_a_trace_however_many_places_they_have(
+    engine: SparkEngine, precision: int, scale: int
+) -> None:
+    chance, unit = random.Random(scale), Decimal(1).scaleb(-scale)
+    numbers = [None, unit, -unit, 0 * unit, 9 * unit, Decimal(chance.randrange(10 ** min(precision - 1, 18))) * unit]
+    there: dict[int, Row] = {}
+    logs: list[list[Row]] = []
+    left: list[dict[str, Decimal | None]] = []
+    for file in range(5):
+        log = []
+        for place in range(6):
+            row = {"k": chance.choice("ab"), "id": 6 * file + place, "d": chance.choice(numbers)}
+            there[row["id"]] = row
+            log.append({**row, GONE: False})
+        leaving = [*there] if file == 3 else chance.sample([*there], 3)
+        logs.append(log + [{**there.pop(number), GONE: True} for number in leaving])
+        sums: dict[str, Decimal | None] = {}
+        for row in there.values():
+            so_far = sums.get(row["k"])
+            sums[row["k"]] = so_far if row["d"] is None else row["d"] + (so_far or 0)
+        left.append(sums)
+    schema = f"k string, id bigint, d decimal({precision},{scale}), {GONE} boolean"
+    declared = Declared({"d": dm.sum("d")})
+    for parts in ([5], [1, 2, 2]):
+        emitted = Bench(engine.session, declared, schema=schema).run(logs, parts).emitted
+        shown: dict[str, Decimal | None] = {}
+        for number, wanted in enumerate(left):
+            for row in sorted(emitted.get(number, []), key=lambda row: not row[GONE]):
+                if row[GONE]:
+                    assert shown.pop(row["k"]) == row["d"]
+                else:
+                    shown[row["k"]] = row["d"]
+            assert shown == wanted, number
+
+
 def without_key(row: Row) -> str:
     return text({name: value for name, value in plain(row).items() if name != "k"})
 
@@ -257,6 +296,10 @@ WRONG = {
     "more rows than came": ({}, [OF_A, {**OF_A, GONE: True}, {**OF_A, GONE: True}]),
     "another value": ({"it": dm.min("name")}, [OF_A, OF_A, {**OF_A, "name": "v", GONE: True}]),
     "another number": ({"it": dm.sum("n")}, [OF_A, {**OF_A, "n": 4, GONE: True}]),
+    "a smaller number than any double shows": (
+        {"it": dm.sum("tiny")},
+        [{**OF_A, "tiny": Decimal("1E-30")}, {**OF_A, "tiny": Decimal("2E-30"), GONE: True}],
+    ),
     "another double": ({"it": dm.sum("x")}, [OF_A, {**OF_A, "x": 0.25, GONE: True}]),
     "a null instead": ({"it": dm.count("name")}, [OF_A, {**OF_A, "name": None, GONE: True}]),
     "a value instead of null": ({"it": dm.variance("f")}, [OF_A, OF_A, {**OF_A, "f": 1.0, GONE: True}]),

@@ -125,7 +125,9 @@ class RetractingAggregate(KeyedValues):
         for name, value in self.values.items():
             argument = rows.select(*(F.col(column) for column in (value.columns or ())[:1])).schema.fields
             assert value.over_changes is not None  # noqa: S101 - `violations` sees to it
-            found[name] = value.over_changes(argument[0].dataType.typeName() if argument else "")
+            kind = argument[0].dataType if argument else None
+            said = "" if kind is None else kind.simpleString() if kind.typeName() == "decimal" else kind.typeName()
+            found[name] = value.over_changes(said)
         return found
 
     def _rows_left(self, values: Mapping[str, Retractable]) -> Column:

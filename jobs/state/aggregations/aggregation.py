@@ -62,7 +62,7 @@ class Aggregation:
             a trigger's rows.
         is_invertible: each part is a sum of numbers, so the partial of some rows can be subtracted again: `subtracted`.
         over_changes: of an aggregation of the library that can take rows back: its form over a change stream, made from
-            Spark's name for the type of its column, such as "double"; "" if it has none.
+            Spark's name for the type of its column, such as "double" or "decimal(20,4)"; "" if it has none.
         instead: of one that cannot, what to declare over a change stream.
 
     Example:

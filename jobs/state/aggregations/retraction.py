@@ -44,13 +44,22 @@ def sum_left(column: str, kind: str) -> Retractable:
     """Return the sum of the values that are left, in the type of Spark's sum; null if there are none.
 
     A running sum of integers may leave 64 bits on its way to a sum that does not: so it is a decimal.
+
+    Args:
+        kind: the type's name; of decimals with precision and scale, as in SQL. The zero has the type of the values: any
+            other would take digits behind the point from sums with more than 28 of them.
     """
-    if kind not in (*_WHOLE, "decimal"):
+    if kind not in _WHOLE and not kind.startswith("decimal"):
         return mean_left(column, lambda total, count: total)
 
+    own = "decimal(20, 0)" if kind in _WHOLE else kind
+
+    def zero() -> Column:
+        return F.lit(0).cast(own)
+
     def signed() -> Column:
-        number = F.col(column).cast("decimal(20, 0)") if kind in _WHOLE else F.col(column)
-        return F.coalesce(F.sum(F.when(F.col(GONE), -number).otherwise(number)), F.lit(0))
+        number = F.coalesce(F.col(column).cast(own), zero())
+        return F.sum(F.when(F.col(GONE), -number).otherwise(number))
 
     def finish(parts: Mapping[str, Column]) -> Column:
         return F.when(parts["count"] > 0, parts["sum"].cast("bigint") if kind in _WHOLE else parts["sum"])
@@ -59,7 +68,7 @@ def sum_left(column: str, kind: str) -> Retractable:
         parts={"count": count_part(column), "sum": _added(signed)},
         finish=finish,
         rows=lambda parts: parts["count"],
-        is_short=lambda parts: (parts["count"] < 0) | ((parts["count"] == 0) & (parts["sum"] != 0)),
+        is_short=lambda parts: (parts["count"] < 0) | ((parts["count"] == 0) & (parts["sum"] != zero())),
     )
 
 
