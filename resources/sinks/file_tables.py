@@ -69,14 +69,22 @@ class FileReader:
     ) -> pa.Table:
         """Return the rows for which `where` holds, sorted by id; the names of the files have the ids.
 
+        One file is in memory at a time, beside the rows and columns that are asked for.
+
         Args:
             columns: all by default.
             where: a condition on any of the columns.
             upto: the last id (inclusive) whose file is read.
         """
-        rows = self._files.rows(number for number in self._files.ids() if upto is None or number <= upto)
-        rows = rows if where is None else rows.filter(where)
-        return rows if columns is None else rows.select(list(columns))
+        import pyarrow as pa
+
+        def asked(rows: pa.Table) -> pa.Table:
+            rows = rows if where is None else rows.filter(where)
+            return rows if columns is None else rows.select(list(columns))
+
+        wanted = sorted(number for number in self._files.ids() if upto is None or number <= upto)
+        parts = (asked(self._files.rows([number])) for number in wanted)
+        return pa.concat_tables([asked(self._files.rows([])), *(part for part in parts if part.num_rows)])
 
     def read_ids(self, ids: Collection[int]) -> pa.Table:
         """Return the rows of some ids, sorted by id; it reads no other files."""

@@ -137,6 +137,34 @@ def test_files_that_nobody_asked_for_are_not_read(folder: Folder) -> None:
     assert sink.read(["k"], upto=2).column("k").to_pylist() == ["a", "b"]
 
 
+@pytest.mark.parametrize("file_format", ["csv", "json", "parquet"])
+def test_a_read_holds_one_file_beside_what_is_asked_for(tmp_path: Path, file_format: str) -> None:
+    """A person has few rows in many files: to find them, no more memory is needed than for the largest file."""
+    folder = Folder(tmp_path, schema_json(k="string", n="long"), format=file_format)
+    sink, files, each = folder.made(), 40, 500
+    for number in range(1, files + 1):
+        sink.copy(txn_version(1, number), [number], [folder.rows(*((number, f"{n:01000}", n) for n in range(each)))])
+    sink.read(["n"], upto=1)
+    before = pa.total_allocated_bytes()
+    most = 0
+    read_one = sink._files.rows
+
+    def watched(numbers: Any) -> pa.Table:
+        nonlocal most
+        found = read_one(numbers)
+        most = max(most, pa.total_allocated_bytes() - before)
+        return found
+
+    sink._files.rows = watched  # type: ignore[method-assign]
+    found = sink.read(["n", "_sequence_id"], pc.field("n") == 7)
+    assert found.to_pylist() == [{"n": 7, "_sequence_id": number} for number in range(1, files + 1)]
+    whole = sink.read(["n"])
+    assert whole.num_rows == files * each
+    assert most < 8 * 1000 * each, "all files have five times as much"
+    assert sink.read(["k"], pc.field("n") == -1).schema.names == ["k"]
+    assert sink.read(upto=0).schema == folder.schema
+
+
 def test_an_id_without_rows_has_a_file_where_that_is_asked_for(tmp_path: Path) -> None:
     folder = Folder(tmp_path, every_id=True)
     sink = folder.made()
