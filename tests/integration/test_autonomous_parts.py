@@ -24,6 +24,7 @@ from drainmark.jobs.state import keyed_state
 from drainmark.jobs.testing.syslog import generate_syslog
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.metadata import PROCESS_TAG
+from drainmark.orchestration.dagster_jobs import sensors
 from drainmark.orchestration.dagster_jobs.run_monitor import tag_process
 from drainmark.orchestration.inspection.status import statuses
 from drainmark.orchestration.runs.part_loop import PartLoop, autonomous_run, run_parts, waiting_parts
@@ -264,7 +265,7 @@ dm.sink(orders, dm.DeltaAppend("plain_orders"))
 """
 
 
-def test_dagster_runs_what_has_come(workplace: Workplace, tmp_path: Path) -> None:
+def test_dagster_runs_what_has_come(workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """V1: each application has one sensor and one job, beside those of its regions."""
     path = tmp_path / "plain.py"
     path.write_text(APPLICATION)
@@ -287,7 +288,9 @@ def test_dagster_runs_what_has_come(workplace: Workplace, tmp_path: Path) -> Non
         for kind in (dg.DagsterEventType.RUN_STARTING, dg.DagsterEventType.RUN_START):
             event = dg.DagsterEvent(event_type_value=kind.value, job_name=queued.job_name)
             instance.report_dagster_event(event, run_id=queued.run_id)
-        assert len(tick().run_requests or ()) == 1, "its process is dead"
+        assert "the last run failed" in (tick().skip_message or ""), "its process is dead, and a moment passes"
+        monkeypatch.setattr(sensors, "FRUITLESS_BACK_OFF_SECONDS", 0.0)
+        assert len(tick().run_requests or ()) == 1
         assert instance.get_run_by_id(queued.run_id).status is dg.DagsterRunStatus.FAILURE
         ended = repository.get_job("plain__autonomous").execute_in_process(instance=instance)
         assert ended.success

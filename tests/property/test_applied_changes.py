@@ -31,7 +31,7 @@ from drainmark.jobs.operators.changes.change_shape import (
 )
 from drainmark.jobs.operators.changes.newest import Newest
 from drainmark.jobs.operators.changes.numbered_changes import NET
-from drainmark.jobs.operators.changes.rules import Rules
+from drainmark.jobs.operators.changes.rules import ChangeRules
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -374,7 +374,7 @@ def test_a_group_with_many_truncates_has_few_deletes_of_each_key() -> None:
 PAST = ["a", "b", "x", "y"]
 
 
-def rules_of(tracked: list[str]) -> Rules:
+def rules_of(tracked: list[str]) -> ChangeRules:
     """Return the rules for histories, which need no Spark."""
     types = {"a": StringType(), "b": LongType(), "x": LongType(), "y": DoubleType()}
     columns = StructType([StructField(name, kind) for name, kind in types.items()])
@@ -382,7 +382,7 @@ def rules_of(tracked: list[str]) -> Rules:
         keys=("a", "b"), columns=columns, by_type=LongType(), is_float=False, is_history=True, forgets=False,
         tracked=tuple(tracked),
     )  # fmt: skip
-    return Rules(shape=shape)
+    return ChangeRules(shape=shape)
 
 
 def as_kept(files: dict[int, list[dict[str, Any]]]) -> pa.Table:
@@ -427,7 +427,7 @@ def test_late_changes_of_a_long_history_are_compared_with_few(monkeypatch: pytes
     row = {"a": "p", "b": 1, "op": "u", "y": None}
     known = rules_of(["x"]).apply(as_kept({1: [{**row, "n": n, "x": n} for n in range(0, 20_000, 2)]}), NOTHING).kept
     monkeypatch.setattr(changed_versions, "MOST_PLACES", 500)
-    monkeypatch.delattr(Rules, "_by_halves")
+    monkeypatch.delattr(ChangeRules, "_by_halves")
     late = {number: [{**row, "n": 200 * number + 1, "x": -1}] for number in range(2, 52)}
     for tracked in (["x"], ["x", "y"]):
         found = rules_of(tracked).apply(as_kept(late), known)
