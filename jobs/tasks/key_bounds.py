@@ -6,7 +6,7 @@ Bounds are kept of integers, texts and days, which are ordered in the same way e
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,12 +30,19 @@ def bounds_of(rows: pa.Table, keys: Sequence[str]) -> Bounds:
     """Return the bounds of the keys in some rows, at least one; texts that nobody can read have none."""
     import pyarrow.compute as pc
 
+    return _shown_of(rows, keys, lambda column: pc.min_max(column).as_py().values())
+
+
+def _shown_of(
+    rows: pa.Table, keys: Sequence[str], values: Callable[[pa.ChunkedArray], Iterable[Any]]
+) -> dict[str, list[Any]]:
+    """Return some values of each key column that has bounds, as JSON has them."""
     found = {}
     for key in keys:
         column = comparable(rows.column(key))
         if column is not None and not column.null_count:
             with suppress(UnicodeDecodeError):
-                found[key] = list(map(shown, pc.min_max(column).as_py().values()))
+                found[key] = list(map(shown, values(column)))
     return found
 
 
@@ -109,13 +116,7 @@ class KeySample:
     @classmethod
     def of(cls, rows: pa.Table, size: int) -> KeySample:
         """Return the sample of a file with all values of some of its rows, which are its key columns."""
-        columns = {name: comparable(rows.column(name)) for name in rows.column_names}
-        values = {}
-        for name, column in columns.items():
-            if column is not None and not column.null_count:
-                with suppress(UnicodeDecodeError):
-                    values[name] = list(map(shown, column.to_pylist()))
-        return cls(size=size, values=values)
+        return cls(size=size, values=_shown_of(rows, rows.column_names, lambda column: column.to_pylist()))
 
     @property
     def bounds(self) -> Bounds:

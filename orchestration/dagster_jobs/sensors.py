@@ -391,9 +391,11 @@ def one_run_sensor(
             context.log.warning(f"given up: {reason}")
         active = active_runs(context.instance, job.name)
         try:
-            answer = _busy(active) if active else _failing(context.instance, job.name) or wanted()
+            answer = _busy(active) if active else wanted()
         except DrainmarkError as error:
             answer = str(error)
+        if not isinstance(answer, str):
+            answer = _failing(context.instance, job.name) or answer
         if isinstance(answer, str):
             return dg.SensorResult(skip_reason=printable(answer), cursor=context.cursor)
         return dg.SensorResult(run_requests=[answer], cursor=context.cursor)

@@ -116,8 +116,7 @@ def _require_same_bytes(workplace: Workplace, row: CheckpointRow, start: SlicedS
 
 
 def rebuild_queues(workplace: Workplace, region: str, history: RegionHistory) -> dict[str, list[RebuiltTrigger]]:
-    """Rebuild the queues of a periodic region's folders from the lists of its slices, refused ones
-    included; return them by start.
+    """Rebuild the queues of a periodic region's folders from the lists of its slices, also of refused ones, by start.
 
     The next scan finds the files that were queued, but in no slice yet.
     """

@@ -108,9 +108,9 @@ class Tracer:
     def _slices_with(self, name: str) -> set[str]:
         """Return the uris of the periodic states that list a file of that name."""
         periods = [row for row in self.rows if row.trigger_kind == PERIOD and row.kind in NUMBERED]
-        files = {row.trigger_uri or "": {file.uri for file in files_behind(self.workplace, row)} for row in periods}
-        named = set(files_named(name, set().union(*files.values())))
-        return {period for period, listed in files.items() if listed & named}
+        files = [(row.trigger_uri or "", {file.uri for file in files_behind(self.workplace, row)}) for row in periods]
+        named = set(files_named(name, set().union(*(listed for _, listed in files))))
+        return {period for period, listed in files if listed & named}
 
     def sequence(self, number: int) -> dict[str, Any]:
         """Return the trigger and the state of a sequence id, with its tables.

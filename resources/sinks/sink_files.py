@@ -133,19 +133,19 @@ class SinkFiles:
         """
         import pyarrow as pa
 
-        schema = self.schema()
+        schema, content = self.schema(), self.content()
         parts = [schema.empty_table()]
         for number in sorted(numbers):
-            rows = self._content_of(number)
+            rows = self._content_of(number, content)
             parts.append(rows.append_column(SEQUENCE_ID, pa.repeat(pa.scalar(number, pa.int64()), len(rows))))
         return pa.concat_tables([part.select(schema.names) for part in parts])
 
-    def _content_of(self, number: int) -> pa.Table:
+    def _content_of(self, number: int, content: pa.Schema) -> pa.Table:
         name = self.name(number)
         path = f"{name}/{self._inside}" if self._inside else name
         data = self.target.get(path)
         try:
-            return rows_of(data, self.format, self.content()).select(self.content().names)
+            return rows_of(data, self.format, content).select(content.names)
         except (ValueError, LookupError, ArithmeticError) as error:  # others wrote, or an earlier version a far date
             msg = f"the file {path} in {self.target.uri} cannot be read as {self.format}: {error}"
             remedy = "correct it by hand, such as a date outside of the years 1 to 9999, then repeat the command"

@@ -143,12 +143,11 @@ class IdAssignment:
             named = f" (by {', '.join(files[:_MOST_NAMED])})" if files else ""
             msg = f"{first}{others} held rows of a person who was erased since, and would bring them back{named}"
             what, resume, skip = "it" if len(uris) == 1 else "them", resume_command(region), skip_command(region, *uris)
-            remedy, commands = (
-                f"take these rows out of {what}, and {resume}; or pass over {what}: {skip}",
-                [resume, skip],
-            )
-            if any(kind_of(each.identity) != FILE for each in found):  # a slice gives what was cut, or halts
-                remedy, commands = f"pass over {what}, with all rows: {skip}", [skip]
+            # A slice gives what was cut, or halts.
+            remedy, commands = f"pass over {what}, with all rows: {skip}", [skip]
+            if all(kind_of(each.identity) == FILE for each in found):
+                remedy = f"take these rows out of {what}, and {resume}; or pass over {what}: {skip}"
+                commands = [resume, skip]
             raise ErasedInput(msg, remedy=remedy, commands=commands, triggers=tuple(found), trigger=first)
 
     def _blocked(self, known: Blocked, pending: Sequence[Trigger]) -> list[Trigger]:
