@@ -140,14 +140,10 @@ class _StageByHand(SoleStage):
         SoleStage.reset(self)
 
 
-def stage_by_hand(
-    blueprint: Blueprint, owner: RegionOwner, hosted: Hosted, grace: Grace, small_bytes: int, *, hand: Hand
-) -> Stages:
+def stage_by_hand(blueprint: Blueprint, owner: RegionOwner, hosted: Hosted, grace: Grace, *, hand: Hand) -> Stages:
     """Return the stage of a run whose rows a hand makes."""
     states = RegionStates(blueprint=blueprint, outside=owner.outside, hosted=hosted)
-    return _StageByHand(
-        blueprint=blueprint, owner=owner, states=states, grace=grace, small_bytes=small_bytes, hand=hand
-    )
+    return _StageByHand(blueprint=blueprint, owner=owner, states=states, grace=grace, hand=hand)
 
 
 # --- what an application declares ---------------------------------------------------------------------------------

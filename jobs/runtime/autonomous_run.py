@@ -66,7 +66,6 @@ class AutonomousRun:
         blueprint: of the part's plan, see `jobs.regions.plan.as_plan`.
         take: moves the cursor of the source over at most so many files, 0 for the settings' limit, and returns them.
         numbers: returns the first of so many consecutive numbers that no earlier batch had.
-        small_bytes: batches up to this size (inclusive) are collected to this process by Arrow.
     """
 
     blueprint: Blueprint
@@ -75,7 +74,6 @@ class AutonomousRun:
     take: Callable[[DirectorySource, int], Sequence[Trigger]]
     numbers: Callable[[DirectorySource, int], int]
     run_id: str
-    small_bytes: int = 8 * 1024 * 1024
     _tables: dict[str, AutonomousTable] = field(default_factory=dict)
 
     def begin(self) -> None:
@@ -134,8 +132,7 @@ class AutonomousRun:
         return Group(members=members, epoch=_NO_EPOCH, attempt=world.token())
 
     def _staged(self, group: Group) -> StagedGroup:
-        size, small_bytes = group.bytes_to_read, self.small_bytes
-        work = GroupWork.of(self.states, group, size=size, small_bytes=small_bytes, outlets=Outlets(), border=Border())
+        work = GroupWork.of(self.states, group, size=group.bytes_to_read, outlets=Outlets(), border=Border())
         frozen = self.states.freeze(work.stage())
         return self.states.write(frozen, frozen.frozen)
 

@@ -34,6 +34,7 @@ class Outside:
         take_feed: moves the cursor of an autonomous source, for one reader of it, over the new files, and returns them:
             (reader, source, sequence id for which they are taken). No later call returns them again.
         register: gives a table its declared name in a catalogue of Spark; from any thread, may take long.
+        small_group_bytes: the setting; see `Attempt.for_input`.
     """
 
     engine: Engine
@@ -45,6 +46,7 @@ class Outside:
     clock: Callable[[], float]
     statement: Callable[[str], str]
     lookups: LookupTables
+    small_group_bytes: int
     state_store: DataStore | None = None
     on_halt: Callable[[RegionHistory], None] = lambda history: None
     take_feed: Callable[[str, DirectorySource, int], Sequence[Trigger]] = lambda reader, source, sequence_id: ()

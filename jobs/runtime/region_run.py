@@ -35,22 +35,20 @@ from drainmark.jobs.runtime.stages.stages import Stages
 from drainmark.jobs.runtime.table_names import TableNames
 from drainmark.jobs.runtime.timeout import Bounded, Grace
 
-StagesOf = Callable[[Blueprint, RegionOwner, Hosted, Grace, int], Stages]
-"""Returns the stages of a region; the number is `Limits.small_bytes`."""
+StagesOf = Callable[[Blueprint, RegionOwner, Hosted, Grace], Stages]
 
 
-def stages_of(blueprint: Blueprint, owner: RegionOwner, hosted: Hosted, grace: Grace, small_bytes: int) -> Stages:
+def stages_of(blueprint: Blueprint, owner: RegionOwner, hosted: Hosted, grace: Grace) -> Stages:
     """Return the stages of a region."""
     region, outside = blueprint.region, owner.outside
     if not region.channels:
         states = RegionStates(blueprint=blueprint, outside=outside, hosted=hosted)
-        return SoleStage(blueprint=blueprint, owner=owner, states=states, grace=grace, small_bytes=small_bytes)
+        return SoleStage(blueprint=blueprint, owner=owner, states=states, grace=grace)
     crew = Crew(
         region=region,
         states=states_of(blueprint, outside),
         hosted=hosted,
         grace=grace,
-        small_bytes=small_bytes,
         note=owner.report,
     )
     intervals = CommitIntervals(region.parameters.checkpoint_interval)
@@ -93,7 +91,7 @@ class RegionRun:
     ) -> RegionRun:
         region, hosted, grace = blueprint.region, Hosted(), Grace(interrupted.is_set)
         backlog = Backlog(registry=owner.outside.registry, region=owner.region, limits=limits)
-        stages = stages_of(blueprint, owner, hosted, grace, limits.small_bytes)
+        stages = stages_of(blueprint, owner, hosted, grace)
         disposal = Disposal(owner=owner, starts=region.starts)
         return cls(
             blueprint=blueprint,

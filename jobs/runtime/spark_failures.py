@@ -12,6 +12,7 @@ from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.graph.blame import blamed_operator, failure_of
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.tasks.places import TooLarge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,7 +30,7 @@ def blaming(region: RegionPlan, operator: Operator, action: Callable[[], Found])
     """
     try:
         return action()
-    except (DrainmarkError, InjectedFailure, KeyboardInterrupt):
+    except (DrainmarkError, InjectedFailure, TooLarge, KeyboardInterrupt):
         raise
     except BaseException as error:
         blamed = blamed_operator(error, region.run_order) or operator

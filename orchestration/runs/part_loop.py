@@ -157,7 +157,6 @@ def autonomous_run(workplace: Workplace, opened: Opened, part: AutonomousPlan, *
         take=lambda source, limit: feeds.take(part.name, source, limit=limit),
         numbers=lambda source, count: feeds.numbers(part.name, source, count),
         run_id=run_id,
-        small_bytes=workplace.settings.small_group_bytes,
     )
 
 

@@ -87,7 +87,6 @@ def region_run(
         limits=Limits(
             triggers=max_group or settings.max_group_triggers,
             size_bytes=settings.max_group_bytes,
-            small_bytes=settings.small_group_bytes,
         ),
         interrupted=interrupted if interrupted is not None else world.event(),
         max_triggers=max_triggers,
@@ -212,6 +211,7 @@ def region_outside(workplace: Workplace, region: str, application: Application) 
         clock=world.now,
         statement=lambda name: statement_text(application, name, workplace.settings.project_root),
         lookups=LookupTables(workplace.settings, workplace.tables),
+        small_group_bytes=workplace.settings.small_group_bytes,
         state_store=workplace.state_store(),
         on_halt=teller(workplace, region),
         take_feed=Feeds(workplace).take,

@@ -40,6 +40,7 @@ from drainmark.jobs.runtime.group.group_work import GroupWork
 from drainmark.jobs.runtime.group.output_staging import OutputStaging
 from drainmark.jobs.runtime.group.stream_passing import Border
 from drainmark.jobs.runtime.input.attempt import Attempt
+from drainmark.jobs.runtime.input.executors import OperatorExecutors
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.runs.region_runs import region_outside, region_run
@@ -230,7 +231,6 @@ class Without(Lane):
             take=lambda source, limit: self._take(),
             numbers=lambda source, count: int(registry.progress.take_ids(region.name, _NO_EPOCH, count)),
             run_id="without",
-            small_bytes=self.place.settings.small_group_bytes,
         )
         pipeline.begin()
         return pipeline
@@ -279,9 +279,11 @@ class InMemoryStaging(OutputStaging):
 class InMemory(GroupWork):
     """The work on a group that stages no state."""
 
-    def _output_staging(self, attempt: Attempt, pool: ThreadPoolExecutor) -> OutputStaging:
+    def _output_staging(
+        self, attempt: Attempt, executors: OperatorExecutors, pool: ThreadPoolExecutor
+    ) -> OutputStaging:
         return InMemoryStaging(
-            attempt=attempt, executors=self._executors, blueprint=self.blueprint, states=self.states, pool=pool
+            attempt=attempt, executors=executors, blueprint=self.blueprint, states=self.states, pool=pool
         )
 
 
@@ -313,10 +315,7 @@ class Stateless(AutonomousRun):
         return processing.submit(self._processed, self._group(source, triggers)) if triggers else None
 
     def _processed(self, group: Group) -> StagedGroup:
-        size, small_bytes = group.bytes_to_read, self.small_bytes
-        return InMemory.of(
-            self.states, group, size=size, small_bytes=small_bytes, outlets=Outlets(), border=Border()
-        ).stage()
+        return InMemory.of(self.states, group, size=group.bytes_to_read, outlets=Outlets(), border=Border()).stage()
 
     def _sinks(self, staged: StagedGroup) -> StagedGroup:
         """Return the group unchanged, after a check that no state of it was written.

@@ -96,7 +96,7 @@ class Blueprint:
         return {**declared, **found}
 
     @property
-    def small_groups(self) -> int:
+    def memory_factor(self) -> int:
         """Return how many times the setting `small_group_bytes` a group may have and go by this process.
 
         Twice if changes are applied, which tasks do only behind an exchange by key: of a group with 12 MB of changes,

@@ -23,7 +23,6 @@ from drainmark.jobs.operators.sources.source import empty_rows
 from drainmark.jobs.protocol.records.manifest import FeedTaken
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.input.attempt import Attempt
-from drainmark.jobs.runtime.input.executors import GroupExecutor
 from drainmark.jobs.runtime.input.file_intake import FileIntake
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
 from drainmark.jobs.state.handlers.permits import PermitGate
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 FOLDER = "_feeds"
 """Name of the folder of the feeds' files below an attempt's inbox."""
 
-_SMALL_BYTES = 8 * 1024 * 1024
 _FILE_SHIFT = 40
 """The block of a row's position has the number of the feed's file above this bit, and the block in the file below."""
 
@@ -47,7 +45,7 @@ def feeding_sources(feeds: Sequence[Operator]) -> list[DirectorySource]:
 
 @dataclass(slots=True, kw_only=True)
 class Feeding:
-    """The feeds of one attempt at a group, taken and read; used once. Call `release` when its rows are staged.
+    """The feeds of one attempt at a group, taken and read; used once.
 
     Attributes:
         attempt: all rows of the feeds get the first id of its group.
@@ -61,7 +59,6 @@ class Feeding:
     ports: PermitGate
     life: int
     taken: dict[str, FeedTaken] = field(default_factory=dict)
-    _held: list[GroupExecutor] = field(default_factory=list)
 
     def take(self, sources: Sequence[DirectorySource]) -> dict[str, DataFrame]:
         """Return the new rows by stream; a stream without new rows has an empty frame."""
@@ -78,11 +75,6 @@ class Feeding:
                 found = rows.get(stream)
                 frames[stream] = self._nothing(source, output) if found is None else found
         return frames
-
-    def release(self) -> None:
-        """Release the materialised frames."""
-        for executor in self._held:
-            executor.release()
 
     def _nothing(self, source: DirectorySource, output: str) -> DataFrame:
         return empty_rows(self.attempt.session, source, output, self.attempt.outside.access)
@@ -118,22 +110,25 @@ class Feeding:
         return {stream: self._tagged(frame) for stream, frame in rows.items()}
 
     def _taken(self, source: DirectorySource, files: Group) -> tuple[FileIntake, Mapping[str, DataFrame]]:
-        attempt, follow_links = self.attempt, source.scan.follow_links
-        for executor in attempt.executors(size=files.bytes_to_read, small_bytes=_SMALL_BYTES):
-            self._held.append(executor)
-            inbox = GroupInbox(
-                attempt.folder / FOLDER / source.name, files, attempt.outside.inputs, follow_links=follow_links
-            )
-            intake = FileIntake(attempt=attempt.by(executor), inbox=inbox)
-            try:
-                inbox.fill(by_tasks=executor.tasks.is_remote, here=attempt.engine.shares_disk)
-                return intake, intake.take(source)
-            except TooLarge:
-                inbox.remove()
-            except (InputMissing, InputChanged):
-                inbox.remove()
-                raise
-        raise AssertionError("the last executor takes any input")
+        attempt = self.attempt.for_input(files.bytes_to_read)
+        try:
+            return self._taken_by(attempt, source, files)
+        except TooLarge:
+            return self._taken_by(attempt.by_tasks(), source, files)
+
+    @staticmethod
+    def _taken_by(
+        attempt: Attempt, source: DirectorySource, files: Group
+    ) -> tuple[FileIntake, Mapping[str, DataFrame]]:
+        folder, follow_links = attempt.folder / FOLDER / source.name, source.scan.follow_links
+        inbox = GroupInbox(folder, files, attempt.outside.inputs, follow_links=follow_links)
+        intake = FileIntake(attempt=attempt, inbox=inbox)
+        try:
+            inbox.fill(by_tasks=attempt.executor.tasks.is_remote, here=attempt.engine.shares_disk)
+            return intake, intake.take(source)
+        except (InputMissing, InputChanged, TooLarge):
+            inbox.remove()
+            raise
 
     def _numbered(self, triggers: Sequence[Trigger]) -> Group:
         """Return the files as a group of their own, numbered by their place in the feed instead of sequence ids."""

@@ -52,7 +52,7 @@ class Sending:
     attempt: Attempt
     outlets: Outlets
     number: int
-    _began: float = field(default_factory=world.monotonic)
+    _began: float | None = None
     _computing: set[str] = field(default_factory=set)
     _writing: dict[str, Future[Sent]] = field(default_factory=dict)
     _sent: dict[str, Sent] = field(default_factory=dict)
@@ -60,6 +60,7 @@ class Sending:
 
     def run(self, operator: Operator, frames: OperatorContext) -> None:
         """Apply one operator, and begin the writing of a sink; the caller keeps the topological order."""
+        self._began = world.monotonic() if self._began is None else self._began
         broken = next((self._broken[port.upstream] for port in operator.inputs if port.upstream in self._broken), None)
         try:
             made = self._applied(operator, frames) if broken is None else {}
@@ -79,7 +80,7 @@ class Sending:
     def wait(self) -> dict[str, Sent]:
         """Return the sent rows by table, once all tables are written; wait for none longer than its patience."""
         now, is_late = world.monotonic(), False
-        patience = max(PATIENCE_SECONDS, now - self._began)
+        patience = max(PATIENCE_SECONDS, now - (self._began or now))
         for name, writing in self._writing.items():
             try:
                 self._sent[name] = writing.result(timeout=max(0.0, now + patience - world.monotonic()))

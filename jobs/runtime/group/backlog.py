@@ -38,12 +38,10 @@ class Limits:
     Attributes:
         triggers: at most, per group.
         size_bytes: at most, per group; one trigger is always taken.
-        small_bytes: groups up to this size (inclusive) are collected to this process by Arrow.
     """
 
     triggers: int = 2000
     size_bytes: int = 256 * 1024 * 1024
-    small_bytes: int = 8 * 1024 * 1024
 
 
 @dataclass(slots=True, kw_only=True)

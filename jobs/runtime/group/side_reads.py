@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ class SideReads:
 
     Attributes:
         states: by name of their tables.
-        rows_come_in: returns the number of rows of the group.
+        rows_come_in: the number of rows of the group.
         lookups: the version that was read, by table.
     """
 
@@ -39,14 +39,14 @@ class SideReads:
     executors: OperatorExecutors
     blueprint: Blueprint
     states: Mapping[str, KeyedState]
-    rows_come_in: Callable[[], int]
+    rows_come_in: int
     lookups: dict[str, int] = field(default_factory=dict)
 
     def state_before(self, operator: Operator, partials: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         """Return partials, and the rows of the state with the same keys."""
         state, session = self.states[self.blueprint.written_by[operator.name]], self.attempt.session
         executor = self.executors.of(operator)
-        if state.is_read_whole(self.rows_come_in()):
+        if state.is_read_whole(self.rows_come_in):
             return partials, state.before(session, partials, whole=True)
         if not self._looks_up(operator, state, partials):  # the keys select rows of the state: they are computed once
             partials = blaming(self.blueprint.region, operator, lambda: executor.once(partials))
@@ -68,7 +68,7 @@ class SideReads:
         if changed is None or not looks_up or (due is not None and rows_due is None):
             if not state.is_small:
                 self.executors.note_whole(operator)
-            is_whole = state.is_read_whole(self.rows_come_in()) if fit is Fit.RAW else state.is_small
+            is_whole = state.is_read_whole(self.rows_come_in) if fit is Fit.RAW else state.is_small
             is_chosen = due is None and (fit is Fit.EXACT or not is_whole)
             return state.current(session, changed if is_chosen else None, is_raw=fit is Fit.RAW)
         by = state.looked_up_by

@@ -1,4 +1,4 @@
-"""The executor of a group, which has its rows: this process, or Spark. It is chosen once, when the input is known.
+"""The executors of a group, which have its rows: this process, or Spark; `attempt.py` chooses the one for an input.
 
 This process takes the rows of a small group as Arrow tables and passes them on: few as a local relation, without scan.
 Otherwise, with one executor of Spark, Spark keeps rows that feed several outputs: a second job waits for the first,
@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from drainmark.jobs.tasks.read_files import ReadRows
-    from drainmark.resources.spark.session import Engine
-    from drainmark.resources.storage.folder import Folder
 
 ONCE = ".once"
 """The folder of an attempt for frames that are computed once; no output of a source has this name."""
@@ -53,13 +51,11 @@ class GroupExecutor(ABC):
     Attributes:
         place: of rows that are read.
         are_few: the rows are few, so that this process may go through them, and one partition is faster than many.
-        reads_rows: its tasks read the rows of sources, if a source can be read in parts.
     """
 
     session: SparkSession
     place: Place
     are_few: ClassVar[bool]
-    reads_rows: bool
 
     @property
     @abstractmethod
@@ -121,7 +117,6 @@ class InMemory(GroupExecutor):
     session: SparkSession
     place: Place = field(default_factory=lambda: MemoryPlace(MOST_VALUES))
     are_few: ClassVar[bool] = True
-    reads_rows: bool = False
 
     @property
     def tasks(self) -> Executor:
@@ -163,14 +158,12 @@ class InTasks(GroupExecutor):
     Attributes:
         place: for files of this attempt.
         keeps_rows: Spark has one executor, which keeps the rows of frames that are computed once.
-        reads_rows: tasks read the rows of sources; this process does if they are few.
     """
 
     session: SparkSession
     place: Place
     keeps_rows: bool
     are_few: ClassVar[bool] = False
-    reads_rows: bool = True
     _held: list[DataFrame] = field(default_factory=list)
 
     @property
@@ -227,22 +220,7 @@ def from_files(frame: DataFrame, place: Place) -> DataFrame:
     return frame_of_files(frame.sparkSession, place, [file.name for file in files], renamed.schema, sizes).toDF(*names)
 
 
-# --- the choice ---------------------------------------------------------------------------------------------------
-
-
-def executors_for(engine: Engine, files: Folder, *, size: int, small_bytes: int) -> Iterator[GroupExecutor]:
-    """Yield the executor for an input; then, if that finds the input `TooLarge`, the executor that takes any input.
-
-    Args:
-        files: for files of the attempt.
-        size: bytes of the input, about.
-        small_bytes: up to so many bytes (inclusive) this process does the work.
-    """
-    is_small = size <= small_bytes
-    if is_small and engine.shares_disk:  # others could not read the files that this process fetched to its disk
-        yield InMemory(session=engine.session)
-    place = files.place.for_an_attempt()
-    yield InTasks(session=engine.session, place=place, keeps_rows=engine.is_local, reads_rows=not is_small)
+# --- of operators ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, kw_only=True)
@@ -270,10 +248,6 @@ class OperatorExecutors:
     def note_whole(self, operator: Operator) -> None:
         """Note that an operator reads a large state whole: it, and all behind it, may have as many rows."""
         self._whole.add(operator.name)
-
-    def release(self) -> None:
-        self.group.release()
-        self.spark.release()
 
     def _is_behind(self, operator: Operator) -> bool:
         seen, ahead = set[str](), [operator]

@@ -131,7 +131,7 @@ class RowIntake:
         return ranked_by_origin(frame, self._mixed) if ORIGIN in frame.columns else frame
 
     def _read(self, pieces: Sequence[tuple[Assigned, Slice]]) -> ReadRows:
-        executor, shares = self.attempt.executor, self._cut(pieces) if self.attempt.executor.reads_rows else None
+        executor, shares = self.attempt.executor, self._cut(pieces) if self.attempt.reads_rows else None
         access = self.attempt.outside.access
         with self._fitting():
             if shares is None:

@@ -42,7 +42,6 @@ from drainmark.jobs.runtime.analysis.blueprint import Blueprint, seen
 from drainmark.jobs.runtime.analysis.lookup_rows import newest_rows
 from drainmark.jobs.runtime.hosting.handler_host import host_of
 from drainmark.jobs.runtime.input.attempt import Attempt
-from drainmark.jobs.runtime.input.executors import InMemory
 from drainmark.jobs.runtime.input.file_intake import expected_of
 from drainmark.jobs.runtime.input.group_input import GroupInput
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox, paths_by_id
@@ -215,8 +214,7 @@ def _taken_sample(
     """Return the first rows of each trigger by stream, read as in a run; None if they are large or unreadable."""
     if group.bytes_to_read > _PROBED_BYTES:
         return None
-    (attempt, *_) = Attempt.ways(outside, group, size=0, small_bytes=0)
-    attempt = attempt.by(InMemory(session=outside.engine.session))
+    attempt = Attempt.of(outside, group, size=0).in_memory()
     taking = GroupInput(attempt=attempt, sources=sources, horizon=blueprint.region.parameters.rewind_horizon)
     try:
         return {

@@ -38,7 +38,6 @@ class Crew:
     Attributes:
         states: of the stages, by name; see `states_of`.
         hosted: the handlers and starts of all stages that run in this process.
-        small_bytes: groups of up to so many bytes (inclusive) stay in this process.
         note: gets the restarts of stages.
     """
 
@@ -46,7 +45,6 @@ class Crew:
     states: Mapping[str, RegionStates]
     hosted: Hosted
     grace: Grace
-    small_bytes: int
     note: Report
     _outlets: dict[str, Outlets] = field(default_factory=partial(defaultdict, Outlets))
     _workers: list[StageWorker] = field(default_factory=list)
@@ -100,7 +98,6 @@ class Crew:
             states=states,
             outlets=self._outlets[name],
             grace=self.grace,
-            small_bytes=self.small_bytes,
             time=GroupTime(self.region),
             restarts_allowed=self.region.parameters.max_consecutive_reset_attempts,
             note=self.note,

@@ -26,16 +26,11 @@ from drainmark.jobs.runtime.timeout import POLL_SECONDS, Bounded
 
 @dataclass(slots=True, kw_only=True)
 class SoleStage(Stages):
-    """The one stage of a region; groups are staged, committed and published one after the other.
-
-    Attributes:
-        small_bytes: groups of up to so many bytes (inclusive) stay in this process.
-    """
+    """The one stage of a region; groups are staged, committed and published one after the other."""
 
     is_sequential: ClassVar[bool] = True
 
     states: RegionStates
-    small_bytes: int
     groups: deque[Group] = field(default_factory=deque)
     _work: GroupWork | None = None
     _staging: Bounded[StagedGroup] | None = None
@@ -67,8 +62,7 @@ class SoleStage(Stages):
         self.groups.append(group)
 
     def _work_on(self, group: Group) -> GroupWork:
-        size, small_bytes, outlets = group.bytes_to_read, self.small_bytes, self._outlets
-        return GroupWork.of(self.states, group, size=size, small_bytes=small_bytes, outlets=outlets, border=Border())
+        return GroupWork.of(self.states, group, size=group.bytes_to_read, outlets=self._outlets, border=Border())
 
     def await_change(self, seconds: float, under_way: BackgroundCheckpoint | None) -> None:
         """Wait for the end of the checkpoint under way; if there is none, for that of the group at work."""

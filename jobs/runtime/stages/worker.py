@@ -46,7 +46,6 @@ class StageWorker:
 
     Attributes:
         states: of the stage.
-        small_bytes: groups of up to so many bytes (inclusive) stay in this process.
         time: for one group in this stage.
         restarts_allowed: of one group, before the region is reset.
         note: called whenever it begins a group again.
@@ -57,7 +56,6 @@ class StageWorker:
     states: RegionStates
     outlets: Outlets
     grace: Grace
-    small_bytes: int
     time: GroupTime
     restarts_allowed: int
     note: Report
@@ -130,9 +128,7 @@ class StageWorker:
                 outgoing=frozenset(channel.stream for channel in self.plan.outputs),
                 rows=sum(batch.rows.count for batch in batches.values()),
             )
-            work = GroupWork.of(
-                self.states, group, size=size, small_bytes=self.small_bytes, outlets=self.outlets, border=border
-            )
+            work = GroupWork.of(self.states, group, size=size, outlets=self.outlets, border=border)
         staged = self._bounded(group, work.stage)
         with self.board.entered():
             self._is_moving = True  # from here on, the states may differ from those after the last group
