@@ -401,7 +401,7 @@ _Last = dict[tuple[Any, ...], Row]
 
 
 def _newest(state: KeyedState) -> _Last:
-    assert state.is_small
+    assert state.is_in_memory
     rows = state.rows.to_pylist() if state.rows is not None else []
     return {tuple(row[key] for key in state.per_key.keys): row for row in rows}
 

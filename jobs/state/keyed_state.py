@@ -1,4 +1,4 @@
-"""Keyed state as it was before the next group: runs, and the changes after them; in memory while it is small.
+"""Keyed state as it was before the next group: runs, and the changes after them; in memory while its files are small.
 
 The state at N is the newest image ≤ N and the changes after it; the last row of each key wins. An image is a list of
 runs (see `runs.py`). In a large state, the rows of few keys are looked up in the row groups that can hold them, so the
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-SMALL_STATE_BYTES = 32 * 1024 * 1024
+MEMORY_STATE_BYTES = 32 * 1024 * 1024
 """The most bytes in files of a state that is kept in memory as a whole, if its operator reads all of it."""
 LOOKED_UP_STATE_BYTES = 1024 * 1024
 """The same limit if the operator looks up keys: above about this size, a look-up is cheaper."""
@@ -48,7 +48,7 @@ class KeyedState:
         per_key: selects the rows that are kept of a key, by id and position.
         in_files: reads the rows of the files.
         runs, change_files: the files of the state; of `change_files`, only the rows after `image_at` count.
-        rows: the state's rows while it is small, else None.
+        rows: the state's rows while they are in memory, else None.
         young: the rows of the changes after `image_at`, as they came; None if they are too many, or not looked up.
         looked_up_by: the key columns by which rows are looked up; () if the whole state is read.
         is_tiered: an image names older runs; else it is one run, which is the whole state.
@@ -116,11 +116,11 @@ class KeyedState:
         )
         if state.looked_up_by and _are_few(state.change_files):
             state.young = state.in_files.read(state.change_files, after)
-        if state.size <= state._small_bytes:
-            state.rows = state._read_small()
+        if state.size <= state._memory_bytes:
+            state.rows = state._read_all()
         return state
 
-    def _read_small(self) -> pa.Table | None:
+    def _read_all(self) -> pa.Table | None:
         import pyarrow as pa
 
         young = self.young if self.young is not None else self.in_files.read(self.change_files, self.image_at)
@@ -141,11 +141,11 @@ class KeyedState:
         return sum(file.size for file in self.files)
 
     @property
-    def _small_bytes(self) -> int:
-        return min(SMALL_STATE_BYTES, LOOKED_UP_STATE_BYTES) if self.looked_up_by else SMALL_STATE_BYTES
+    def _memory_bytes(self) -> int:
+        return min(MEMORY_STATE_BYTES, LOOKED_UP_STATE_BYTES) if self.looked_up_by else MEMORY_STATE_BYTES
 
     @property
-    def is_small(self) -> bool:
+    def is_in_memory(self) -> bool:
         return self.rows is not None or not self.files
 
     @property
@@ -163,15 +163,15 @@ class KeyedState:
     def is_read_whole(self, rows: int) -> bool:
         """Say whether a group of so many rows reads the whole state, not only the rows of its keys. To choose rows, the
         group's keys must be known first; if the group may have most of the keys, that is not worth the wait."""
-        return self.is_small or sum(file.rows for file in self.files) <= rows * self.per_key.depth
+        return self.is_in_memory or sum(file.rows for file in self.files) <= rows * self.per_key.depth
 
     def before(self, session: SparkSession, partials: DataFrame, *, whole: bool = False) -> DataFrame | None:
         """Return the rows of the keys in the partials, one for each key; None for the initial state.
 
         Args:
-            whole: rows of other keys may be among them; for a small state they always are.
+            whole: rows of other keys may be among them; for a state in memory they always are.
         """
-        if self.is_small:
+        if self.is_in_memory:
             return self._in_memory(session, partials.columns)
         rows = self.current(session, None if whole else partials, is_raw=self.per_key.depth > 1)
         return rows if rows is None else rows.select(*(quoted_name(name) for name in partials.columns))
@@ -183,7 +183,7 @@ class KeyedState:
             changed: has some or all key columns; only rows that equal one of its rows in these are returned. None: all.
             is_raw: earlier rows, and those of keys that are gone, are returned, too.
         """
-        if self.is_small:
+        if self.is_in_memory:
             rows = self._in_memory(session)
             return rows if rows is None or changed is None else self.per_key.matching(rows, changed)
         rows = self.in_files.frame(session, self.run_files, self.change_files, self.image_at)
@@ -191,7 +191,7 @@ class KeyedState:
         return rows if is_raw else self.per_key.current(rows)
 
     def _in_memory(self, session: SparkSession, columns: Sequence[str] | None = None) -> DataFrame | None:
-        """Return a small state as a frame, which is made once for each version of the state."""
+        """Return a state in memory as a frame, which is made once for each version of the state."""
         if self.rows is None or self.rows.num_rows == 0:
             return None
         if self._frame is None:
@@ -206,13 +206,13 @@ class KeyedState:
         unwritten = changes if not files and changes is not None and changes.num_rows else None
         new_rows = unwritten.num_rows if unwritten is not None else sum(file.rows for file in files)
         has_image = new_rows > 0 and self.image_due(new_rows, max(len(files), 1))
-        was_small, earlier = self.is_small, tuple(self.change_files)
+        was_in_memory, earlier = self.is_in_memory, tuple(self.change_files)
         self.passed.taken_over()
         self.change_files.extend(files)
         if new_rows:
             self._frame = None
             changes = self._read_if_few(files) if changes is None else changes
-            self.rows = self.per_key.last(joined(self.rows, changes)) if was_small and changes is not None else None
+            self.rows = self.per_key.last(joined(self.rows, changes)) if was_in_memory and changes is not None else None
             self.young = _younger(self.young, changes, earlier) if self.looked_up_by else None
         return Frozen(
             at=at,
@@ -227,8 +227,8 @@ class KeyedState:
         )
 
     def _read_if_few(self, files: Sequence[StagedFile]) -> pa.Table | None:
-        is_small = sum(file.size for file in files) <= self._small_bytes
-        return self.in_files.read(files) if is_small or _are_few(files) else None
+        may_stay = sum(file.size for file in files) <= self._memory_bytes
+        return self.in_files.read(files) if may_stay or _are_few(files) else None
 
     def checkpoint(self, frozen: Frozen, staging: StagingFolder, session: SparkSession) -> Written:
         """Write the changes that are in memory, and an image if it is due; this method must not change the state."""
@@ -243,7 +243,7 @@ class KeyedState:
             session=session,
         )
         if frozen.rows is not None:
-            whole = making.whole(frozen.rows, self._small_bytes if self.looked_up_by else None)
+            whole = making.whole(frozen.rows, self._memory_bytes if self.looked_up_by else None)
             return Written(files=files, image=Image(table=self.table, at=frozen.at, files=whole))
         runs, merge = making.after(frozen, files)
         return Written(files=files, image=image_of(self.table, frozen.at, runs), merge=merge)
@@ -257,14 +257,14 @@ class KeyedState:
             if self._merge is not None:
                 self._merge.begin()
             self.in_files.forget_others(self.run_files)
-        if self.size > self._small_bytes:
+        if self.size > self._memory_bytes:
             self.rows = self._frame = None
         elif self.rows is None and written.image is not None:
-            self.rows = self._read_small()
+            self.rows = self._read_all()
 
-    def read_if_small(self, files: Sequence[StagedFile]) -> pa.Table | None:
-        """Return a group's staged changes if they and the state are small (no Spark job is then needed); else None."""
-        return self._read_if_few(files) if files and self.is_small else None
+    def read_if_in_memory(self, files: Sequence[StagedFile]) -> pa.Table | None:
+        """Return a group's staged changes if they and the state may be in memory, so without a Spark job; else None."""
+        return self._read_if_few(files) if files and self.is_in_memory else None
 
     def image_due(self, new_rows: int, new_files: int) -> bool:
         """Say whether an image is due with a group that adds so many rows and files."""
@@ -273,7 +273,7 @@ class KeyedState:
         files = len(self.change_files) + new_files
         if changes > max(whole // 2, _IMAGE_MINIMUM_ROWS) or files > _IMAGE_CHANGE_FILES:
             return True
-        is_looked_up = bool(self.looked_up_by) and not self.is_small
+        is_looked_up = bool(self.looked_up_by) and not self.is_in_memory
         return is_looked_up and (changes > YOUNG_ROWS or not self.can_look_up)
 
 

@@ -84,13 +84,13 @@ class RunMaking:
             hashed.sort_by(KEY_HASH), self.per_key, self.in_files.hashed, is_oldest=is_oldest
         )
 
-    def whole(self, rows: pa.Table, small_bytes: int | None) -> tuple[StagedFile, ...]:
-        """Write the whole state: as a run if it has more bytes than a small one, since its keys are looked up soon.
+    def whole(self, rows: pa.Table, unsorted_bytes: int | None) -> tuple[StagedFile, ...]:
+        """Write the whole state: as a run if it has more than `unsorted_bytes`, since its keys are looked up soon.
 
         Args:
-            small_bytes: None if keys are not looked up.
+            unsorted_bytes: None if keys are not looked up.
         """
-        is_sorted = small_bytes is not None and rows.nbytes > small_bytes
+        is_sorted = unsorted_bytes is not None and rows.nbytes > unsorted_bytes
         return self.of_rows(rows, is_oldest=True) if is_sorted else self.staging.write(rows, "image")
 
     def _merged(self, runs: tuple[Run, ...], older: tuple[Run, ...] = ()) -> tuple[Run, ...]:

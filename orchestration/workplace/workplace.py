@@ -111,9 +111,8 @@ class Workplace:
         from drainmark.resources.checkpoints.region_store import RegionTables
         from drainmark.resources.sinks.external_sinks import Externals
 
-        small = self.settings.small_group_bytes
-        outside = Externals(self.settings)
-        return RegionTables(self.home, region, self.tables, lambda: self.engine, outside, small_bytes=small)
+        outside, here_bytes = Externals(self.settings), self.settings.small_group_bytes
+        return RegionTables(self.home, region, self.tables, lambda: self.engine, outside, here_bytes=here_bytes)
 
     def history(self, region: str) -> RegionHistory:
         """Return a region's facts from its checkpoint table; empty facts if there is none."""

@@ -50,7 +50,7 @@ class RegionTables:
         tables: the folder of `checkpoints/`, `state/` and `lake/`; home by default.
         engine: gives the session that publishes to adopted tables; called for the first time when one is needed.
         externals: opens sinks outside Delta; without it they cannot be opened.
-        small_bytes: tasks rewrite files of more bytes than this, if executors are elsewhere; else this process does.
+        here_bytes: tasks rewrite files of more bytes than this, if executors are elsewhere; else this process does.
 
     Attributes:
         checkpoint: the region's checkpoint table.
@@ -66,7 +66,7 @@ class RegionTables:
         engine: Callable[[], Engine] | None = None,
         externals: Externals | None = None,
         *,
-        small_bytes: int = 0,
+        here_bytes: int = 0,
     ) -> None:
         self.home = home
         self.region = region
@@ -74,7 +74,7 @@ class RegionTables:
         self.checkpoint = CheckpointTable(self.tables / checkpoint_name(region), region)
         self._tables: dict[str, ManagedTable] = {}
         self._engine = engine or _only_reads
-        self._choice = TaskChoice(engine, small_bytes)
+        self._choice = TaskChoice(engine, here_bytes)
         self._externals = externals
         self._seen: dict[str, int] = {}
         self.foreign_commits = ForeignCommits(self.tables, region, self.checkpoint, self.table, self.staging)
@@ -135,14 +135,14 @@ class RegionTables:
         return VisibleRows(table=table, history=history, files=files, to=to, executors=executors)
 
     def large_files(self, table: RegionTable, epoch: int, files: Sequence[StagedFile]) -> CopyFiles | None:
-        """Return the function that copies a group of many bytes to a sink of files; None if small, or another sink.
+        """Return the function that copies a group of many bytes to a sink of files; None if few, or another sink.
 
         Args:
             epoch: of the owner that does it.
             files: files of the sink's history that have the rows.
         """
         size = sum(file.size for file in files)
-        if table.external != "file" or self._choice.is_small(size):
+        if table.external != "file" or self._choice.stays_here(size):
             return None
         from drainmark.resources.sinks.file_tables import FileTable
 
@@ -272,14 +272,14 @@ class TaskChoice:
 
     Attributes:
         engine: gives the session; None for a process that only reads.
-        small_bytes: tasks do work on more bytes of files than this, if executors are elsewhere.
+        here_bytes: tasks do work on more bytes of files than this, if executors are elsewhere.
     """
 
     engine: Callable[[], Engine] | None
-    small_bytes: int
+    here_bytes: int
 
-    def is_small(self, size: int) -> bool:
-        return size <= self.small_bytes
+    def stays_here(self, size: int) -> bool:
+        return size <= self.here_bytes
 
     def executor(self, size: int, folder: Path | None = None) -> Executor:
         """Return who does work that needs few rows in memory at once.
@@ -288,7 +288,7 @@ class TaskChoice:
             size: bytes of the files that are read.
             folder: folder of this machine for the output; tasks must reach it.
         """
-        if self.engine is None or self.is_small(size) or self.engine().is_local:
+        if self.engine is None or self.stays_here(size) or self.engine().is_local:
             return Here()
         if folder is not None:
             try:

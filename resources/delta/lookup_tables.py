@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _READABLE = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"})
 _PARTITION = "partition."
 _FILE = "file://"
-SMALL_BYTES, _SHARE_BYTES = 16 * 2**20, 32 * 2**20
+KEPT_BYTES, _SHARE_BYTES = 16 * 2**20, 32 * 2**20
 """Tasks read a table with more bytes of files than the first number, each task at most about the second number."""
 
 
@@ -91,7 +91,7 @@ class LookupTables:
         kept = self._kept.get(table)
         if kept is None or kept[0] != wanted:
             stored = StoredTable.of(bucket, wanted)
-            kept = self._kept[table] = wanted, stored, stored.read() if stored.size <= SMALL_BYTES else None
+            kept = self._kept[table] = wanted, stored, stored.read() if stored.size <= KEPT_BYTES else None
         _, stored, rows = kept  # `_kept` may already have another version, for another stage
         return stored.frame(session) if rows is None else frame_of(session, rows, stored.type)
 

@@ -35,7 +35,7 @@ APPS = Path(__file__).parents[1] / "recovery" / "apps"
 IN_FILES = """
 from drainmark.jobs.state import keyed_state
 
-keyed_state.SMALL_STATE_BYTES = keyed_state._IMAGE_MINIMUM_ROWS = 0
+keyed_state.MEMORY_STATE_BYTES = keyed_state._IMAGE_MINIMUM_ROWS = 0
 """
 """Lines after an application: no state is so small that the run keeps it in memory, and each group writes a run."""
 

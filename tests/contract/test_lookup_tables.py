@@ -55,7 +55,7 @@ def found(tables: LookupTables, engine: SparkEngine, name: str, version: int | N
 def test_the_rows_are_those_of_the_version_asked_for(
     tables: LookupTables, s3_place: BucketFolder, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(lookup_tables, "SMALL_BYTES", most)
+    monkeypatch.setattr(lookup_tables, "KEPT_BYTES", most)
     monkeypatch.setattr(lookup_tables, "_SHARE_BYTES", 700)
     target, rows = s3_place / "lake/names", pa.table(COLUMNS)
     write_deltalake(target.uri, rows, partition_by=PARTITIONS, storage_options=target.storage_options())
@@ -72,7 +72,7 @@ def test_a_file_that_is_gone_is_named(
     tables: LookupTables, s3_place: BucketFolder, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """The missing file fails each attempt of the operator that looks it up; it does not count as a missing trigger."""
-    monkeypatch.setattr(lookup_tables, "SMALL_BYTES", most)
+    monkeypatch.setattr(lookup_tables, "KEPT_BYTES", most)
     target = s3_place / "lake/names"
     write_deltalake(target.uri, pa.table({"k": ["a"]}), storage_options=target.storage_options())
     (file,) = StoredTable.of(target, 0).files
@@ -86,7 +86,7 @@ def test_a_file_that_is_gone_is_named(
 def test_rows_of_a_large_table_are_not_broadcast(
     tables: LookupTables, s3_place: BucketFolder, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookup_tables, "SMALL_BYTES", -1)
+    monkeypatch.setattr(lookup_tables, "KEPT_BYTES", -1)
     target = s3_place / "lake/names"
     write_deltalake(target.uri, pa.table({"k": ["a"], "n": [1]}), storage_options=target.storage_options())
     orders = engine.session.createDataFrame([("a",), ("b",)], "k string")

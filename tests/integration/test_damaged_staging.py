@@ -103,7 +103,7 @@ def place(
 ) -> Iterator[Workplace]:
     monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 0)  # write an image with every group
     if request.param == "by Spark":
-        monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
+        monkeypatch.setattr(keyed_state, "MEMORY_STATE_BYTES", 0)
     limits = {} if request.param == "by Arrow" else {"small_group_bytes": 0}
     databases = {"shop": "sqlite:///{home}/shop.db"}
     workplace = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, databases=databases, **limits))

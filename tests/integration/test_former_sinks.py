@@ -228,7 +228,7 @@ def test_a_table_that_left_the_code_and_is_gone_holds_nothing_up(
     place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_lagging: bool, is_taken: bool
 ) -> None:
     """The owner was killed before it published to the table. Then somebody deleted it, or made another of its name."""
-    monkeypatch.setattr(visible_tables, "SMALL_BYTES", 0)
+    monkeypatch.setattr(visible_tables, "PROMPT_BYTES", 0)
     monkeypatch.setattr(visible_tables, "_QUICK_SECONDS", -1.0)
     monkeypatch.setattr(visible_tables, "_WORK_PER_SECOND", 1e9)
     later, name = later_without(place, tmp_path, is_lagging=is_lagging)

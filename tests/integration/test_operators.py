@@ -241,7 +241,7 @@ def test_every_operator_gives_the_rows_of_the_oracle_on_every_path(
         monkeypatch.setattr(drainmark.jobs.state.keyed_state, "_IMAGE_MINIMUM_ROWS", 1)
         monkeypatch.setattr(drainmark.jobs.state.keyed_state, "_IMAGE_CHANGE_FILES", 1)
     if options.get("large_state"):
-        monkeypatch.setattr(drainmark.jobs.state.keyed_state, "SMALL_STATE_BYTES", 0)
+        monkeypatch.setattr(drainmark.jobs.state.keyed_state, "MEMORY_STATE_BYTES", 0)
     workplace = place(**options.get("settings", {}))
     statement = tmp_path / "sql" / "all_of_it" / "labelled.sql"
     statement.parent.mkdir(parents=True)

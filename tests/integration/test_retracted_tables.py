@@ -138,7 +138,7 @@ def test_tables_are_those_of_the_rows_that_are_left(
     for number, lines in enumerate(files):
         write(tmp_path / "inbox", number, lines)
     if not in_memory:
-        monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
+        monkeypatch.setattr(keyed_state, "MEMORY_STATE_BYTES", 0)
         monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 3)
     settings = {} if in_memory else {"small_group_bytes": 0}
     place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, **settings))

@@ -121,7 +121,7 @@ def test_a_run_in_a_bucket_leaves_the_tables_that_one_on_a_disk_leaves(
 ) -> None:
     """Small outputs are written by one put, large ones by tasks; tasks read a large state."""
     if is_large:
-        monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
+        monkeypatch.setattr(keyed_state, "MEMORY_STATE_BYTES", 0)
         monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 5)
     near, far = placed(**({"small_group_bytes": 0} if is_large else {}))
     application = opened(inbox.parent / "shop.py", inbox)

@@ -33,7 +33,7 @@ FILES = 5
 @pytest.fixture(autouse=True)
 def always_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat each table as large and slow: once it exists, it waits for the end of the run."""
-    monkeypatch.setattr(visible_tables, "SMALL_BYTES", 0)
+    monkeypatch.setattr(visible_tables, "PROMPT_BYTES", 0)
     monkeypatch.setattr(visible_tables, "_QUICK_SECONDS", -1.0)
     monkeypatch.setattr(visible_tables, "_WORK_PER_SECOND", 1e9)
 

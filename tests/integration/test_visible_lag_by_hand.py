@@ -58,7 +58,7 @@ def place(tmp_path: Path) -> Iterator[Workplace]:
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat each table as large and slow."""
-    monkeypatch.setattr(visible_tables, "SMALL_BYTES", 0)
+    monkeypatch.setattr(visible_tables, "PROMPT_BYTES", 0)
     monkeypatch.setattr(visible_tables, "_QUICK_SECONDS", -1.0)
     monkeypatch.setattr(visible_tables, "_WORK_PER_SECOND", 1e9)
 

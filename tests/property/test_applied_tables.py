@@ -218,7 +218,7 @@ def test_tables_and_databases_agree_with_a_dictionary_at_every_step(
 ) -> None:
     draw, often = random.Random(seed), 1.0 if steps == SHORT else 0.4
     if seed % 2:  # tables lag
-        monkeypatch.setattr(visible_tables, "SMALL_BYTES", 0)
+        monkeypatch.setattr(visible_tables, "PROMPT_BYTES", 0)
         monkeypatch.setattr(visible_tables, "_QUICK_SECONDS", -1.0)
         monkeypatch.setattr(visible_tables, "_WORK_PER_SECOND", 1e9)
     history = History(place, inbox, draw, log(draw, 3 * steps, truncates=0.05))

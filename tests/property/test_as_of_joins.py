@@ -158,7 +158,7 @@ def test_each_row_meets_the_version_of_its_time_in_any_order_of_arrival(
         in_memory: the most bytes of a group, and of a state, that are in memory.
     """
     small, state = in_memory
-    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", state)
+    monkeypatch.setattr(keyed_state, "MEMORY_STATE_BYTES", state)
     monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 3)
     chance = random.Random(seed)
     orders, versions = drawn(chance)
@@ -251,7 +251,7 @@ def test_a_correction_of_the_past_reaches_only_rows_that_have_not_left(engine: S
 def test_a_table_that_knows_less_than_before_loses_no_row_that_waits(
     engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
+    monkeypatch.setattr(keyed_state, "MEMORY_STATE_BYTES", 0)
     monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 1)
     with home(tmp_path / "home", engine, small_group_bytes=2**25) as place:
         scene = Scene(place, tmp_path)

@@ -113,7 +113,7 @@ EVER = [*THEN[1:], (1, "Bern", "b", 30, 40, False), (1, "Bern", "c", 40, None, T
 def test_tables_follow_changes_in_any_order(
     engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
-    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", way.state_bytes)
+    monkeypatch.setattr(keyed_state, "MEMORY_STATE_BYTES", way.state_bytes)
     monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 3)
     for number, lines in enumerate(FILES):
         write(tmp_path / "inbox", number, *lines)

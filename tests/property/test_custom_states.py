@@ -116,8 +116,8 @@ class Way:
 @pytest.mark.parametrize(
     "way",
     [
-        pytest.param(Way(1, keyed_state.SMALL_STATE_BYTES, 8 << 20, "non-blocking"), marks=pytest.mark.slow),
-        pytest.param(Way(4, keyed_state.SMALL_STATE_BYTES, 0, "non-blocking"), marks=pytest.mark.slow),
+        pytest.param(Way(1, keyed_state.MEMORY_STATE_BYTES, 8 << 20, "non-blocking"), marks=pytest.mark.slow),
+        pytest.param(Way(4, keyed_state.MEMORY_STATE_BYTES, 0, "non-blocking"), marks=pytest.mark.slow),
         Way(2, 0, 8 << 20, "non-blocking"),
         pytest.param(Way(6, 0, 0, "blocking"), marks=pytest.mark.slow),
     ],
@@ -131,7 +131,7 @@ def test_a_custom_state_is_the_same_whatever_the_grouping_and_can_be_rewound(
     way: Way,
 ) -> None:
     """The state is in memory or in files, groups come back by Arrow or are written by Spark; a key can be forgotten."""
-    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", way.state_bytes)
+    monkeypatch.setattr(keyed_state, "MEMORY_STATE_BYTES", way.state_bytes)
     monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 3)
     application = opened("visits", inbox, declare, checkpoints=way.checkpoints)
     with home(tmp_path / "home", engine, small_group_bytes=way.group_bytes) as place:

@@ -225,7 +225,7 @@ def test_deleted_keys_leave_and_come_back(
 ) -> None:
     draw = random.Random(seed)
     if draw.random() < 0.5:  # tables lag
-        monkeypatch.setattr(visible_tables, "SMALL_BYTES", 0)
+        monkeypatch.setattr(visible_tables, "PROMPT_BYTES", 0)
         monkeypatch.setattr(visible_tables, "_QUICK_SECONDS", -1.0)
         monkeypatch.setattr(visible_tables, "_WORK_PER_SECOND", 1e9)
     fed = Mirrored(place, tmp_path / "inbox", images=images)

@@ -137,7 +137,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
         return look_up(state, keys, due)
 
     def whole(state: KeyedState, session: Any, changed: Any) -> Any:
-        if not state.is_small and changed is None:
+        if not state.is_in_memory and changed is None:
             found.by_state[state.table].append(Read(None))
         return current(state, session, changed)
 

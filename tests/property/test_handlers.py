@@ -117,7 +117,7 @@ class Way:
 
     kind: type
     size: int
-    state_bytes: int = keyed_state.SMALL_STATE_BYTES
+    state_bytes: int = keyed_state.MEMORY_STATE_BYTES
     group_bytes: int = 8 << 20
     checkpoints: str = "non-blocking"
     store: str = "delta"
@@ -145,7 +145,7 @@ def test_a_handler_s_state_is_known_at_every_id(
     tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
     """Any grouping gives the same rows, also after a rewind to an id inside a group, and in another process (E16)."""
-    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", way.state_bytes)
+    monkeypatch.setattr(keyed_state, "MEMORY_STATE_BYTES", way.state_bytes)
     monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 3)
 
     def declare(events: Any) -> None:

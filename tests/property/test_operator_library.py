@@ -122,7 +122,7 @@ def course(
     )
     settled = {"small_group_bytes": way.group_bytes}
     with pytest.MonkeyPatch.context() as patch, home(folder / "home", engine, **settled) as place:
-        patch.setattr(keyed_state, "SMALL_STATE_BYTES", way.state_bytes)
+        patch.setattr(keyed_state, "MEMORY_STATE_BYTES", way.state_bytes)
         patch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 3)
         reports = run_once(place, application, max_group=way.size)
         first = found_in(place)

@@ -151,7 +151,7 @@ def test_images_restore_and_rewind(
     tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
     """A window is loaded from its image and the later changes, both in a new run and after a rewind."""
-    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", way.state_bytes)
+    monkeypatch.setattr(keyed_state, "MEMORY_STATE_BYTES", way.state_bytes)
     monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 3)
     application = opened("sliding", inbox, declare(3), checkpoints=way.checkpoints)
     with home(tmp_path / "home", engine, small_group_bytes=way.group_bytes) as place:
@@ -178,7 +178,7 @@ def test_a_compacted_file_reaches_back_behind_the_image(
     tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, state_bytes: int
 ) -> None:
     """A row that is in the image and in a file of changes is one row (H29)."""
-    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", state_bytes)
+    monkeypatch.setattr(keyed_state, "MEMORY_STATE_BYTES", state_bytes)
     monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 8)  # an image every few files
     application = opened("sliding", inbox, declare(8))
     crossed = False
@@ -195,7 +195,7 @@ def test_rows_of_a_large_state_are_looked_up(
     tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There are more groups than a run may have files of changes."""
-    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
+    monkeypatch.setattr(keyed_state, "MEMORY_STATE_BYTES", 0)
     monkeypatch.setattr(keyed_state, "_IMAGE_CHANGE_FILES", 1)
     files = 4
     with home(tmp_path / "home", engine) as place:

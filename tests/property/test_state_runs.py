@@ -168,7 +168,7 @@ def values(rows: pa.Table | None) -> dict[str, int]:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each second group flush, and let runs merge from two rows on."""
-    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
+    monkeypatch.setattr(keyed_state, "MEMORY_STATE_BYTES", 0)
     monkeypatch.setattr(keyed_state, "_IMAGE_CHANGE_FILES", 1)
     monkeypatch.setattr(runs, "_LOWEST", 2)
     monkeypatch.setattr("drainmark.jobs.tasks.sorted_runs.ROWS_A_GROUP", 2)

@@ -112,7 +112,7 @@ class Way:
     """Sizes: files in a group; bytes up to which states are in memory; bytes up to which groups come back by Arrow."""
 
     size: int
-    state_bytes: int = keyed_state.SMALL_STATE_BYTES
+    state_bytes: int = keyed_state.MEMORY_STATE_BYTES
     group_bytes: int = 8 << 20
     checkpoints: str = "non-blocking"
 
@@ -133,7 +133,7 @@ class Way:
 def test_windows_are_the_same_whatever_the_grouping_and_can_be_rewound(  # noqa: PLR0917
     tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, kind: str, way: Way
 ) -> None:
-    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", way.state_bytes)
+    monkeypatch.setattr(keyed_state, "MEMORY_STATE_BYTES", way.state_bytes)
     monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 3)
     cases = CASES[kind]
     application = opened(inbox, cases, checkpoints=way.checkpoints)

@@ -19,7 +19,7 @@ APP = Path(__file__).parent / "apps" / "in_runs.py"
 @pytest.fixture(autouse=True)
 def whole_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take back the constants that the application sets, because this process reads it, too."""
-    for module, name in ((keyed_state, "SMALL_STATE_BYTES"), (keyed_state, "_IMAGE_CHANGE_FILES"), (runs, "_LOWEST")):
+    for module, name in ((keyed_state, "MEMORY_STATE_BYTES"), (keyed_state, "_IMAGE_CHANGE_FILES"), (runs, "_LOWEST")):
         monkeypatch.setattr(module, name, getattr(module, name))
 
 

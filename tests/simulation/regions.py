@@ -379,7 +379,7 @@ class _LoopByHand(RegionLoop):
             stages_of=partial(stage_by_hand, hand=fed),
         )
         if fed.lag:
-            run.owner.visible.small_bytes, run.owner.visible.work_per_second = -1, fed.lag
+            run.owner.visible.prompt_bytes, run.owner.visible.work_per_second = -1, fed.lag
         return run
 
 

@@ -106,7 +106,7 @@ class RegionStates:
         tables = dict(staged.tables)
         for name, state in staged.states.items():
             table = tables[name]
-            if not state.is_small and not table.files and table.rows is not None:  # the next group reads files
+            if not state.is_in_memory and not table.files and table.rows is not None:  # the next group reads files
                 staging = self.outside.store.staging(name, staged.group.epoch, staged.group.attempt)
                 table = tables[name] = replace(table, files=staging.write(table.rows, "rows"))
             frozen[name] = state.prepare(staged.group.last_id, table.files, table.rows)

@@ -119,7 +119,7 @@ class OutputStaging:
         shown = frame.drop(POSITION) if _is_placed(operator) and not operator.keeps_places else frame
         files = self._staging(name).write_frame(shown, "rows")  # the same Spark jobs compute and write
         computed()
-        kept = self.states[name].read_if_small(files) if name in self.states else None
+        kept = self.states[name].read_if_in_memory(files) if name in self.states else None
         staged = self._staged_frame(name, files, frame)
         return self._checked(operator, StagedTable(files=files, rows=kept, frame=staged))
 
@@ -142,7 +142,7 @@ class OutputStaging:
         """Say whether the background checkpoint writes the changes; the next group then finds them in memory."""
         if self.blueprint.region.parameters.checkpoints == Checkpoints.BLOCKING or not operator.non_blocking:
             return False
-        return name in self.states and self.states[name].is_small
+        return name in self.states and self.states[name].is_in_memory
 
     def _is_read(self, operator: Operator, name: str) -> bool:
         own = self.blueprint.written_by.get(operator.name) == name

@@ -66,9 +66,9 @@ class SideReads:
         looks_up = changed is not None and self._looks_up(operator, state, changed)
         rows_due = self._due(operator, state, due) if looks_up and due is not None else None
         if changed is None or not looks_up or (due is not None and rows_due is None):
-            if not state.is_small:
+            if not state.is_in_memory:
                 self.executors.note_whole(operator)
-            is_whole = state.is_read_whole(self.rows_come_in) if fit is Fit.RAW else state.is_small
+            is_whole = state.is_read_whole(self.rows_come_in) if fit is Fit.RAW else state.is_in_memory
             is_chosen = due is None and (fit is Fit.EXACT or not is_whole)
             return state.current(session, changed if is_chosen else None, is_raw=fit is Fit.RAW)
         by = state.looked_up_by
@@ -80,10 +80,10 @@ class SideReads:
         return state.in_files.local(session, found) if found is not None else None
 
     def kept_rows(self, operator: Operator, part: str, keys: pa.Table) -> pa.Table | None:
-        """Return the rows of a kept state with some keys, or the whole state if it is small; None for no rows."""
+        """Return the rows of a kept state with some keys, or the whole state if it is in memory; None for no rows."""
         state = self.states[self.blueprint.kept[operator.name, part]]
         state.passed.forget()
-        return state.rows if state.is_small else state.in_files.look_up(state.run_files, state.young, keys)
+        return state.rows if state.is_in_memory else state.in_files.look_up(state.run_files, state.young, keys)
 
     def _due(self, operator: Operator, state: KeyedState, due: Due) -> DueRows | None:
         """Return the places of the rows of a state that a group makes due; None if they are too many to look up."""
@@ -102,7 +102,7 @@ class SideReads:
 
     def _is_looked_up(self, operator: Operator, state: KeyedState) -> bool:
         """Say whether rows of the state are selected in this process, by the keys of a small group."""
-        return self.executors.of(operator).are_few and not state.is_small and state.can_look_up
+        return self.executors.of(operator).are_few and not state.is_in_memory and state.can_look_up
 
     def lookup(self, operator: Lookup) -> DataFrame:
         session, outside = self.attempt.session, self.attempt.outside
@@ -123,5 +123,5 @@ class SideReads:
 def large_states(blueprint: Blueprint, states: Mapping[str, KeyedState]) -> frozenset[str]:
     """Return the operators that get more rows of a state than one partition should hold."""
     owners = blueprint.states()
-    large = (name for name, state in states.items() if not (state.is_small or state.can_look_up))
+    large = (name for name, state in states.items() if not (state.is_in_memory or state.can_look_up))
     return frozenset(owners[name][0].name for name in large)

@@ -115,7 +115,7 @@ class HandlerState(KeyedState):
         return KeyedState.checkpoint(self, frozen, staging, session)
 
     def checkpointed(self, written: Written) -> None:
-        if self._joining is not None and self.is_small:
+        if self._joining is not None and self.is_in_memory:
             self.rows = self.per_key.last(joined(self.rows, self._joining))
         self._left = self._joining = None
         KeyedState.checkpointed(self, written)
@@ -124,7 +124,7 @@ class HandlerState(KeyedState):
         """Return the chunks of the state by index, with the header at 0; none for the initial state."""
         rows = self.rows
         if rows is None and self.files:
-            rows = self._read_small()  # also if it is large: its handler holds it in memory, too
+            rows = self._read_all()  # also if it is large: its handler holds it in memory, too
         if rows is None:
             return {}
         return dict(zip(rows["chunk"].to_pylist(), rows["value"].to_pylist(), strict=True))

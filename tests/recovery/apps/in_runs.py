@@ -13,7 +13,7 @@ from drainmark.jobs.state import keyed_state, runs
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-keyed_state.SMALL_STATE_BYTES = 0
+keyed_state.MEMORY_STATE_BYTES = 0
 keyed_state._IMAGE_CHANGE_FILES = 1
 runs._LOWEST = 4
 FORGOTTEN = 7

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 MAX_LAG_SECONDS = 60.0
 """Default of `max_lag`."""
 
-SMALL_BYTES = 4 * 2**20
+PROMPT_BYTES = 4 * 2**20
 """A table of fewer bytes is brought up with every group."""
 
 _QUICK_SECONDS = 0.05
-"""A table that is brought up within this time is small, even if it has more bytes."""
+"""A table that is brought up within this time never waits, even if it has more bytes."""
 
 _WORK_PER_SECOND = 4.0
 """A large table is brought up again after this many times the seconds that bringing it up took the last time."""
@@ -71,12 +71,12 @@ class VisibleTables:
     """The visible tables of one owner's region.
 
     Attributes:
-        small_bytes: a table of at most so many bytes is brought up with every group.
+        prompt_bytes: a table of at most so many bytes is brought up with every group.
         work_per_second: a larger one rests for so many times the seconds that bringing it up took the last time.
     """
 
     ledger: Ledger
-    small_bytes: int = field(default_factory=lambda: SMALL_BYTES)
+    prompt_bytes: int = field(default_factory=lambda: PROMPT_BYTES)
     work_per_second: float = field(default_factory=lambda: _WORK_PER_SECOND)
     _paces: dict[str, _UpdateCost] = field(default_factory=dict)
 
@@ -91,7 +91,7 @@ class VisibleTables:
         if not _can_wait(table) or row.kind is not RowKind.STATE:
             return False
         pace = self._pace_of(table)
-        if pace is None or pace.size <= self.small_bytes:
+        if pace is None or pace.size <= self.prompt_bytes:
             return False
         most = float(table.options.get("max_lag", MAX_LAG_SECONDS))
         return world.monotonic() - pace.ended < min(most, self.work_per_second * pace.seconds)
