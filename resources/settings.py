@@ -128,7 +128,8 @@ class Settings(BaseSettings):
     """Seconds without heartbeat after which a lease is free. Default 15: five missed heartbeats."""
 
     heartbeat_seconds: float = Field(default=3.0, gt=0)
-    """Seconds between heartbeats. Default 3: a process that stalls for up to 12 s keeps its lease."""
+    """Seconds between heartbeats, less than `lease_seconds`. Default 3: a process that stalls for up to 12 s keeps its
+    lease."""
 
     sensor_interval_seconds: int = Field(default=5, ge=1)
     """Seconds between two ticks of a sensor. Default 5: new files start within seconds, idle ticks are cheap."""
@@ -293,6 +294,10 @@ class Settings(BaseSettings):
         """Make the folder of home, readable only by this user; an existing folder stays unchanged."""
         sync_folder(*make_folder(self.home, mode=0o700))
 
+    def pause_seconds(self, failures: int) -> float:
+        """Return the seconds to wait after so many failures in a row."""
+        return min(self.retry_backoff_seconds * 2.0 ** min(failures - 1, 64), self.retry_backoff_max_seconds)
+
     @property
     def dagster_home(self) -> Path:
         """Return the folder for `DAGSTER_HOME` under `drainmark dev`."""
@@ -334,6 +339,13 @@ def load_settings(project: Path | None = None, **flags: Any) -> Settings:
         found = Settings(**values)
     except ValidationError as error:
         raise _wrong_values(error, settings_file) from None  # the cause quotes the values, passwords among them
+    if found.heartbeat_seconds >= found.lease_seconds:
+        raise UsageError(
+            f"heartbeat_seconds is {found.heartbeat_seconds:g} and lease_seconds {found.lease_seconds:g}: "
+            "others would take a region whose owner is alive",
+            remedy="make heartbeat_seconds a fifth of lease_seconds",
+            fields={"heartbeat_seconds": "must be less than lease_seconds"},
+        )
     found._kafka_written = {
         cluster: {name: str(value) for name, value in each.items()} for cluster, each in written.items()
     }

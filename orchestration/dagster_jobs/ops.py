@@ -353,10 +353,9 @@ def _back_off(
     context: dg.OpExecutionContext, workplace: Workplace, region: str, history: RegionHistory, code: str
 ) -> None:
     """Wait before another attempt, because Dagster's retries have no delay."""
-    settings = workplace.settings
     attempt = attempts_after(history, history.last_outcome, code)
     if attempt and living_owner(workplace, region) is None:
-        seconds = min(settings.retry_backoff_max_seconds, settings.retry_backoff_seconds * 2 ** (attempt - 1))
+        seconds = workplace.settings.pause_seconds(attempt)
         if seconds > 0:
             context.log.info(f"back-off: {seconds:g} s before attempt {attempt}")
             time.sleep(seconds)

@@ -297,8 +297,7 @@ class RegionLoop:
         budget = allowed + 2
         if self.failures >= min(self.options.attempts or budget, budget):
             raise error
-        settings, said = self.workplace.settings, _said(error)
-        seconds = min(settings.retry_backoff_seconds * 2.0 ** (self.failures - 1), settings.retry_backoff_max_seconds)
+        said, seconds = _said(error), self.workplace.settings.pause_seconds(self.failures)
         news, self._said = "the same" if said == self._said else said, said
         self.watch.on_note(f"{self.region.name}: failure {self.failures}: {news}; again in {seconds:g} s")
         self.interruption.pause(seconds)

@@ -171,7 +171,9 @@ def test_home_by_environment_alone_needs_no_settings_file(nowhere: Path, monkeyp
 
 def test_flags_win_over_environment_and_environment_over_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "drainmark.toml").write_text(
-        'spark_master = "local[1]"\nlease_seconds = 1\nmax_group_triggers = 7\nmax_group_bytes = 7\n', encoding="utf-8"
+        'spark_master = "local[1]"\nlease_seconds = 1\nheartbeat_seconds = 0.2\n'
+        "max_group_triggers = 7\nmax_group_bytes = 7\n",
+        encoding="utf-8",
     )
     monkeypatch.setenv("DRAINMARK_SPARK_MASTER", "local[2]")
     monkeypatch.setenv("DRAINMARK_LEASE_SECONDS", "2")
@@ -283,6 +285,8 @@ def test_a_wrong_variable_is_named_as_it_is_set(project: Path, monkeypatch: pyte
         ("max_group_trigers = 5", "max_group_trigers"),  # a typing error must not be silent
         ("max_group_triggers = 0", "max_group_triggers"),
         ('lease_seconds = "soon"', "lease_seconds"),
+        ("lease_seconds = 3", "heartbeat_seconds"),  # a lease that ends before its next heartbeat
+        ("heartbeat_seconds = 20.5", "heartbeat_seconds"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(project: Path, content: str, field: str) -> None:
@@ -290,6 +294,11 @@ def test_wrong_settings_are_refused_by_name(project: Path, content: str, field: 
     with pytest.raises(UsageError) as caught:
         load_settings()
     assert list(caught.value.facts["fields"]) == [field]
+
+
+def test_pauses_double_up_to_the_limit_however_long_failures_go_on(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, project_root=tmp_path)
+    assert [settings.pause_seconds(failures) for failures in (1, 2, 6, 7, 10**6)] == [1.0, 2.0, 32.0, 60.0, 60.0]
 
 
 @pytest.mark.parametrize(
