@@ -15,8 +15,10 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
+import azurite
 import canary
 import pyarrow as pa
 import pytest
@@ -77,18 +79,31 @@ def claim(epoch: int, attempt: str | None = None) -> CheckpointRow:
     )  # fmt: skip
 
 
+IN_BOTH = pytest.mark.parametrize("proxy", ["s3", "azure"], indirect=True)
+"""Run with an S3 server and with Azure's emulator behind the proxy; without this mark, with S3 alone."""
+
+
 @pytest.fixture
-def proxy(s3_server: str, s3_place: BucketFolder) -> Iterator[FaultProxy]:
-    with fault_proxy(s3_server) as serving:
+def proxy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    if getattr(request, "param", "s3") == "s3":
+        request.getfixturevalue("s3_place")
+        with fault_proxy(request.getfixturevalue("s3_server")) as serving:
+            yield serving
+        return
+    request.getfixturevalue("azurite_server")
+    with fault_proxy(azurite.URL) as serving:
+        monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", serving.url)
         yield serving
 
 
 @pytest.fixture
-def shaky(proxy: FaultProxy, s3_place: BucketFolder) -> BucketFolder:
+def shaky(request: pytest.FixtureRequest, proxy: FaultProxy) -> BucketFolder:
     """Return the bucket behind the proxy, for clients with few retries and short timeouts."""
-    return BucketFolder(
-        ObjectStore(proxy.url, patience=Patience(request_seconds=5.0, retries=1)), BUCKET, s3_place.prefix
-    )
+    patience = Patience(request_seconds=5.0, retries=1)
+    if proxy.upstream == urlsplit(azurite.URL).netloc:
+        return BucketFolder(ObjectStore(patience=patience), request.getfixturevalue("azure"), "tables")
+    prefix = request.getfixturevalue("s3_place").prefix
+    return BucketFolder(ObjectStore(proxy.url, patience=patience), BUCKET, prefix)
 
 
 @pytest.fixture
@@ -155,6 +170,7 @@ def test_a_store_that_checks_first_and_writes_later_gets_no_table(proxy: FaultPr
     assert [entry.path for entry in shaky.everything("")] == ["x"], "no object of the races is left"
 
 
+@IN_BOTH
 @pytest.mark.seed("D3")
 def test_writers_race_once_for_a_bucket(proxy: FaultProxy, shaky: BucketFolder) -> None:
     """Also if the reply to the winner is lost: then nobody knows that it won, and the store is no worse for it."""
@@ -215,6 +231,7 @@ def test_of_owners_that_claim_at_once_exactly_one_wins(s3_place: BucketFolder) -
 # --- a store that misbehaves --------------------------------------------------------------------------------------
 
 
+@IN_BOTH
 @pytest.mark.seed("H10", "D14")
 @pytest.mark.parametrize(
     "fault", ["lost reply", *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("503", "timeout"))]
@@ -234,6 +251,7 @@ def test_a_commit_happens_once_whatever_becomes_of_its_answer(
     assert table.txn_version() == txn_version(1, 3)
 
 
+@IN_BOTH
 @pytest.mark.seed("H10", "D14")
 def test_a_claim_whose_answer_is_lost_is_found_to_be_mine(proxy: FaultProxy, shaky: BucketFolder) -> None:
     checkpoint = CheckpointTable(shaky / "checkpoints" / REGION, REGION)
@@ -245,6 +263,7 @@ def test_a_claim_whose_answer_is_lost_is_found_to_be_mine(proxy: FaultProxy, sha
     assert len(checkpoint.rows()) == 1
 
 
+@IN_BOTH
 @pytest.mark.seed("D14")
 def test_a_staged_file_whose_answer_is_lost_is_written_under_another_name(
     proxy: FaultProxy, table: ManagedTable
@@ -257,6 +276,7 @@ def test_a_staged_file_whose_answer_is_lost_is_written_under_another_name(
     assert ids_of(table) == [1, 2, 3]
 
 
+@IN_BOTH
 @pytest.mark.seed("D13")
 @pytest.mark.parametrize(
     ("method", "part"),
@@ -279,6 +299,7 @@ def test_a_store_that_stays_away_costs_no_attempt_and_changes_nothing(
     assert table.txn_version() == txn_version(1, 2)
 
 
+@IN_BOTH
 @pytest.mark.seed("D13", "D15")
 @pytest.mark.parametrize("fault", ["503", pytest.param("timeout", marks=pytest.mark.slow)])
 def test_a_table_that_cannot_be_looked_at_is_not_taken_for_a_missing_one(
@@ -290,6 +311,7 @@ def test_a_table_that_cannot_be_looked_at_is_not_taken_for_a_missing_one(
             look()
 
 
+@IN_BOTH
 @pytest.mark.seed("H10", "D13")
 def test_a_commit_that_cannot_be_read_back_waits_and_is_found_by_the_next(
     proxy: FaultProxy, table: ManagedTable
