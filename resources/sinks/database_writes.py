@@ -184,11 +184,14 @@ def _put_in_again(
     described = sa.inspect(connection).get_columns(table.name, schema=table.schema)
     every = [sa.quoted_name(column["name"], quote=True) for column in described if not column.get("computed")]
     whole = sa.table(table.name, *(sa.column(name) for name in every), schema=table.schema)
-    aside = sa.table(_ASIDE, *(sa.column(name) for name in every))
     new = sa.select(*(values.get(name, whole.c[name]) for name in every)).where(same.as_in(whole))
     connection.exec_driver_sql(f"CREATE TEMPORARY TABLE {_ASIDE} AS {new.compile(dialect=connection.dialect)}")
     connection.execute(table.delete().where(same.is_given(table)))
-    connection.execute(whole.insert().from_select(every, sa.select(aside)))
+    preparer = connection.dialect.identifier_preparer
+    into, names = preparer.format_table(table), ", ".join(map(preparer.quote, every))
+    kept = "OVERRIDING SYSTEM VALUE " if connection.dialect.name == "postgresql" else ""  # of identity columns
+    insertion = f"INSERT INTO {into} ({names}) {kept}SELECT {names} FROM {_ASIDE}"  # noqa: S608 - names are quoted
+    connection.exec_driver_sql(insertion)
     connection.exec_driver_sql(f"DROP TABLE {_ASIDE}")
 
 

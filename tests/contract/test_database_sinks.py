@@ -556,6 +556,22 @@ def test_a_group_may_move_unique_values_in_a_circle(database: Database) -> None:
     assert database.orders() == [(2, "ann", 1, 6), (2, "bob", 1, 5)]
 
 
+def test_rows_that_are_put_in_again_keep_their_identity(tmp_path: Path, postgres_url: str) -> None:
+    """PostgreSQL takes a value for an identity column only if it is told to."""
+    (tmp_path / "home").mkdir()
+    database = Database(tmp_path, postgres_url)
+    own = 'id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "100%" TEXT DEFAULT \'new\''
+    database.run(f"CREATE TABLE orders ({own}, customer TEXT, day INTEGER, total BIGINT UNIQUE, _sequence_id BIGINT)")
+    sink = database.made(described("orders", keys=("customer",)))
+    sink.merge(txn_version(1, 1), [rows((1, "ann", 1, 5), (1, "bob", 1, 6))], ["customer"])
+    before = database.ask("SELECT customer, id FROM orders")
+    swapped = rows((2, "ann", 1, 6), (2, "bob", 1, 5))
+    assert sink.breach([swapped]) is None
+    sink.merge(txn_version(1, 2), [swapped], ["customer"])
+    assert database.orders() == [(2, "ann", 1, 6), (2, "bob", 1, 5)]
+    assert database.ask("SELECT customer, id FROM orders") == before
+
+
 FORGET = "DELETE FROM parcels WHERE customer = old.customer"
 NOTICED = {
     "refers": ["CREATE TABLE parcels (customer TEXT REFERENCES Orders (customer) ON DELETE CASCADE)"],
