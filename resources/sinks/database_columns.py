@@ -127,8 +127,8 @@ def require_columns(inspector: Any, wanted: sa.Table, what: str) -> None:
     for column in wanted.columns:
         kind = column.type.compile(dialect)
         if column.name not in found:
-            name = dialect.identifier_preparer.format_column(column)
-            remedy = f"ALTER TABLE {wanted.fullname} ADD COLUMN {name} {kind}"
+            table = dialect.identifier_preparer.format_table(wanted)
+            remedy = f"ALTER TABLE {table} {_lacking(column, found, dialect)}"
             raise SchemaMismatch(f"{what} has no column {column.name!r}", remedy=remedy, columns=(column.name,))
         there = found[column.name]
         if not _can_hold(there["type"], column.type, dialect):
@@ -147,6 +147,15 @@ def require_columns(inspector: Any, wanted: sa.Table, what: str) -> None:
     if bare:
         msg = f"{what} has columns that the stream lacks and that take no null: {', '.join(sorted(bare))}"
         raise SchemaMismatch(msg, remedy="give them defaults, or add them to the stream", columns=tuple(bare))
+
+
+def _lacking(column: sa.Column[Any], found: Collection[str], dialect: Any) -> str:
+    """Return what ALTER TABLE is to do about a column that a table lacks; SQLite has no two that differ in case."""
+    quoted = dialect.identifier_preparer
+    alike = [name for name in found if _is_sqlite(dialect) and name.encode().lower() == column.name.encode().lower()]
+    if alike:
+        return f"RENAME COLUMN {quoted.quote_identifier(alike[0])} TO {quoted.format_column(column)}"
+    return f"ADD COLUMN {quoted.format_column(column)} {column.type.compile(dialect)}"
 
 
 def _can_hold(there: Any, wanted: Any, dialect: Any) -> bool:

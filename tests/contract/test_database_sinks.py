@@ -291,13 +291,24 @@ def test_names_that_are_sql_are_names(database: Database, name: str, keys: tuple
     assert sink.read().to_pylist() == values[:1]
 
 
-def test_a_column_that_a_table_lacks_is_named_as_sql_takes_it(database: Database) -> None:
-    database.run("CREATE TABLE orders (_sequence_id BIGINT)")
-    odd = described("orders", schema=schema_json({"_sequence_id": "long", ODD[4]: "string"}))
+@pytest.mark.parametrize("name", ["orders", "order", "Orders"])
+def test_a_column_that_a_table_lacks_is_named_as_sql_takes_it(database: Database, name: str) -> None:
+    database.run(f'CREATE TABLE "{name}" (_sequence_id BIGINT)')
+    odd = described(name, schema=schema_json({"_sequence_id": "long", ODD[4]: "string"}))
     with pytest.raises(SchemaMismatch) as caught:
         database.sink(odd).examine(odd.schema_json)
     database.run(caught.value.remedy or "")
     database.made(odd)
+
+
+def test_a_column_in_another_case_is_to_be_renamed_in_sqlite(database: Database) -> None:
+    """SQLite takes both for one, so it would refuse to add the column; to PostgreSQL they are two."""
+    database.run('CREATE TABLE orders ("Customer" TEXT, day INTEGER, total BIGINT, _sequence_id BIGINT)')
+    with pytest.raises(SchemaMismatch, match="no column 'customer'") as caught:
+        database.made(described("orders", keys=KEYS))
+    database.run(caught.value.remedy or "")
+    database.made(described("orders", keys=KEYS))
+    assert ("RENAME" in (caught.value.remedy or "")) == (database.engine.dialect.name == "sqlite")
 
 
 def test_a_column_that_postgresql_would_cut_is_refused_before_a_table_is_made(database: Database) -> None:
