@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _WIDTHS = {"smallint": 2, "integer": 4, "bigint": 8}
 _MICROSECONDS = 6
+_ANY_LENGTH: Mapping[str, int] = {}
 _LOOSE = """
 SELECT attname, format_type(atttypid, atttypmod) || coalesce(' COLLATE ' || collname, '')
 FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid LEFT JOIN pg_collation ON pg_collation.oid = attcollation
@@ -217,6 +218,15 @@ def numbered_column(connection: sa.Connection, table: sa.Table) -> str | None:
     return keys[0] if keys and not is_indexed else None
 
 
+def cut_columns(connection: sa.Connection, table: sa.Table) -> dict[str, int]:
+    """Return, by name, how many characters a text column of PostgreSQL holds; it cuts blanks off the end of more."""
+    if connection.dialect.name != "postgresql":
+        return {}
+    found = sa.inspect(connection).get_columns(table.name, schema=table.schema)
+    kinds = {each["name"]: each["type"] for each in found if each["name"] in table.columns}
+    return {name: kind.length for name, kind in kinds.items() if isinstance(kind, sa.String) and kind.length}
+
+
 def has_terms(inspector: Any, table: sa.Table, ours: Sequence[str]) -> bool:
     """Say whether a table restricts its rows more than the columns of `columns_of` and our indexes do.
 
@@ -256,10 +266,10 @@ def _is_sqlite(dialect: Any) -> bool:
 Unfit = tuple[dict[str, Any], str]
 """A row with a value that Spark can hold and a database cannot, and the rule that it breaks.
 
-Dates outside the years 1 to 9999 fit no database, since Python has none. PostgreSQL has no text with a NUL. SQLite has
-no NaN: it stores null instead, without an error, so a NaN key would add a row with every group. Its `INTEGER PRIMARY
-KEY` has no null: it stores the next number instead. PostgreSQL has NaN, and treats it as equal to itself, as Spark
-does. Both have the infinities.
+Dates outside the years 1 to 9999 fit no database, since Python has none. PostgreSQL has no text with a NUL, and cuts
+blanks off the end of a text that is too long, without an error, so such a key would add a row with every group. SQLite
+has no NaN: it stores null instead, with the same effect. Its `INTEGER PRIMARY KEY` has no null: it stores the next
+number instead. PostgreSQL has NaN, and treats it as equal to itself, as Spark does. Both have the infinities.
 """
 
 
@@ -269,22 +279,30 @@ def may_be_unfit(schema: pa.Schema, dialect: str) -> bool:
 
 
 def up_to_unfit(
-    rows: Iterable[pa.Table], dialect: str, unfit: list[Unfit], *, numbered: str | None = None
+    rows: Iterable[pa.Table],
+    dialect: str,
+    unfit: list[Unfit],
+    *,
+    numbered: str | None = None,
+    lengths: Mapping[str, int] = _ANY_LENGTH,
 ) -> Iterator[pa.Table]:
     """Yield tables until one has such a value (exclusive); add that row and its rule to `unfit`.
 
     Args:
         numbered: the column that has a number in place of each null.
+        lengths: see `cut_columns`.
     """
     for table in rows:
-        found = first_unfit(table, dialect, numbered)
+        found = first_unfit(table, dialect, numbered, lengths)
         if found is not None:
             unfit.append(found)
             return
         yield table
 
 
-def first_unfit(rows: pa.Table, dialect: str, numbered: str | None = None) -> Unfit | None:
+def first_unfit(
+    rows: pa.Table, dialect: str, numbered: str | None = None, lengths: Mapping[str, int] = _ANY_LENGTH
+) -> Unfit | None:
     """Return a row with such a value and the rule it breaks; None if there is none."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -293,6 +311,13 @@ def first_unfit(rows: pa.Table, dialect: str, numbered: str | None = None) -> Un
         place = pc.index(pc.is_null(rows.column(numbered)), pa.scalar(True)).as_py()
         rule = f"column {numbered!r}: an INTEGER PRIMARY KEY of SQLite has no null"
         return python_rows(rows.slice(place, 1))[0], rule
+    for name, length in lengths.items():
+        text = rows.column(name)
+        is_long, stays_long = (pc.greater(pc.utf8_length(each), length) for each in (text, pc.utf8_rtrim(text, " ")))
+        place = pc.index(pc.and_not(is_long, stays_long), pa.scalar(True)).as_py()
+        if place >= 0:
+            rule = f"column {name!r}: PostgreSQL would cut blanks off the end, since it holds {length} characters"
+            return python_rows(rows.slice(place, 1))[0], rule
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if not _suspects(column.type, dialect):
             continue

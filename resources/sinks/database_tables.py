@@ -200,7 +200,8 @@ class DatabaseTable(DatabaseReader):
         refused, unfit = None, list[Unfit]()
         with target.reading() as connection:
             asks, numbered = target.has_terms(connection), target.numbered_column(connection)
-        given = up_to_unfit(rows, dialect, unfit, numbered=numbered)
+            lengths = target.cut_columns(connection)
+        given = up_to_unfit(rows, dialect, unfit, numbered=numbered, lengths=lengths)
         if asks:
             with target.writing() as connection:
                 database_writes.withdraw(connection, target.table, replaced)

@@ -18,6 +18,7 @@ from drainmark.resources.sinks.database_columns import (
     always_quoted,
     arrow_schema,
     columns_of,
+    cut_columns,
     has_terms,
     numbered_column,
     require_columns,
@@ -97,6 +98,10 @@ class DatabaseTarget:
     def numbered_column(self, connection: sa.Connection) -> str | None:
         """Return the column in which SQLite stores a number in place of a null, if the table has one."""
         return numbered_column(connection, self.table)
+
+    def cut_columns(self, connection: sa.Connection) -> dict[str, int]:
+        """Return how many characters the text columns hold that PostgreSQL cuts blanks off the end of, by name."""
+        return cut_columns(connection, self.table)
 
     def make(self, connection: sa.Connection) -> None:
         """Create the table, and the indexes by which a rewind and a merge find rows."""

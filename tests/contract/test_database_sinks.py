@@ -571,7 +571,7 @@ def test_rows_that_are_put_in_again_keep_their_identity(tmp_path: Path, postgres
     """PostgreSQL takes a value for an identity column only if it is told to."""
     (tmp_path / "home").mkdir()
     database = Database(tmp_path, postgres_url)
-    own = 'id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "100%" TEXT DEFAULT \'new\''
+    own = "id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, \"100%\" TEXT DEFAULT 'new'"
     database.run(f"CREATE TABLE orders ({own}, customer TEXT, day INTEGER, total BIGINT UNIQUE, _sequence_id BIGINT)")
     sink = database.made(described("orders", keys=("customer",)))
     sink.merge(txn_version(1, 1), [rows((1, "ann", 1, 5), (1, "bob", 1, 6))], ["customer"])
@@ -733,6 +733,25 @@ def test_postgresql_holds_nan_as_one_key(tmp_path: Path, postgres_url: str) -> N
         sink.merge(txn_version(1, number), [given], ["k"])
     (left,) = sink.read().to_pylist()
     assert (left["_sequence_id"], math.isnan(left["k"]), left["x"]) == (2, True, 2.0)
+
+
+@pytest.mark.parametrize(("theirs", "keys"), [("varchar(3)", ()), ("varchar(3)", ("customer",)), ("char(3)", ())])
+def test_postgresql_cuts_no_blanks_off_a_text(
+    tmp_path: Path, postgres_url: str, theirs: str, keys: tuple[str, ...]
+) -> None:
+    """It does so without an error, and the key of a row would not be found again: each group would add a row."""
+    (tmp_path / "home").mkdir()
+    database = Database(tmp_path, postgres_url)
+    database.run(f"CREATE TABLE orders (customer {theirs}, day INTEGER, total BIGINT, _sequence_id BIGINT)")
+    sink = database.made(described("orders", keys=keys))
+    fine = [rows((1, "ann", 1, 5), (1, None, 2, 6)), rows((2, "é☃ ", 1, 5), (2, "\U0001f600ab", 1, 5))]
+    assert sink.breach(fine) is None
+    found = sink.breach([*fine, rows((3, "bob", 3, 7), (4, "ann  ", None, 8), (5, "dee", 4, 9))])
+    assert found is not None
+    assert (found.first_id, "'customer'" in found.rule, "'ann  '" in found.condition) == (4, True, True)
+    found = sink.breach([rows((1, "anne  ", 1, 5))])
+    assert found is not None
+    assert "too long" in found.rule, "the database says so itself"
 
 
 def test_postgresql_has_no_nul_in_texts(tmp_path: Path, postgres_url: str) -> None:

@@ -43,7 +43,8 @@ class DatabaseAppend:
     `decimal(10,4)` or `real` for `double`. Drainmark tries the table's constraints and triggers on the rows of each
     group before it commits the group; a row that breaks one halts the region, and the error names it. A value that the
     database cannot hold also halts it: NaN in SQLite (which would make it null), a null in an `INTEGER PRIMARY KEY` of
-    SQLite (which would make it a number), a text with a NUL in PostgreSQL, a year after 9999 in both.
+    SQLite (which would make it a number), in PostgreSQL a text with a NUL, or with blanks at its end that are too many
+    for a `varchar(n)` (which would cut them off), a year after 9999 in both.
 
     The sink's history keeps the rows, too, as far as the rewind horizon reaches: `dm.read(at=N)` reads the history,
     and older rows in the database. `backfill --again` replaces the rows of a file.
