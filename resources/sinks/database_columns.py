@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _WIDTHS = {"smallint": 2, "integer": 4, "bigint": 8}
 _MICROSECONDS = 6
+_SHORT_KEY = 2000  # bytes; an index of PostgreSQL takes 2704
 _ANY_LENGTH: Mapping[str, int] = {}
 _LOOSE = """
 SELECT attname, format_type(atttypid, atttypmod) || coalesce(' COLLATE ' || collname, '')
@@ -276,6 +278,19 @@ number instead. PostgreSQL has NaN, and treats it as equal to itself, as Spark d
 def may_be_unfit(schema: pa.Schema, dialect: str) -> bool:
     """Say whether a column of the schema may hold such a value."""
     return has_times(schema) or any(_suspects(field.type, dialect) for field in schema)
+
+
+def may_be_too_long(rows: pa.Table, keys: Collection[str], dialect: str) -> bool:
+    """Say whether a row may have a key that is too long for an index of PostgreSQL, which compresses what it holds."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kinds = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+    texts = [rows.column(key) for key in keys if rows.schema.field(key).type in kinds]
+    if dialect != "postgresql" or not texts or not rows.num_rows:
+        return False
+    whole = reduce(pc.add, (pc.fill_null(pc.binary_length(text), 0) for text in texts))
+    return bool(pc.max(whole).as_py() > _SHORT_KEY)
 
 
 def up_to_unfit(

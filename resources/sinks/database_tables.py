@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
@@ -27,7 +28,7 @@ from drainmark.resources.delta.merge import require_unique
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks import database_writes
 from drainmark.resources.sinks.applied_version import AppliedVersion, create_applied
-from drainmark.resources.sinks.database_columns import Unfit, may_be_unfit, up_to_unfit
+from drainmark.resources.sinks.database_columns import Unfit, may_be_too_long, may_be_unfit, up_to_unfit
 from drainmark.resources.sinks.database_target import DatabaseTarget
 from drainmark.resources.sinks.databases import forget_pages
 from drainmark.resources.sinks.version_note import SeenVersion
@@ -186,7 +187,7 @@ class DatabaseTable(DatabaseReader):
             self._applied.begin(connection)
 
     def breach(self, rows: Iterable[pa.Table], *, replaced: Collection[int] = ()) -> Breach | None:
-        """Try rows that are not committed yet, in a transaction that is rolled back, if the table restricts its rows.
+        """Try rows that are not committed yet, in a transaction that is rolled back, if the table may refuse some.
 
         It does not find conflicts with rows of groups that are committed and not published yet.
 
@@ -201,13 +202,16 @@ class DatabaseTable(DatabaseReader):
         with target.reading() as connection:
             asks, numbered = target.has_terms(connection), target.numbered_column(connection)
             lengths = target.cut_columns(connection)
-        given = up_to_unfit(rows, dialect, unfit, numbered=numbered, lengths=lengths)
-        if asks:
+        is_suspect, keys = may_be_unfit(target.schema, dialect), self._described.keys
+        looked_at = rows if asks or is_suspect else ()
+        given = up_to_unfit(looked_at, dialect, unfit, numbered=numbered, lengths=lengths)
+        tried = (part for part in given if asks or may_be_too_long(part, keys, dialect))
+        if (first := next(tried, None)) is not None:
             with target.writing() as connection:
                 database_writes.withdraw(connection, target.table, replaced)
-                refused = database_writes.first_refused(connection, target.table, given, self._described.keys)
+                refused = database_writes.first_refused(connection, target.table, chain([first], tried), keys)
                 connection.rollback()
-        if may_be_unfit(target.schema, dialect):
+        if is_suspect:
             deque(given, maxlen=0)  # looks at the tables that were not read so far
         if refused is None and unfit:
             refused = unfit[0]

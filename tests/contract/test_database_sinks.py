@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import json
 import math
 import sqlite3
@@ -752,6 +753,21 @@ def test_postgresql_cuts_no_blanks_off_a_text(
     found = sink.breach([rows((1, "anne  ", 1, 5))])
     assert found is not None
     assert "too long" in found.rule, "the database says so itself"
+
+
+def test_a_key_that_our_own_index_refuses_is_named_before_it_is_committed(tmp_path: Path, postgres_url: str) -> None:
+    """An index of PostgreSQL compresses a key; only what is too long even then is refused."""
+    sink = Database(tmp_path, postgres_url).made(described("orders", keys=KEYS))
+    random = "".join(hashlib.sha256(b"%d" % place).hexdigest() for place in range(100))
+    fine = [rows((1, "ann", 1, 5), (1, None, 2, 6)), rows((2, "a" * 9000, 1, 5))]
+    assert sink.breach(fine) is None
+    found = sink.breach([*fine, rows((3, "bob", 3, 7), (4, random, None, 8), (5, "dee", 4, 9))])
+    assert found is not None
+    assert (found.first_id, "index" in found.rule, random[:20] in found.condition) == (4, True, True)
+    assert sink.row_count() == 0
+    for number, part in enumerate(fine, 1):
+        sink.merge(txn_version(1, number), [part], KEYS)
+    assert sink.row_count() == 3
 
 
 def test_postgresql_has_no_nul_in_texts(tmp_path: Path, postgres_url: str) -> None:
