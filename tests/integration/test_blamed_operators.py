@@ -82,3 +82,50 @@ def test_an_expression_that_fails_is_blamed_on_its_operator(
     assert f"operator {blamed!r} failed" in str(raised.value)
     line = (tmp_path / "app.py").read_text().splitlines()[raised.value.location.line - 1]
     assert line.startswith(("@dm", f"def {blamed}")) or blamed in line
+
+
+HANDLER = """
+from dataclasses import dataclass, field
+from threading import Lock
+
+import drainmark as dm
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="in", pattern="*.csv", format="csv", schema="k string"))
+def lines(scanned):
+    return scanned
+
+
+@dm.operator(output="k string")
+{handler}
+    def process(self, lines, context):
+        return lines.select(["k"])
+
+
+dm.sink(Handled, dm.DeltaAppend("out"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("handler", "why"),
+    [
+        ("class Handled(dm.StateHandler):\n    def __init__(self, k):\n        self.k = k\n", "'k'"),
+        ("class Handled(dm.StateHandler):\n    def __init__(self):\n        open('/no/file')\n", "/no/file"),
+        ("@dataclass(frozen=True)\nclass Handled(dm.StateHandler):\n    n: int = 0\n", "'lock'"),
+        (
+            "@dataclass\nclass Handled(dm.StateHandler):\n    n: object = field(default_factory=Lock)\n",
+            "lock",
+        ),
+    ],
+    ids=["argument", "error", "frozen", "no copy"],
+)
+def test_a_class_that_makes_no_handler_is_blamed(workplace: Workplace, tmp_path: Path, handler: str, why: str) -> None:
+    (tmp_path / "app.py").write_text(HANDLER.format(handler=handler))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("a\n")
+    settle(tmp_path / "in")
+    with pytest.raises(OperatorFailed, match="'handled' failed in __init__") as raised:
+        run_once(workplace, opened(tmp_path / "app.py", tmp_path / "in"))
+    assert why in str(raised.value)
+    assert raised.value.location is not None

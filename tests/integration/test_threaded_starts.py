@@ -329,6 +329,20 @@ def test_a_thread_that_fails_fails_the_run(run_app: RunApp, stay: Starts) -> Non
     assert stay(result).run.owner.history.attempts == 1
 
 
+class Needs(Told):
+    """A start that is not made without an argument."""
+
+    def __init__(self, meter: str) -> None:
+        super().__init__()
+
+
+def test_a_class_that_makes_no_start_is_blamed(run_app: RunApp, stay: Starts) -> None:
+    at = stay(run_app(counting(Needs)))
+    assert isinstance(at.failed[0], OperatorFailed)
+    assert "start 'ticks' failed in __init__(): TypeError" in str(at.failed[0])
+    assert "'meter'" in str(at.failed[0])
+
+
 class Deaf(Told):
     """A start that fails when it hears of a state."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,7 +40,8 @@ class Callbacks:
 
     def bind(self) -> None:
         """Give the handler its context, before any callback is called."""
-        note_initial_state(self.handler)
+        with self.blaming("__init__"):
+            note_initial_state(self.handler)
         self.context.gate.lock = self.handler.lock
         with suppress(AttributeError):  # a class with slots gets it only as an argument
             self.handler.context = self.context  # type: ignore[attr-defined]
@@ -76,20 +77,9 @@ class Callbacks:
                 raise self.late(ResetTimeout, late, self.context.reset_timeout)
             yield
 
-    @contextmanager
-    def blaming(self, callback: str) -> Iterator[None]:
+    def blaming(self, callback: str) -> AbstractContextManager[None]:
         """Blame the author's class for errors of a callback that is called outside of an operator's step."""
-        try:
-            yield
-        except (DrainmarkError, InjectedFailure, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            raise OperatorFailed(
-                f"{self.kind} {self.context.operator!r} failed in {callback}(): {type(error).__name__}: {error}",
-                operator=self.context.operator,
-                location=self.context.location,
-                remedy="fix the class",
-            ) from error
+        return blaming(self.kind, self.context, callback)
 
     def written(self, writer: CheckpointWriter) -> CheckpointWriter:
         """Let the handler write a checkpoint; return the finished writer."""
@@ -129,6 +119,26 @@ class Callbacks:
             location=self.context.location,
             remedy=_REMEDY,
         )
+
+
+@contextmanager
+def blaming(kind: str, context: RegionContext, callback: str) -> Iterator[None]:
+    """Blame the author's class for errors of a callback.
+
+    Args:
+        kind: as in `Callbacks`.
+    """
+    try:
+        yield
+    except (DrainmarkError, InjectedFailure, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise OperatorFailed(
+            f"{kind} {context.operator!r} failed in {callback}(): {type(error).__name__}: {error}",
+            operator=context.operator,
+            location=context.location,
+            remedy="fix the class",
+        ) from error
 
 
 def as_declared(schema: pa.Schema, rows: pa.Table) -> pa.Table:

@@ -16,7 +16,7 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import DrainTimeout, Interrupted, ResetTimeout
 from drainmark.jobs.errors.operator_code import CheckpointUnreadable, ResetWanted
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, arrow_schema
-from drainmark.jobs.runtime.hosting.callbacks import SOON_SECONDS, Callbacks, as_declared
+from drainmark.jobs.runtime.hosting.callbacks import SOON_SECONDS, Callbacks, as_declared, blaming
 from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of
 from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext, context_of
 from drainmark.jobs.state.handlers.checkpoint import HEADER, CheckpointReader, CheckpointWriter, Header
@@ -306,13 +306,19 @@ def host_of(
         store: for chunks; None if they are rows of the state's table.
         epoch: of the region's owner.
         attempts: failed ones in a row, from which the handler's `reset_attempt` goes on: each has a new handler.
+
+    Raises:
+        OperatorFailed: the class makes no handler.
     """
     from pyspark.sql.types import StructType
 
     entry = entry_of(blueprint.kept[operator.name, ""])
+    context = context_of(operator, blueprint, attempts)
+    with blaming("operator", context, "__init__"):
+        handler = operator.handler_class()
     return HandlerHost.of(
-        operator.handler_class(),
-        context_of(operator, blueprint, attempts),
+        handler,
+        context,
         entry=entry,
         schema=arrow_schema(StructType.fromDDL(operator.output)),
         stored=StoredCheckpoints(store.create(entry), epoch) if store is not None else None,

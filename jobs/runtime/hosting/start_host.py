@@ -18,7 +18,7 @@ from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.operators.sources.pushed.push_buffer import PushBuffer
 from drainmark.jobs.operators.sources.pushed.threaded_start import ThreadedStart
 from drainmark.jobs.operators.sources.source import SlicedSource
-from drainmark.jobs.runtime.hosting.callbacks import SOON_SECONDS, Callbacks
+from drainmark.jobs.runtime.hosting.callbacks import SOON_SECONDS, Callbacks, blaming
 from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext, context_of
 from drainmark.jobs.runtime.hosting.submissions import Submissions
 from drainmark.jobs.state.handlers.checkpoint import CheckpointWriter, packed, unpacked
@@ -265,6 +265,9 @@ def start_hosts(blueprint: Blueprint, outside: Outside, attempts: int) -> dict[s
 
     Args:
         attempts: see `context_of`.
+
+    Raises:
+        OperatorFailed: a class makes no handler.
     """
     from pyspark.sql.types import StructType
 
@@ -276,8 +279,10 @@ def start_hosts(blueprint: Blueprint, outside: Outside, attempts: int) -> dict[s
         context = context_of(start, blueprint, attempts)
         context.is_trigger_operator = blueprint.region.parameters.trigger == TriggerKind.OPERATOR_DRIVEN
         schema = arrow_schema(StructType.fromDDL(reads.schema))
+        with blaming("start", context, "__init__"):
+            handler = reads.handler()
         hosts[name] = StartHost.of(
-            reads.handler(),
+            handler,
             context,
             submissions=Submissions(schema=schema, rows=reads.rows, seconds=reads.seconds),
             buffer=PushBuffer(outside.access.buffer(name), rows=reads.rows, seconds=reads.seconds),
