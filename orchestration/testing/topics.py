@@ -101,7 +101,7 @@ class GivenRecords(KafkaSource):
     file: str = ""
 
     def _topic(self, access: Connections) -> FileTopic:
-        return FileTopic(Path(self.file), min(self.partitions or (0,)))
+        return FileTopic(Path(self.file), tuple(self.partitions or (0,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +109,23 @@ class FileTopic:
     """A topic in a file (`jobs.operators.sources.kafka_topic.Topic`): all records are in one partition.
 
     Args:
-        partition: number of the partition with the records; those below are empty.
+        read_from: numbers of the partitions that are read. The least has the records, all others are empty.
     """
 
     path: Path
-    partition: int
+    read_from: tuple[int, ...]
+
+    @property
+    def partition(self) -> int:
+        """Return the number of the partition with the records."""
+        return min(self.read_from)
+
+    @property
+    def _partitions(self) -> range:
+        return range(max(self.read_from) + 1)
 
     def look(self) -> TopicLook:
-        first = dict.fromkeys(range(self.partition + 1), 0)
+        first = dict.fromkeys(self._partitions, 0)
         end = {**first, self.partition: len(self._lines())}
         return TopicLook(identity=_IDENTITY, first=first, end=end, epochs={})
 
@@ -133,7 +142,7 @@ class FileTopic:
         wanted = moment.timestamp() * 1000
         messages = self._messages(0, len(self._lines()))
         found = next((each.offset() for each in messages if each.timestamp()[1] >= wanted), -1)
-        return {**dict.fromkeys(range(self.partition), -1), self.partition: found}
+        return {**dict.fromkeys(self._partitions, -1), self.partition: found}
 
     def committed(self, group: str) -> Offsets:
         return {}

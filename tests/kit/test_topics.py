@@ -44,7 +44,7 @@ def keyed() -> None:
             schema="item string, pieces int",
             options={"sep": ";"},
             metadata=["key", "partition", "offset", "timestamp", "headers"],
-            partitions=[2],
+            partitions=[3, 2],
             start_from="latest",
             tombstones="null",
         )
