@@ -78,6 +78,7 @@ def client_conf(settings: Mapping[str, str], *, servers: str, cluster: str | Non
         UsageError: the settings have an option that users must not set, or no address is given.
     """
     given = {name.lower().replace("_", "."): value for name, value in settings.items()}
+    given |= {"log_level": given.pop("log.level")} if "log.level" in given else {}  # the one name that has `_`
     if wrong := sorted(_OURS & set(given)):
         msg = f"the setting kafka.{cluster} has {', '.join(wrong)}, which would change the records that are read"
         raise UsageError(msg, remedy="take it out: see start_from and group_id of the source")

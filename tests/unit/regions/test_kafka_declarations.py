@@ -77,7 +77,7 @@ def test_columns_are_those_of_the_format_and_those_asked_for(settings: Settings)
 def test_settings_of_a_cluster_may_use_variables_and_underscores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = '[kafka.main]\n"bootstrap.servers" = "h:1"\nsasl_password = "${KAFKA_PASSWORD}"\n'
+    text = '[kafka.main]\n"bootstrap.servers" = "h:1"\nsasl_password = "${KAFKA_PASSWORD}"\nlog_level = "7"\n'
     (tmp_path / "drainmark.toml").write_text(text)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="KAFKA_PASSWORD"):
@@ -87,6 +87,7 @@ def test_settings_of_a_cluster_may_use_variables_and_underscores(
     conf = client_settings(settings, servers="", cluster="main")
     assert (conf["bootstrap.servers"], conf["sasl.password"]) == ("h:1", "hush-hush")
     assert client_settings(settings, servers="other:2", cluster="main")["bootstrap.servers"] == "other:2"
+    assert (conf["log_level"], "log.level" in conf) == ("7", False), "librdkafka names it so"
     assert "hush" not in repr(settings)
     assert "hush" not in repr(Workplace(settings).access("app/s"))
 
