@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
+from uuid import UUID
 
+import numpy as np
 import pytest
 
 from drainmark.jobs.errors import InputMissing
@@ -47,7 +51,26 @@ def test_a_row_that_is_none_leaves_nothing_behind(tmp_path: Path) -> None:
         buffer.push([row(1), 7])  # type: ignore[list-item]
     with pytest.raises(ValueError, match=PUSHED_AT):
         buffer.push([row(1), {"n": 2, PUSHED_AT: "yesterday"}])
+    for value in ({1}, object(), dt.timedelta(1), 1j):
+        with pytest.raises(TypeError, match=f"JSON has no {type(value).__name__}"):
+            buffer.push([row(1), {"n": [value]}])
     assert not (tmp_path / "b").exists()
+
+
+def test_values_of_python_and_of_numpy_are_those_of_json(tmp_path: Path) -> None:
+    """A number stays one: as a text it would be a bad record, and in a column of texts nobody would notice."""
+    given = {
+        "n": np.int64(5), "x": np.float32(0.5), "is": np.bool_(True), "list": np.array([1, 2]), "m": Decimal("1.50"),
+        "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "day": dt.date(2026, 1, 1), "b": b"\x00", "id": UUID(int=1),
+    }  # fmt: skip
+    wanted = {
+        "n": 5, "x": 0.5, "is": True, "list": [1, 2], "m": "1.50", "at": "2026-01-01T00:00:00+00:00",
+        "day": "2026-01-01", "b": "AA==", "id": str(UUID(int=1)),
+    }  # fmt: skip
+    (line,) = lines_of([given], "now").splitlines()
+    assert json.loads(line) == {PUSHED_AT: "now", **wanted}
+    with pytest.raises(ValueError, match="Out of range"):
+        lines_of([{"x": np.float64("nan")}])
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import InputMissing
@@ -321,10 +323,16 @@ def _line(row: Mapping[str, Any], pushed_at: str | None = None) -> bytes:
     return f"{text}\n".encode()
 
 
-def _plain(value: Any) -> str:
+def _plain(value: Any) -> Any:
+    """Return a value of Python, or of NumPy, as one of JSON."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()  # as Spark reads binary columns
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    if isinstance(value, Decimal | UUID):
+        return str(value)
+    for way in ("isoformat", "tolist"):
+        if hasattr(value, way):
+            return getattr(value, way)()
+    raise TypeError(f"JSON has no {type(value).__name__}")
 
 
 def _number(path: Path) -> int:
