@@ -45,8 +45,11 @@ def test_a_segment_is_sealed_when_it_is_full_or_old(tmp_path: Path) -> None:
 
 def test_a_row_that_is_none_leaves_nothing_behind(tmp_path: Path) -> None:
     buffer = PushBuffer(tmp_path / "b", rows=1, seconds=0.0)
-    with pytest.raises(ValueError, match="Out of range"):
-        buffer.push([row(1), {"n": float("nan")}])
+    for value in (float("nan"), float("inf"), [{"x": float("-inf")}]):
+        with pytest.raises(ValueError, match=r"column 'y': Out of range .*: give null"):
+            buffer.push([row(1), {"n": 1, "y": value}])
+        with pytest.raises(ValueError, match=r"column 'y': Out of range .*: give null"):
+            buffer.seal_with(1, [row(1), {"n": 1, "y": value}], b"")
     with pytest.raises(TypeError):
         buffer.push([row(1), 7])  # type: ignore[list-item]
     with pytest.raises(ValueError, match=PUSHED_AT):

@@ -320,7 +320,19 @@ def _line(row: Mapping[str, Any], pushed_at: str | None = None) -> bytes:
         text = json.dumps(stamped, ensure_ascii=False, allow_nan=False, default=_plain)
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
+    except ValueError as error:
+        raise ValueError(f"column {_not_finite(row)!r}: {error}: give null instead") from error
     return f"{text}\n".encode()
+
+
+def _not_finite(row: Mapping[str, Any]) -> str | None:
+    """Return the first column with a number that JSON lacks: NaN or an infinity."""
+    for name, value in row.items():
+        try:
+            json.dumps(value, allow_nan=False, default=_plain)
+        except ValueError:
+            return name
+    return None
 
 
 def _plain(value: Any) -> Any:

@@ -21,7 +21,8 @@ class ThreadedStart(ReplayableStart):
     started, which goes on as long as the thread does. Other runs process the cuts and do not call the handler; so a
     region to which Dagster never gives a lingering run is refused. Each cut is a trigger, so the handler decides when
     a state is established (`make_consistent`). In a periodic region a state takes the cuts that are there at its tick,
-    so `make_consistent` waits for the tick. All rows are lost with the disk of DRAINMARK_HOME.
+    so `make_consistent` waits for the tick. All rows are lost with the disk of DRAINMARK_HOME. They are kept as JSON,
+    which lacks NaN and the infinities: submit null instead, since a cut with such a number fails the run.
 
     Args:
         handler: the class.
