@@ -35,15 +35,15 @@ class RegionFeed:
 
     def cut(self, after: int, most_ids: int | None, most_bytes: int | None) -> tuple[int, int]:
         newest = self.newest()
-        ids = itertools.islice(self.reader.history.states.above(after), most_ids)
-        *_, last = itertools.chain([after], itertools.takewhile(lambda number: number <= newest, ids))
-        size, through = 0, last
-        for file in self._files(after, last):
+        above = itertools.islice(self.reader.history.states.above(after), most_ids)
+        ids = [after, *itertools.takewhile(lambda number: number <= newest, above)]
+        size, through = 0, ids[-1]
+        for file in self._files(after, through):
             if size and most_bytes is not None and size + file.size > most_bytes:
-                through = max(self.in_force((file.first_id or 0) - 1), after + 1)
+                through = max(self.in_force((file.first_id or 0) - 1), *ids[:2])
                 break
             size += max(1, file.size)
-        if not size and any(after < replaced.by <= last for replaced in self.reader.history.replaced.values()):
+        if not size and any(after < replaced.by <= through for replaced in self.reader.history.replaced.values()):
             size = 1
         return through, size
 

@@ -14,6 +14,9 @@ from harness import done, ids
 from test_table_changes import drawn, write
 
 import drainmark as dm
+from drainmark.jobs.operators.sources.slices import SliceLimit
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import load_settings
 
 __all__ = ["engine", "without_spark"]
 
@@ -169,3 +172,30 @@ def test_many_ids_are_a_slice_and_none_is_read_twice(root: Path) -> None:
     done("reset", "of_newest", "--to", "1")
     done("run", "of_newest.py")
     check(root, "newest", 1)
+
+
+@pytest.mark.seed("CD5")
+def test_a_slice_of_few_bytes_ends_at_an_id_in_force(root: Path) -> None:
+    """Ids that a rewind withdrew lie before one whose rows are in several files."""
+    (root / "up.py").write_text(UPSTREAM.replace('"all_rows"', '"all_rows", partition_by=["item"]'))
+    for number in (1, 2):
+        write(root, number, f"a,{number}\nb,{number}\n")
+    done("run", "up.py", "--max-group", "1")
+    done("reset", "up", "--to", "1")
+    done("run", "up.py")
+    place = Workplace(load_settings())
+    access, source = place.access("other/rows"), dm.TableSource("all_rows", changes=True)
+    few = SliceLimit(source="rows", max_bytes=1, is_periodic=True)
+    last = ids(root, "up/rows")[-1]
+    first = source.next_slice({**_position(source, access), "id": 1}, access, few)
+    assert first is not None
+    assert (first.end["id"], first.facts) == (last, {"ids": [2, last]})
+    assert source.next_slice(first.end, access, few) is None
+    assert sum(batch.num_rows for batch in source.read(first, access)) == 2
+    place.registry.close()
+
+
+def _position(source: dm.TableSource, access: Any) -> dict[str, Any]:
+    whole = source.next_slice(None, access, SliceLimit(source="rows"))
+    assert whole is not None
+    return dict(whole.end)
