@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
@@ -102,29 +102,40 @@ def _table(placed: Placed) -> pa.Table:
 # --- what changes in a row ----------------------------------------------------------------------------------------
 
 
-def without(
-    person: Person, renamed: Mapping[str, Renamed], pushed: Collection[str] = ()
-) -> Callable[[CheckpointRow], CheckpointRow]:
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What leaves the rows of a checkpoint table.
+
+    Attributes:
+        renamed: by name of a table.
+        passed: names of tables that stay as they are.
+        pushed: sources whose pushed rows leave: their slices give other bytes when they are read again.
+    """
+
+    person: Person
+    renamed: Mapping[str, Renamed]
+    passed: Collection[str] = ()
+    pushed: Collection[str] = ()
+
+
+def without(erased: Erased) -> Callable[[CheckpointRow], CheckpointRow]:
     """Return the change of a row: it names the files that were written again, and holds no value of the person.
 
     Bounds of columns leave every manifest: they are values of rows, and of no use once a group is published.
-
-    Args:
-        renamed: by name of a table.
-        pushed: sources whose pushed rows leave: their slices give other bytes when they are read again.
     """
+    person, renamed = erased.person, erased.renamed
 
     def change(row: CheckpointRow) -> CheckpointRow:
         detail = dict(row.detail)
         if detail.get("manifest"):
-            detail["manifest"] = _manifest(detail["manifest"], renamed, person)
+            detail["manifest"] = _manifest(detail["manifest"], erased)
         if detail.get("restored"):
-            detail["restored"] = [_replaced(each, renamed, person) for each in detail["restored"]]
+            detail["restored"] = [_replaced(each, erased) for each in detail["restored"]]
         if detail.get("images"):
             detail["images"] = [_image(each, renamed) for each in detail["images"]]
         for name in _SAID & detail.keys():
             detail[name] = _said(detail[name], person)
-        identity = _undigested(row.trigger_identity, pushed)
+        identity = _undigested(row.trigger_identity, erased.pushed)
         is_same = detail == row.detail and identity == row.trigger_identity
         return row if is_same else replace(row, detail=detail, trigger_identity=identity)
 
@@ -138,27 +149,27 @@ def _undigested(identity: Mapping[str, Any] | None, pushed: Collection[str]) -> 
     return {**{name: value for name, value in identity.items() if name != DIGESTS}, **({DIGESTS: left} if left else {})}
 
 
-def _manifest(value: Mapping[str, Any], renamed: Mapping[str, Renamed], person: Person) -> dict[str, Any]:
+def _manifest(value: Mapping[str, Any], erased: Erased) -> dict[str, Any]:
     found = {name: part for name, part in value.items() if name != "statistics"}
-    found["files"] = _files(value["files"], renamed, person)
-    found["images"] = [_image(each, renamed) for each in value.get("images") or ()]
+    found["files"] = _files(value["files"], erased)
+    found["images"] = [_image(each, erased.renamed) for each in value.get("images") or ()]
     if value.get("replaced"):
-        found["replaced"] = _replaced(value["replaced"], renamed, person)
-    if value.get("late"):
-        found["late"] = _said(value["late"], person)
-    for name in ("feeds", "sent"):
+        found["replaced"] = _replaced(value["replaced"], erased)
+    for name in ("late", "feeds", "sent"):
         if value.get(name):
-            found[name] = _said(value[name], person)
+            found[name] = _said(value[name], erased.person)
     return found
 
 
-def _replaced(value: Mapping[str, Any], renamed: Mapping[str, Renamed], person: Person) -> dict[str, Any]:
-    return {**value, "files": _files(value["files"], renamed, person)}
+def _replaced(value: Mapping[str, Any], erased: Erased) -> dict[str, Any]:
+    return {**value, "files": _files(value["files"], erased)}
 
 
-def _files(value: Mapping[str, Any], renamed: Mapping[str, Renamed], person: Person) -> dict[str, Any]:
+def _files(value: Mapping[str, Any], erased: Erased) -> dict[str, Any]:
     return {
-        name: [entry for file in files for entry in _in_place(file, renamed.get(name, {}), person)]
+        name: [entry for file in files for entry in _in_place(file, erased.renamed.get(name, {}), erased.person)]
+        if name not in erased.passed
+        else files
         for name, files in value.items()
     }
 

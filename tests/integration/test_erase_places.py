@@ -267,6 +267,20 @@ def test_a_table_that_is_left_out_is_left_whatever_its_name_is_called(
     assert PERSON not in values("all_rows")
 
 
+@pytest.mark.seed("ER5")
+def test_a_rewind_brings_rows_back_to_a_table_that_is_left_out(root: Path) -> None:
+    """A partition of the person alone is named by the retraction that took it out."""
+    ran(root, 'dm.sink(rows, dm.DeltaAppend("all_rows"))\n'
+        'dm.sink(rows, dm.DeltaAppend("kept", partition_by=["customer"]))\n')  # fmt: skip
+    before = values("kept", at=2)
+    done("retract", "app", "1.csv", "--reason", "wrong")
+    erased(root, WHERE, "--except", "kept")
+    assert values("kept", at=2) == before
+    done("reset", "app", "--to", "2", "--accept-loss")
+    assert values("kept") == before
+    assert PERSON not in values("all_rows")
+
+
 KEYED = """
 dm.sink(rows, dm.DeltaAppend("all_rows"))
 dm.sink(rows, dm.DeltaUpsert("newest", keys=["item"]))

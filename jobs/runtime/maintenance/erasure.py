@@ -333,7 +333,8 @@ class RegionErasure:
         owner, store, found = self.owner, self.owner.outside.store, self._found
         of_rows = [each for each in found if each.table.is_managed and not each.table.is_derived]
         renamed = {each.table.name: self._written(each) for each in of_rows if each.shown.files or each.kept.files}
-        checkpoints.rewrite(store.checkpoint, checkpoints.without(self.person, renamed, self._pushed))
+        erased = checkpoints.Erased(self.person, renamed, passed=self.passed, pushed=self._pushed)
+        checkpoints.rewrite(store.checkpoint, checkpoints.without(erased))
         buffers.erase(store.home, owner.region, self.person)
         for each in of_rows:
             self._show(each, renamed.get(each.table.name, {}))
