@@ -11,6 +11,7 @@ import gzip
 import io
 import lzma
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 _PARQUET = b"PAR1"
 _CHUNK = 1 << 20
 _OVERLAP = 4096
+_DAMAGED = (OSError, ValueError, EOFError, NotImplementedError, zlib.error, lzma.LZMAError)
+"""What readers of compressed and of Parquet files raise."""
+
 SURE, MAYBE, UNSEARCHED = "holds rows", "may hold rows", "not searched"
 
 
@@ -140,7 +144,7 @@ def judged(inputs: Iterable[BlockedInput], person: Person) -> Iterator[BlockedIn
             continue
         try:
             state = _state_of(path, person)
-        except (OSError, ValueError):
+        except _DAMAGED:
             state = UNSEARCHED
         if state:
             yield replace(each, state=state)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
+import random
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -278,6 +282,20 @@ def test_a_rewind_brings_rows_back_to_a_table_that_is_left_out(root: Path) -> No
     assert values("kept", at=2) == before
     done("reset", "app", "--to", "2", "--accept-loss")
     assert values("kept") == before
+    assert PERSON not in values("all_rows")
+
+
+def zstd(content: bytes) -> bytes:
+    return bytes(pa.compress(content, codec="zstd", asbytes=True))
+
+
+@pytest.mark.seed("ER5")
+@pytest.mark.parametrize("packed", [gzip.compress, lzma.compress, bz2.compress, zstd, b"PAR1".__add__])
+def test_a_damaged_input_does_not_hinder_an_erasure(root: Path, packed: Callable[[bytes], bytes]) -> None:
+    ran(root, 'dm.sink(rows, dm.DeltaAppend("all_rows"))\n')
+    (root / "inbox" / "2.csv").write_bytes(packed(random.Random(7).randbytes(4000))[:2000])
+    found = {Path(each["uri"]).name: each["state"] for each in erased(root)["inputs"]}
+    assert found == {"0.csv": "", "1.csv": "", "2.csv": "not searched"}
     assert PERSON not in values("all_rows")
 
 
