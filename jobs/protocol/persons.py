@@ -103,11 +103,13 @@ class Person:
 
 
 def spellings(value: str) -> tuple[str, ...]:
-    """Return a value as it is, as JSON writes it, with and without other letters than ASCII, and as a URL has it."""
+    """Return a value as it is, as CSV writes it between quotes, as JSON does, with and without other letters than
+    ASCII, and as a URL has it."""
     from urllib.parse import quote, quote_plus
 
     found = [
         value,
+        value.replace('"', '""'),
         json.dumps(value)[1:-1],
         json.dumps(value, ensure_ascii=False)[1:-1],
         quote(value),

@@ -177,6 +177,13 @@ def test_bad_records_are_erased_by_their_own_columns(root: Path, capsys: pytest.
     assert found_in(root / "home") == {}
 
 
+@pytest.mark.seed("ER1")
+def test_a_bad_record_has_quotes_of_a_value_as_csv_writes_them(root: Path) -> None:
+    ran(root, 'dm.sink(rows, dm.DeltaAppend("all_rows"))\n', files=('tea,"Ann ""Bo"" Lee",x\ncup,bob,1\n',))
+    erased(root, "customer = 'Ann \"Bo\" Lee'")
+    assert dm.read("app", "app_quarantine").num_rows == 0
+
+
 @pytest.mark.seed("ER5")
 @pytest.mark.parametrize("yes", [(), ("--yes",)], ids=["plan", "yes"])
 def test_a_home_without_tables_says_so(root: Path, capsys: pytest.CaptureFixture[str], yes: Sequence[str]) -> None:
