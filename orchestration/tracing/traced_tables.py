@@ -18,6 +18,7 @@ from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.row_conditions import Condition
 from drainmark.resources.checkpoints.as_of import called, committed_files
+from drainmark.resources.erasure.conditions import is_one_of, value_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +55,7 @@ class TracedTables:
 
     def meant(self, table: RegionTable, where: Sequence[Condition]) -> pa.Table:
         """Return the rows of a table for which all of some conditions hold."""
-        return self._read(table, _condition(table, where))
+        return self._read(table, where_of(table, where))
 
     def changes(self, table: RegionTable, rows: pa.Table) -> set[int]:
         """Return the ids of all changes, as far as they are kept, of the keys in some rows."""
@@ -142,7 +143,7 @@ class TracedTables:
         return managed.files.read(committed, where)
 
 
-def _condition(table: RegionTable, where: Sequence[Condition]) -> pa.compute.Expression | None:
+def where_of(table: RegionTable, where: Sequence[Condition]) -> pa.compute.Expression | None:
     """Return the condition for the rows of a table, whose values are read as the columns' types."""
     import pyarrow as pa
 
@@ -160,16 +161,12 @@ def _condition(table: RegionTable, where: Sequence[Condition]) -> pa.compute.Exp
 
 def _is(table: RegionTable, column: str, kind: pa.DataType, text: str) -> pa.compute.Expression:
     """Return the condition that a column has the value that a text means in its type."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_string_view(kind):  # Arrow cannot compare it with strings of Parquet files
-        kind = pa.string()
-    value = pc.field(column).cast(kind)
+    value = value_of(text, kind)
     if text == "null":
-        return value.is_null() | (value == text) if kind == pa.string() else value.is_null()
-    try:
-        return value == pa.scalar(text).cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        return pc.field(column).is_null() if value is None else pc.field(column).is_null() | (pc.field(column) == value)
+    if value is None:
         msg = f"{text!r} is no value of {table.name}.{column}, which is {kind}"
-        raise UsageError(msg, remedy="timestamps as 2026-01-31T12:00:00Z, dates as 2026-01-31") from error
+        raise UsageError(msg, remedy="times as 2026-01-31T12:00:00, dates as 2026-01-31")
+    return is_one_of(column, [value], kind)

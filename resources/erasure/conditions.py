@@ -43,10 +43,17 @@ def _any(found: Iterable[pa.compute.Expression | None]) -> pa.compute.Expression
 
 
 def _holds(condition: Condition, name: str, kind: pa.DataType) -> pa.compute.Expression | None:
+    values = [value for text in condition.values if (value := value_of(text, kind)) is not None]
+    return is_one_of(name, values, kind) if values else None
+
+
+def is_one_of(name: str, values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.compute.Expression:
+    """Return the condition that a column has one of some values of its type; zeros are equal, and NaNs. Never null."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    values = typed_values(condition, kind)
-    return pc.field(name).isin(values) if values is not None else None
+    zeros = [0.0, -0.0] if pa.types.is_floating(kind) and any(value.as_py() == 0 for value in values) else []
+    return pc.field(name).isin(pa.array([*values, *(pa.scalar(zero, kind) for zero in zeros)], kind))
 
 
 def columns_of(person: Person, schema: pa.Schema) -> Sequence[str]:
@@ -59,15 +66,7 @@ def is_quarantine(schema: pa.Schema) -> bool:
     return set(schema.names) == _OF_QUARANTINE
 
 
-def typed_values(condition: Condition, kind: pa.DataType) -> pa.Array | None:
-    """Return the values of a condition in the type of a column; None if it can have none of them."""
-    import pyarrow as pa
-
-    found = [value for text in condition.values if (value := _value(text, kind)) is not None]
-    return pa.array(found, kind) if found else None
-
-
-def _value(text: str, kind: pa.DataType) -> pa.Scalar | None:
+def value_of(text: str, kind: pa.DataType) -> pa.Scalar | None:
     """Return a value in a type of Arrow; None if no value of the type is written so, or it does not fit in."""
     import pyarrow as pa
 

@@ -550,8 +550,9 @@ def test_a_longer_word_in_a_database_of_dagster_is_another_s(root: Path) -> None
 @pytest.mark.seed("ER2")
 @pytest.mark.parametrize(
     ("kind", "written", "asked"),
-    [("bigint", "17", "17"), ("string", "17", "17"), ("double", "1.5", "1.50"), ("string", "O'Neil", "'O''Neil'")],
-)
+    [("bigint", "17", "17"), ("string", "17", "17"), ("double", "1.5", "1.50"), ("double", "-0.0", "0"),
+     ("double", "nan", "NaN"), ("string", "O'Neil", "'O''Neil'")],
+)  # fmt: skip
 def test_a_value_is_compared_in_the_type_of_the_column(kind: str, written: str, asked: str) -> None:
     types = {"bigint": pa.int64(), "string": pa.string(), "double": pa.float64()}
     found = pa.array([written, None, "18"]).cast(types[kind]) if kind != "string" else pa.array([written, None, "18"])

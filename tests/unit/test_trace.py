@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +14,14 @@ import pyarrow as pa
 import pytest
 from by_hand import Counting, HandFed
 
+from drainmark.jobs.frames.arrow import delta_schema
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
+from drainmark.jobs.protocol.row_conditions import conditions
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.tracing.trace import Tracer
+from drainmark.orchestration.tracing.traced_tables import where_of
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.verbs.inputs.backfill import Wanted, plan_queue
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
@@ -225,6 +231,26 @@ def test_a_key_leads_to_its_last_change_and_with_all_to_every_change(
     assert [entry["sequence_id"] for entry in every["ids"]] == [1, 2]
     assert [Path(uri).name for uri in every["triggers"]] == ["one.csv", "two.csv"]
     assert call(fed, capsys, "--table", "state/by_hand/last", "--where", "value=b")["rows"] == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "asked"),
+    [
+        ("double", math.nan, "NaN"),
+        ("double", -0.0, "0"),
+        ("timestamp", dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC), "2026-01-31T12:00:00"),
+        ("timestamp_ntz", dt.datetime.fromisoformat("2026-01-31T12:00"), "2026-01-31T12:00:00Z"),
+        ("timestamp_ntz", None, "null"),
+    ],
+)
+def test_a_value_is_compared_in_the_type_of_the_column(kind: str, value: Any, asked: str) -> None:
+    """As an erasure does it."""
+    fields = [{"name": "who", "type": kind, "nullable": True, "metadata": {}}]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    table = RegionTable(name="lake/kept", role=TableRole.APPEND, operator="kept", schema_json=schema)
+    rows = pa.table({"who": [value, None]}, schema=pa.schema(delta_schema(schema)))
+    found = rows.filter(where_of(table, conditions([f"who = {asked}"])))
+    assert found.num_rows == (1 if value is not None else 2)
 
 
 def test_null_and_no_row_are_answers_too(fed: Counting, capsys: pytest.CaptureFixture[str]) -> None:
