@@ -209,16 +209,19 @@ def reader_of(settings: Settings, table: str, *, declared: Callable[[], list[str
     from drainmark.resources.checkpoints.checkpoint_table import regions_of
 
     tables = tables_folder(settings)
-    known, former = list[str](), list[RegionReader]()
+    known, outside, former = list[str](), list[RegionReader](), list[RegionReader]()
     for region in regions_of(tables):
         reader = RegionReader.of(_tables_of(settings, region, tables))
-        if called(reader.history.tables, table) is not None:
+        found = called(reader.history.tables, table)
+        if found is not None and found.name in (table, f"lake/{table}"):
             return reader
-        if called(reader.history.former, table) is not None:
+        if found is not None:  # a sink outside Delta, by the end of its name
+            outside.append(reader)
+        elif called(reader.history.former, table) is not None:
             former.append(reader)
-        known += [found.name.removeprefix("lake/") for found in reader.history.tables]
-    if former:
-        return former[0]
+        known += [each.name.removeprefix("lake/") for each in reader.history.tables]
+    if outside or former:
+        return [*outside, *former][0]
     known += [name.removeprefix("lake/") for name, _ in delta_tables.tables_outside(tables)]
     known += [name for name in declared() if name not in known]
     if not known:

@@ -239,3 +239,17 @@ def test_a_table_with_a_column_of_that_name_is_refused(root: Path) -> None:
     done("run", "app.py")
     with pytest.raises(UsageError, match="'all_rows' has a column _change_type of its own"):
         dm.changes("all_rows", after=0)
+
+
+def test_a_table_comes_before_one_of_a_database_that_is_called_the_same(root: Path) -> None:
+    """The region of the database's table comes first by name."""
+    (root / "other").mkdir()
+    (root / "other" / "1.csv").write_text("pot,7\n")
+    settle(root / "other")
+    (root / "later.py").write_text(APPLICATION.partition("dm.sink")[0].replace("inbox", "other") +
+                                   'dm.sink(rows, dm.DeltaAppend("copied"))\n')  # fmt: skip
+    write(root, 1, "tea,1\n")
+    done("run", "app.py")
+    done("run", "later.py")
+    assert dm.changes("copied", after=0)["item"].to_pylist() == ["pot"]
+    assert dm.changes("database/crm/copied", after=0)["item"].to_pylist() == ["tea"]
