@@ -113,3 +113,11 @@ def typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.table(columns, schema=schema)
+
+
+def filled(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows with the columns of a schema that they lack, null in each."""
+    import pyarrow as pa
+
+    lacking = [field for field in schema if field.name not in rows.column_names]
+    return typed(rows, pa.schema([*rows.schema, *lacking])) if lacking else rows

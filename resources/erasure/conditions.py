@@ -56,9 +56,12 @@ def is_one_of(name: str, values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.c
     return pc.field(name).isin(pa.array([*values, *(pa.scalar(zero, kind) for zero in zeros)], kind))
 
 
-def columns_of(person: Person, schema: pa.Schema) -> Sequence[str]:
+def columns_of(person: Person, schema: pa.Schema) -> pa.Schema:
     """Return the columns that the condition for a table reads."""
-    return QUARANTINED if is_quarantine(schema) else person.columns_in(schema.names)
+    import pyarrow as pa
+
+    names = QUARANTINED if is_quarantine(schema) else dict.fromkeys(person.columns_in(schema.names))
+    return pa.schema([schema.field(name) for name in names])
 
 
 def is_quarantine(schema: pa.Schema) -> bool:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs import world
+from drainmark.jobs.frames.arrow import filled
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.run_files import KEY_HASH, ROWS_A_GROUP
@@ -48,19 +49,17 @@ class Found:
         return sum(self.ids.values())
 
 
-def search(folder: Folder, files: Iterable[StagedFile], where: pa.compute.Expression, columns: Sequence[str]) -> Found:
+def search(folder: Folder, files: Iterable[StagedFile], where: pa.compute.Expression, columns: pa.Schema) -> Found:
     """Return the rows for which a condition holds; one row group of a large file is in memory at a time.
 
     Args:
-        columns: those of the condition.
+        columns: those of the condition; in a file that lacks one that came later, it is null.
     """
     found = Found()
     for file in files:
         ids = Counter[int]()
-        wanted = list(dict.fromkeys([*columns, SEQUENCE_ID]))
-        for rows in whole_pieces(folder, file, wanted):
-            if set(columns) <= set(rows.column_names):  # an old file may lack a column that came later
-                ids.update(_ids_of(rows.filter(where)))
+        for rows in whole_pieces(folder, file, list(dict.fromkeys([*columns.names, SEQUENCE_ID]))):
+            ids.update(_ids_of(filled(rows, columns).filter(where)))
         if ids:
             found.files.append(file)
             found.ids.update(ids)
@@ -93,13 +92,15 @@ def rewrite(
     written = {}
     for file in files:
         if as_they_are:
-            written[file.path] = _run(folder, staging, file, where)
+            written[file.path] = _run(folder, staging, file, schema, where)
         else:
             written[file.path] = staging.rewrite([[file]], schema, ~where)
     return written
 
 
-def _run(folder: Folder, staging: Staging, file: StagedFile, where: pa.compute.Expression) -> tuple[StagedFile, ...]:
+def _run(
+    folder: Folder, staging: Staging, file: StagedFile, schema: pa.Schema, where: pa.compute.Expression
+) -> tuple[StagedFile, ...]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -109,8 +110,8 @@ def _run(folder: Folder, staging: Staging, file: StagedFile, where: pa.compute.E
         for name, value in (metadata.metadata or {}).items()
         if not name.startswith(b"ARROW:")
     }
-    kept = [rows.filter(~where) for rows in folder.read_pieces(file.path, file.size)]
-    rows = pa.concat_tables(kept)
+    pieces = folder.read_pieces(file.path, file.size)
+    rows = pa.concat_tables(filled(rows, schema).filter(~where).select(rows.column_names) for rows in pieces)
     is_sorted = KEY_HASH in rows.column_names
     staging.layout = NO_LAYOUT
     return staging.write(rows, "erased", rows_per_group=ROWS_A_GROUP if is_sorted else None, footer=notes)

@@ -27,6 +27,7 @@ import drainmark as dm
 from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.protocol.persons import Person
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.state import keyed_state
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.verbs.removals import erase
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -584,3 +585,26 @@ def test_a_value_that_no_row_can_have_does_not_hide_the_others(
 def test_a_condition_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         Person.parse(text)
+
+
+@pytest.mark.seed("ER1")
+@pytest.mark.parametrize("merge", ["on-write", "on-read"])
+def test_rows_of_before_a_column_came_leave_by_its_other_name(
+    root: Path, monkeypatch: pytest.MonkeyPatch, merge: str
+) -> None:
+    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 1)
+    sinks = f"""
+dm.sink(rows, dm.DeltaAppend("all_rows", on_schema_change="evolve"))
+dm.sink(rows, dm.DeltaUpsert("newest", keys=["item"], on_schema_change="evolve", merge="{merge}"))
+"""
+    first = SOURCE.replace("customer string", "buyer string")
+    ran(root, sinks, source=first, files=(f"cup,{PERSON},1\npot,bob,2\n", f"mug,{PERSON},3\n"))
+    second = first.replace("id bigint", "id bigint, customer string")
+    (root / "app.py").write_text(second + sinks)
+    (root / "inbox" / "2.csv").write_text(f"cup,eve,4,ann\nmug,eve,5,{PERSON}\n")
+    settle(root / "inbox")
+    done("run", "app.py")
+    assert erased(root, WHERE, "--also", "customer=buyer")["found_afterwards"] == []
+    assert found_in(root / "home") == {}
+    assert sorted(dm.read("app", "all_rows")["id"].to_pylist()) == [2, 4]
+    assert {row["item"]: row["id"] for row in dm.read("app", "newest").to_pylist()} == {"cup": 4, "pot": 2}

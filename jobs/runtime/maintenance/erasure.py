@@ -210,7 +210,7 @@ def _managed(
 
 
 def _dead(
-    folder: Folder, epoch: int, kept: Set[str], where: pa.compute.Expression, columns: Sequence[str]
+    folder: Folder, epoch: int, kept: Set[str], where: pa.compute.Expression, columns: pa.Schema
 ) -> files.Found:
     """Return the rows of the person in files that nothing names any more."""
     paths = [path for path in purge.unneeded(folder, kept, through=epoch) if path.endswith(".parquet")]
@@ -234,7 +234,7 @@ def _outside(store: RegionTables, table: RegionTable, person: Person) -> Searche
     if where is None:
         return Searched(table=table)
     sink.txn_version()  # this notes it: the rows leave a sink that has not changed since; no claim asks one that left
-    rows = sink.read([*dict.fromkeys([*columns_of(person, schema), SEQUENCE_ID])], where)
+    rows = sink.read([*dict.fromkeys([*columns_of(person, schema).names, SEQUENCE_ID])], where)
     return _with_rows(table, where, rows)
 
 
@@ -359,7 +359,7 @@ class RegionErasure:
             return {}
         written = files.rewrite(target.folder, staging, plain, schema, where)
         if found.table.role is TableRole.CHANGES and found.shown.files:
-            rows = in_their_place(store, self.owner.history, found.table, found.shown.files, where)
+            rows = in_their_place(store, self.owner.history, found.table, found.shown.files, where, schema=schema)
             if rows is not None:
                 last = found.shown.files[-1].path
                 written[last] = (*written[last], *staging.write(typed(rows, schema), "kept"))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import RetractRefused
-from drainmark.jobs.frames.arrow import arrow_of, frame_of
+from drainmark.jobs.frames.arrow import arrow_of, filled, frame_of
 from drainmark.jobs.frames.names import quoted_name
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.lazy import F
@@ -231,6 +231,8 @@ def in_their_place(
     table: RegionTable,
     found: Sequence[StagedFile],
     where: pa.compute.Expression,
+    *,
+    schema: pa.Schema,
 ) -> pa.Table | None:
     """Return the rows that a table of changes needs once some rows have left it; None if it needs none.
 
@@ -240,11 +242,12 @@ def in_their_place(
     Args:
         found: the files with the rows that leave.
         where: the condition for them.
+        schema: the columns of the table; old files may lack some.
     """
     import pyarrow as pa
 
     files = store.table(table.name).files
-    pieces = [_with_gone(rows.filter(where)) for rows in files.pieces(found)]
+    pieces = [_with_gone(filled(rows, schema).filter(where)) for rows in files.pieces(found)]
     lost = pa.concat_tables(pieces, promote_options="permissive")
     added = _of_erased_keys(store, history, table, lost, where) if table.keys else []
     rows = pa.concat_tables(added, promote_options="permissive").filter(~where) if added else None
@@ -258,7 +261,7 @@ def _of_erased_keys(
     import pyarrow.compute as pc
 
     edge, keys = history.dropped.get(table.name, INITIAL_ID), list(table.keys)
-    rows = _all_rows(store, history, table, lost.select(keys), edge)
+    rows = filled(_all_rows(store, history, table, lost.select(keys), edge), lost.schema)
     # a state may be the history of a table with other keys, which have to say there that the row is gone
     of_readers = {key for other in history.tables if other.history == table.name for key in other.keys}
     deleted = _as_gone(lost.filter(lost[GONE]), {*keys, *of_readers}).select(rows.column_names)
