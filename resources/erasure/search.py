@@ -100,12 +100,12 @@ def is_parquet(head: bytes) -> bool:
 
 def is_in_bytes(stream: io.BufferedIOBase | Any, person: Person) -> bool:
     """Say whether a stream of bytes holds a value of each condition of a person."""
-    missing = person.patterns()
-    before = b""
-    while missing and (chunk := stream.read(_CHUNK)):
-        text = before + chunk
-        missing = [pattern for pattern in missing if not pattern.search(text)]
-        before = text[-_OVERLAP:]
+    missing, text, chunk = person.patterns(), b"", stream.read(_CHUNK)
+    while missing and chunk:
+        text, chunk = text + chunk, stream.read(_CHUNK)
+        whole = text + b"_" if chunk else text  # a word that is cut is not known yet
+        missing = [pattern for pattern in missing if not pattern.search(whole)]
+        text = text if len(text) <= _OVERLAP else b"_" + text[-_OVERLAP:]
     return not missing
 
 

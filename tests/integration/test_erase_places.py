@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import random
@@ -32,7 +33,9 @@ from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.verbs.removals import erase
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY
+from drainmark.resources.erasure import search
 from drainmark.resources.erasure.conditions import condition_of
+from drainmark.resources.erasure.search import is_in_bytes
 from drainmark.resources.settings import Settings
 from drainmark.resources.storage.bucket_folder import BucketFolder
 from drainmark.resources.storage.object_store import ObjectStore
@@ -608,3 +611,15 @@ dm.sink(rows, dm.DeltaUpsert("newest", keys=["item"], on_schema_change="evolve",
     assert found_in(root / "home") == {}
     assert sorted(dm.read("app", "all_rows")["id"].to_pylist()) == [2, 4]
     assert {row["item"]: row["id"] for row in dm.read("app", "newest").to_pylist()} == {"cup": 4, "pot": 2}
+
+
+@pytest.mark.seed("ER5")
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [("smith", True), ("smithery", False), ("blacksmith", False), (" smith ", True), ("smit", False)],
+)
+@pytest.mark.parametrize("place", range(7))
+def test_a_word_is_read_whole_where_a_large_file_is_cut(text: str, is_found: bool, place: int) -> None:
+    for before in (0, search._CHUNK - search._OVERLAP, search._CHUNK):
+        content = b"." * max(0, before - place) + text.encode() + b"." * search._CHUNK
+        assert is_in_bytes(io.BytesIO(content), Person.parse("name = smith")) == is_found, before
