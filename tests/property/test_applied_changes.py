@@ -197,6 +197,19 @@ def test_a_column_that_changes_get_on_their_way_is_refused_before_a_run(engine: 
     assert ("except_columns" in caught.value.remedy) == (name != "__by")
 
 
+@pytest.mark.seed("AC2")
+@pytest.mark.parametrize("leaves_out", [{"columns": ["b", "y"]}, {"except_columns": ["op", "x"]}])
+def test_a_tracked_column_that_the_output_lacks_is_refused_before_a_run(
+    engine: SparkEngine, leaves_out: dict[str, Any]
+) -> None:
+    """The first group failed with a `KeyError`, and each try after it."""
+    options = {"stored_as_scd_type": 2, "track_history_columns": ["y", "x"], **leaves_out}
+    course = Course(engine.session, operator_of(Case(options, lambda files: [])))
+    with pytest.raises(OperatorFailed, match="output has no column x") as caught:
+        course.go({1: []})
+    assert caught.value.remedy.startswith("name some of a, b")
+
+
 def test_what_spark_would_do_cannot_be_compared_yet(engine: SparkEngine) -> None:
     """Spark's `create_auto_cdc_flow` needs a table that implements `SupportsRowLevelOperations`."""
     jvm = engine.session.sparkContext._jvm  # type: ignore[attr-defined]

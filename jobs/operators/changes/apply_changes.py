@@ -251,6 +251,9 @@ class ApplyChanges(Operator):
             names = [*(key for key in self.keys if key not in self.columns), *self.columns]
         else:
             names = [name for name in given if name not in (*(self.except_columns or ()), SOURCE_FILE)]
+        if lacking := [name for name in self.tracked or () if name not in names]:
+            message = f"the output has no column {', '.join(lacking)}, by which track_history_columns= tells versions"
+            raise self._unfit(message, f"name some of {', '.join(names)}, or have columns= name it, too")
         taken = {GONE, *KEPT_NAMES, *_ON_THE_WAY, *(VALIDITY if self.scd_type == 2 else ())}
         if clashes := sorted(name for name in {*names, *given} if name.lower() in (taken if name in names else _SAID)):
             leave = "" if _SAID & {*map(str.lower, clashes)} else f"leave it out by except_columns={clashes}, or "
