@@ -227,7 +227,7 @@ KINDS = {
     "double": [0.0, -0.0, float("nan"), float("-inf"), -1.5, 1e300],
     "float": [0.0, -0.0, float("nan"), -1.5],
     "string": ["", "A", "a", "ab", "é", "\U0001f600", "\uffff"],
-    "binary": [b"", b"\x00", b"\x7f", "é".encode()],
+    "binary": [b"", b"\x00", b"\x7f", "é".encode(), b"\x80", b"\xff\x00", b"\xff\xff"],
     "date": [dt.date(1900, 1, 1), dt.date(1970, 1, 1), dt.date(2026, 1, 2)],
     "timestamp": [dt.datetime(1900, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1, 0, 0, 0, 7, tzinfo=dt.UTC)],
     "timestamp_ntz": [dt.datetime(1900, 1, 1), dt.datetime(2026, 1, 1, 0, 0, 0, 7)],  # noqa: DTZ001

@@ -326,8 +326,9 @@ def apply_changes(
     Args:
         stream: the changes.
         keys: key columns. They are always in the output.
-        sequence_by: column, or SQL, that orders the changes of a key: a number, text or time, or a struct of these.
-            Several are compared one after the other; for type 2 into a table give one, since it is a key of the sink.
+        sequence_by: column, or SQL, that orders the changes of a key: a number, text, time or bytes, or a struct of
+            these. Several are compared one after the other; for type 2 into a table give one, since it is a key of the
+            sink.
         apply_as_deletes: condition in SQL: the row is a delete. Null is false.
         apply_as_truncates: condition in SQL: the row deletes all keys with smaller sequences. For type 1.
         columns: columns of the output. By default all but `source_file`.

@@ -74,10 +74,11 @@ class ChangeShape:
         """Return the SQL of a text that is different for different sequences."""
         from pyspark.sql.types import StructType
 
-        if not isinstance(self.by_type, StructType):
-            return f"cast({BY} as string)"
-        texts = (f"cast({part.sql} as string)" for part in parts_of(BY, self.by_type))
-        return f"to_json(array({', '.join(texts)}))"
+        texts = [
+            f"decode({part.sql}, 'ISO-8859-1')" if part.kind.typeName() == "binary" else f"cast({part.sql} as string)"
+            for part in parts_of(BY, self.by_type)
+        ]
+        return f"to_json(array({', '.join(texts)}))" if isinstance(self.by_type, StructType) else texts[0]
 
     @property
     def output(self) -> StructType:
