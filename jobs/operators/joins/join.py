@@ -40,6 +40,7 @@ _ROW = "_row"
 _OWN = "__own"
 _OTHER = "__other"
 _OUTER = {"left": "left", "right": "right", "full": "full"}
+_SUFFIXES = ("", "_right")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,7 +341,7 @@ def join(
     lateness: dt.timedelta | float | None = None,
     max_ahead: dt.timedelta | float | None = None,
     how: Literal["inner", "left", "right", "full"] = "inner",
-    suffixes: tuple[str, str] = ("", "_right"),
+    suffixes: tuple[str, str] = _SUFFIXES,
     kind: Literal["inner", "left", "right", "full", "latest"] = "inner",
     left_window: Window = None,
     right_window: Window = None,
@@ -399,7 +400,7 @@ def join(
         dm.sink(matched, dm.DeltaAppend("orders_with_payments"))
         dm.sink(matched["late_left"], dm.DeltaAppend("late_orders"))
 
-        newest = dm.join(orders, payments, on=["id"], kind="latest", suffixes=("", "_of_payment"), name="newest")
+        newest = dm.join(orders, payments, on=["id"], kind="latest", name="newest")
     """
     common: dict[str, Any] = {
         "name": name or f"{default_name(left)}_with_{default_name(right)}",
@@ -410,8 +411,9 @@ def join(
     }
     of_windows = kind != "inner" or left_window is not None or right_window is not None
     of_interval = within is not None or lateness is not None or max_ahead is not None or how != "inner"
+    of_interval |= suffixes != _SUFFIXES
     if of_windows and of_interval:
-        said = "within=, lateness=, max_ahead= and how= join by event time; kind= and windows by the order of arrival"
+        said = "within=, lateness=, max_ahead=, how= and suffixes= join by event time; kind= and windows by arrival"
         raise UsageError(said, location=location_of(caller()), remedy="give those of one form")
     if of_interval:
         interval: Any = tuple(within) if isinstance(within, list) else within

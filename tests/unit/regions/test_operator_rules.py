@@ -204,10 +204,11 @@ def test_what_can_be_is_not_refused(declare: Callable[[Any, Any], Any]) -> None:
     ids=lambda given: next(iter(given)),
 )
 def test_a_join_goes_by_event_time_or_by_windows_and_not_by_both(of_windows: dict[str, Any]) -> None:
-    with pytest.raises(UsageError) as refused:
-        broken(lambda a, b: dm.join(a, b, **BY_TIME, **of_windows))
-    assert refused.value.location
-    assert refused.value.remedy
+    for of_interval in (BY_TIME, {"on": ["k"], "suffixes": ("", "_of_b")}):
+        with pytest.raises(UsageError) as refused:
+            broken(lambda a, b, given=of_interval: dm.join(a, b, **given, **of_windows))
+        assert refused.value.location
+        assert refused.value.remedy
 
 
 @pytest.mark.seed("NU1")
