@@ -1,12 +1,12 @@
-"""Checks for rows that a sink of files cannot hold, made in this process or, for a frame, by Spark's tasks."""
+"""Checks for rows that nobody could read again, or that a sink of files cannot hold; made here or by Spark's tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from drainmark.jobs.errors import Location, OperatorFailed
 from drainmark.jobs.formats.values.far_times import RULE, first_far
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.tasks.executor import Executor, Facts
@@ -15,19 +15,50 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-UNREADABLE, UNHELD = "unreadable", "unheld"
+
+class Named(Protocol):
+    """An operator, as far as an error names it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def location(self) -> Location | None: ...
 
 
-def unreadable_text(rows: pa.Table) -> dict[str, Any] | None:
-    """Return the `column` with a text that is not UTF-8, and the message of Arrow as `said`; None if there is none."""
+@dataclass(frozen=True, slots=True)
+class Giver:
+    """The operator whose rows a task writes; the operator itself is not sent to tasks."""
+
+    name: str
+    location: Location | None
+
+    @classmethod
+    def of(cls, operator: Named) -> Giver:
+        return cls(operator.name, operator.location)
+
+
+Rows = TypeVar("Rows", "pa.Table", "pa.RecordBatch")
+
+
+def require_text(operator: Named, rows: Rows) -> Rows:
+    """Return the rows if every text is UTF-8. Other text, e.g. from a cast of bytes, can be written but not read.
+
+    Raises:
+        OperatorFailed: a text is not UTF-8; the error names the column.
+    """
     import pyarrow as pa
 
-    for name, column in zip(rows.column_names, rows.columns, strict=True):
+    for column, values in zip(rows.schema.names, rows.columns, strict=True):
         try:
-            column.validate(full=True)
+            values.validate(full=True)
         except pa.ArrowInvalid as error:
-            return {"column": name, "said": str(error)}
-    return None
+            raise OperatorFailed(
+                f"{operator.name!r}: the column {column!r} holds values that nobody can read again: {error}",
+                operator=operator.name,
+                location=operator.location,
+                remedy="bytes that are no UTF-8 become text by F.decode(column, 'ISO-8859-1'), or make_valid_utf8",
+            ) from error
+    return rows
 
 
 def unheld(rows: pa.Table, file_format: str) -> dict[str, Any] | None:
@@ -60,14 +91,14 @@ def unheld(rows: pa.Table, file_format: str) -> dict[str, Any] | None:
     return {"rule": rule, "condition": f"row {row}"[:500], "rows": 1, "first_id": row[SEQUENCE_ID]}
 
 
-def first_unfit(executor: Executor, frame: DataFrame, *, file_format: str) -> tuple[str, dict[str, Any]] | None:
-    """Check rows; return `UNREADABLE` or `UNHELD` and the facts of a bad row, or None if there is none.
+def first_unfit(executor: Executor, frame: DataFrame, *, file_format: str) -> dict[str, Any] | None:
+    """Check rows; return the facts of the first row that files cannot hold, or None if there is none: see `unheld`.
 
     Args:
         file_format: of the files that the rows are written to.
     """
     found = executor.run_over(frame, JudgeTask(file_format))
-    return (found[0]["kind"], dict(found[0]["told"])) if found else None
+    return dict(found[0]) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +108,11 @@ class JudgeTask:
     file_format: str
 
     def work(self, share: Iterator[pa.RecordBatch]) -> Iterator[Facts]:
-        """Yield the `kind` of the first bad batch, and the facts of a row as `told`; nothing if there is none."""
+        """Yield the facts of the first row that files cannot hold; nothing if there is none."""
         import pyarrow as pa
 
         for batch in share:
-            rows = pa.Table.from_batches([batch])
-            for kind, look in ((UNREADABLE, unreadable_text), (UNHELD, partial(unheld, file_format=self.file_format))):
-                found = look(rows)
-                if found is not None:
-                    yield {"kind": kind, "told": found}
-                    return
+            found = unheld(pa.Table.from_batches([batch]), self.file_format)
+            if found is not None:
+                yield found
+                return

@@ -22,6 +22,7 @@ from drainmark.jobs.frames.arrow import relaxed, relaxed_type
 from drainmark.jobs.frames.tags import SEQUENCE_ID, arrow_schema
 from drainmark.jobs.tasks.column_statistics import ColumnStatistics, floating_leaves
 from drainmark.jobs.tasks.executor import Facts, OnSpark
+from drainmark.jobs.tasks.judged_rows import Giver, require_text
 from drainmark.jobs.tasks.layout import NO_LAYOUT, Layout
 from drainmark.jobs.tasks.parquet_shares import FileShare, RowFile
 from drainmark.jobs.tasks.places import LocalPlace, MemoryPlace, Place
@@ -64,7 +65,9 @@ class WrittenFile:
     statistics: str = ""
 
 
-def write_files(frame: DataFrame, place: Place, folder: str = "", *, layout: Layout = NO_LAYOUT) -> list[WrittenFile]:
+def write_files(
+    frame: DataFrame, place: Place, folder: str = "", *, layout: Layout = NO_LAYOUT, giver: Giver | None = None
+) -> list[WrittenFile]:
     """Compute a frame and write its rows, one file for each task that has rows; return the files, sorted by name.
 
     The files are durable when this returns, if the place is kept.
@@ -72,12 +75,14 @@ def write_files(frame: DataFrame, place: Place, folder: str = "", *, layout: Lay
     Args:
         folder: of the files, below the place; it is created if it is missing.
         layout: of the table; a task writes one file for each partition that it has rows of.
+        giver: the operator of the rows, if they are read again by others than Spark: see `require_text`.
 
     Raises:
+        OperatorFailed: a text of the operator is not UTF-8.
         OSError, StoreUnavailable: a task could not write.
         TooManyPartitions: the rows are in more partitions than one group may write to.
     """
-    task = WriteTask(place, folder, layout)
+    task = WriteTask(place, folder, layout, giver)
     written = written_files(OnSpark(frame.sparkSession).run_over(layout.of_frame(frame), task))
     require_few(layout, {file.partition for file in written})
     return written
@@ -111,18 +116,22 @@ class WriteTask:
 
     Args:
         folder: of the files, below the place.
+        giver: see `write_files`.
     """
 
     place: Place
     folder: str
     layout: Layout = NO_LAYOUT
+    giver: Giver | None = None
 
     def work(self, share: Iterator[pa.RecordBatch]) -> Iterator[Facts]:
         """Write the rows of a share, and yield the facts of the files.
 
         Raises:
-            TooManyPartitions: this share alone has rows of more partitions than a group may write to.
+            OperatorFailed, TooManyPartitions: as `write_files`, of this share alone.
         """
+        if (giver := self.giver) is not None:
+            share = (require_text(giver, batch) for batch in share)
         runs = itertools.groupby(self._parts(share), key=itemgetter(0))
         for number, (partition, parts) in enumerate(runs):
             if number == self.layout.most_partitions:  # stop early: there may be as many partitions as rows

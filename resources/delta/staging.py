@@ -21,6 +21,7 @@ from drainmark.jobs.protocol.records.manifest import STAGED, StagedFile
 from drainmark.jobs.state.keyed_rows import RowsPerKey
 from drainmark.jobs.tasks.column_statistics import ColumnStatistics
 from drainmark.jobs.tasks.executor import Executor, Here, Share, Task
+from drainmark.jobs.tasks.judged_rows import Giver
 from drainmark.jobs.tasks.keyed_files import RewriteTask
 from drainmark.jobs.tasks.layout import NO_LAYOUT, Layout
 from drainmark.jobs.tasks.parquet_files import (
@@ -145,17 +146,18 @@ class Staging:
             raise AccountingError(msg, remedy=_HANDS_OFF, rows=written.rows, expected=rows.num_rows)
         return written
 
-    def write_frame(self, frame: DataFrame, subdirectory: str) -> tuple[StagedFile, ...]:
+    def write_frame(self, frame: DataFrame, subdirectory: str, giver: Giver | None = None) -> tuple[StagedFile, ...]:
         """Have Spark's tasks write a frame below `subdirectory`, and return the facts of the files, by path.
 
         Raises:
+            OperatorFailed: a text is not UTF-8, and the rows have a giver; see `write_files`.
             FilesLost: a file that a task wrote is not here, because executors wrote to another disk.
             AccountingError: a row has no `_sequence_id`.
             StoreUnavailable: the object store does not take them.
             TooManyPartitions: the rows are of more partitions than one group may write to.
         """
         place, folder = self.folder.place, f"{self._prefix}{subdirectory}"
-        return self._staged(lambda: write_files(frame, place, folder, layout=self.layout))
+        return self._staged(lambda: write_files(frame, place, folder, layout=self.layout, giver=giver))
 
     def rewrite(
         self,

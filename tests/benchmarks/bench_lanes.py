@@ -31,7 +31,6 @@ from bench_input import WrongResult
 
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint, analyse
-from drainmark.jobs.runtime.analysis.column_types import require_text
 from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.autonomous_run import AutonomousRun, BatchReport
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
@@ -42,6 +41,7 @@ from drainmark.jobs.runtime.group.stream_passing import Border
 from drainmark.jobs.runtime.input.attempt import Attempt
 from drainmark.jobs.runtime.input.executors import OperatorExecutors
 from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.tasks.judged_rows import require_text
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.runs.region_runs import region_outside, region_run
 from drainmark.orchestration.workplace.region_sources import is_periodic

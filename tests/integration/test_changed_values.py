@@ -10,6 +10,8 @@ import pytest
 from harness import LONG_AGO, run_once
 
 import drainmark as dm
+from drainmark import F
+from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.graph.context import OperatorContext
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.settings import Settings
@@ -120,6 +122,45 @@ def test_names_inside_of_fields_count_letter_by_letter_on_every_way(tmp_path: Pa
             place.registry.close()
         assert sorted(row["raw"] for row in bad) == list(NESTED_BAD), way
         assert sorted(row["k"] for row in good) == ['"A":', "A", "a"], way
+
+
+@pytest.mark.seed("I12")
+@pytest.mark.parametrize("small", [0, 8 << 20], ids=["large", "small"])
+def test_a_text_that_nobody_can_read_again_is_committed_on_no_way(
+    tmp_path: Path, engine: SparkEngine, small: int
+) -> None:
+    """A large group committed it: then its publish failed, in each run anew, or nobody could read the state."""
+
+    def sunk(texts: Any) -> None:
+        dm.sink(texts, dm.DeltaUpsert("newest", keys=["n"]))
+
+    def kept(texts: Any) -> None:
+        counts = dm.aggregate(texts, keys=["t"], values={"rows": dm.count()}, name="counts")
+        shown = dm.functor(lambda counts: dm.select(counts, "rows"), name="shown", inputs=[counts])
+        dm.sink(shown, dm.DeltaAppend("shown"))
+
+    for number, ends in enumerate((sunk, kept)):
+
+        def app(ends: Any = ends) -> None:
+            @dm.consistent(trigger="operator-driven")
+            @dm.source(dm.DirectoryScan(path="inbox", format="csv", schema="n int, h string", settle=0))
+            def rows(scanned: Any) -> Any:
+                return scanned
+
+            texts = dm.functor(
+                lambda rows: dm.select(rows, "n", F.unhex("h").cast("string").alias("t")), name="texts", inputs=[rows]
+            )
+            ends(texts)
+
+        home = tmp_path / f"{number}" / "home"
+        result = dm.testing.run_app(app, None, home=home, engine=engine, settings={"small_group_bytes": small})
+        result.add({"1.csv": "1,61\n2,81\n"})
+        with pytest.raises(OperatorFailed, match=r"column 't' holds values that nobody can read again") as caught:
+            result.run()
+        assert caught.value.operator in ("newest_sink", "counts")
+        assert "make_valid_utf8" in (caught.value.remedy or "")
+        assert result.history == []
+        result.close()
 
 
 @pytest.mark.seed("RT11")

@@ -19,10 +19,8 @@ from drainmark.jobs.operators.sql import SqlOperator
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.tasks.judged_rows import unreadable_text
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -153,28 +151,6 @@ def unsupported(schema: StructType) -> list[str]:
         for field in schema.fields
         if any(_UNSUPPORTED.match(kind.simpleString()) for kind in plain_types(field.dataType))
     ]
-
-
-def require_text(operator: Operator, rows: pa.Table) -> pa.Table:
-    """Return the rows if every text is UTF-8. Other text, e.g. from a cast of bytes, can be written but not read.
-
-    Raises:
-        OperatorFailed: a text is not UTF-8; the error names the column.
-    """
-    found = unreadable_text(rows)
-    if found is not None:
-        raise unreadable(operator, **found)
-    return rows
-
-
-def unreadable(operator: Operator, *, column: str, said: str) -> OperatorFailed:
-    """Return the error for a column with a text that is not UTF-8."""
-    return OperatorFailed(
-        f"{operator.name!r}: the column {column!r} holds values that nobody can read again: {said}",
-        operator=operator.name,
-        location=operator.location,
-        remedy="bytes that are no UTF-8 become text by F.decode(column, 'ISO-8859-1'), or make_valid_utf8",
-    )
 
 
 def require_ids(operator: Operator, files: Sequence[StagedFile], first_id: int, last_id: int) -> None:

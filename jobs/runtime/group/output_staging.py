@@ -18,12 +18,13 @@ from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint, check_schema
-from drainmark.jobs.runtime.analysis.column_types import require_ids, require_text
+from drainmark.jobs.runtime.analysis.column_types import require_ids
 from drainmark.jobs.runtime.commit.staged_group import StagedTable
 from drainmark.jobs.runtime.input.attempt import Attempt
 from drainmark.jobs.runtime.input.executors import OperatorExecutors
 from drainmark.jobs.runtime.spark_failures import blaming
 from drainmark.jobs.state.keyed_state import KeyedState
+from drainmark.jobs.tasks.judged_rows import Giver, require_text
 from drainmark.jobs.tasks.layout import Layout
 from drainmark.resources.delta.staging import Staging
 
@@ -117,7 +118,8 @@ class OutputStaging:
             shown = executor.local(rows, frame) if self._is_read(operator, name) else frame
             return replace(staged, frame=shown)
         shown = frame.drop(POSITION) if _is_placed(operator) and not operator.keeps_places else frame
-        files = self._staging(name).write_frame(shown, "rows")  # the same Spark jobs compute and write
+        # the same Spark jobs compute and write
+        files = self._staging(name).write_frame(shown, "rows", Giver.of(operator))
         computed()
         kept = self.states[name].read_if_in_memory(files) if name in self.states else None
         staged = self._staged_frame(name, files, frame)

@@ -24,7 +24,8 @@ from drainmark.jobs.formats.file_columns import sql_of
 from drainmark.jobs.formats.values.far_times import python_rows
 from drainmark.jobs.frames.tags import arrow_schema, tagged_type
 from drainmark.jobs.operators.sinks.delta_append import DeltaAppend
-from drainmark.jobs.runtime.analysis.column_types import require_text, unsupported
+from drainmark.jobs.runtime.analysis.column_types import unsupported
+from drainmark.jobs.tasks.judged_rows import require_text
 
 
 def test_times_are_in_utc_and_those_without_a_zone_stay_so() -> None:

@@ -6,7 +6,6 @@ point, so the region could neither continue nor return.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,13 +17,12 @@ from drainmark.jobs.graph.blame import failure_of
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.analysis.column_types import require_text, unreadable
 from drainmark.jobs.runtime.commit.replacement import replaced_ids
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.state.keyed_rows import kept_columns
 from drainmark.jobs.tasks.executor import OnSpark
-from drainmark.jobs.tasks.judged_rows import UNREADABLE, first_unfit
+from drainmark.jobs.tasks.judged_rows import first_unfit
 from drainmark.resources.delta.adopted.constraints import Breach
 
 if TYPE_CHECKING:
@@ -49,10 +47,7 @@ def require_accepted(
         operator = region.operator(table.operator)
         try:
             rows = staged[table.history or table.name]
-            if table.external:
-                breach = _breach_outside(operator, table, rows, group, outside)
-            else:
-                breach = _breach(table, rows, outside)
+            breach = _breach_outside(table, rows, group, outside) if table.external else _breach(table, rows, outside)
         except DrainmarkError:
             raise
         except Exception as error:
@@ -72,34 +67,23 @@ def _breach(table: RegionTable, staged: StagedTable, outside: Outside) -> Breach
     return outside.store.adopted(table.name).breach(visible)
 
 
-def _breach_outside(
-    operator: Operator, table: RegionTable, staged: StagedTable, group: Group, outside: Outside
-) -> Breach | None:
+def _breach_outside(table: RegionTable, staged: StagedTable, group: Group, outside: Outside) -> Breach | None:
     """Return the breach that a sink outside Delta finds in its rows; this needs no Spark, except when tasks check."""
     columns, target = kept_columns(table, table.columns), outside.store.external(table)
     replaced = replaced_ids(outside.store, group)
     if staged.rows is not None:
         return target.breach([staged.rows.select(columns)], replaced=replaced)
     if target.judges_by_itself and staged.frame is not None and not outside.engine.is_local:
-        return _breach_of_frame(operator, staged.frame.select(*(quoted_name(name) for name in columns)), table)
+        return _breach_of_frame(staged.frame.select(*(quoted_name(name) for name in columns)), table)
     files = sorted(staged.files, key=lambda file: (file.first_id or 0, file.path))
     history = outside.store.table(table.history or "")
-    rows = (require_text(operator, each) for each in history.files.pieces(files, columns))
-    breach = target.breach(rows, replaced=replaced)
-    if breach is None:
-        deque(rows, maxlen=0)  # `require_text` must also see the rows that the sink did not read
-    return breach
+    return target.breach(history.files.pieces(files, columns), replaced=replaced)
 
 
-def _breach_of_frame(operator: Operator, frame: DataFrame, table: RegionTable) -> Breach | None:
+def _breach_of_frame(frame: DataFrame, table: RegionTable) -> Breach | None:
     """Have tasks check rows for a file sink, which takes all rows that its format can hold."""
     found = first_unfit(OnSpark(frame.sparkSession), frame, file_format=table.options["format"])
-    if found is None:
-        return None
-    kind, facts = found
-    if kind == UNREADABLE:
-        raise unreadable(operator, **facts)
-    return Breach(**facts)
+    return None if found is None else Breach(**found)
 
 
 def _violation(breach: Breach, table: RegionTable, operator: Operator, group: Group) -> ConstraintViolated:
