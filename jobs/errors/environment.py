@@ -57,6 +57,24 @@ class FilesLost(AccountingError):
     retry = Retry.RENEW
 
 
+class FileDamaged(EnvironmentFailed):
+    """A file of Drainmark's own cannot be read as it was written: a disk lost a part, or somebody changed the file.
+
+    No input can cause this, so the group is never split. Files that are put back are read again.
+    """
+
+    id = "FILE_DAMAGED"
+
+
+DAMAGED = "a file of Drainmark's own is damaged"
+RESTORE = "restore it from a backup; drainmark doctor lists what is damaged"
+
+
+def damaged(path: object, error: BaseException | str) -> FileDamaged:
+    """Return the error for a file that cannot be read as it was written, with the first line of the reason."""
+    return FileDamaged(f"{DAMAGED}: {path}: {str(error).strip().partition(chr(10))[0]}", remedy=RESTORE)
+
+
 class WorkerDied(EnvironmentFailed):
     """A Python worker of Spark died: it had too little memory, or a function ends it at some row.
 

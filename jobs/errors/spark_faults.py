@@ -9,7 +9,7 @@ import re
 import traceback
 
 from drainmark.jobs.errors import DrainmarkError, OperatorFailed, Retry, SparkLost, StoreUnavailable
-from drainmark.jobs.errors.environment import EnvironmentFailed, WorkerDied
+from drainmark.jobs.errors.environment import DAMAGED, RESTORE, EnvironmentFailed, FileDamaged, WorkerDied
 from drainmark.jobs.errors.machine_faults import chain, is_of_spark, machine_fault
 
 _GONE = ("UNAVAILABLE", "UNAUTHENTICATED")
@@ -29,7 +29,7 @@ _WORKER_GONE = re.compile(r"Python worker exited unexpectedly|Python worker fail
 _NOT_FOUND = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|PATH_NOT_FOUND|NoSuchFileException|does not exist")
 _NOT_WRITTEN = re.compile(r"Mkdirs failed to create|Permission denied|AccessDeniedException")
 _OUR_FILES = re.compile(r"/inbox/\S*?/\d+-[\w-]{32,}/|/_staged/")
-"""Links to inputs and staged files; only Drainmark puts them there and removes them."""
+"""Links to inputs and staged files."""
 
 _NOT_THERE = "a file of Drainmark's own is not where it was put"
 
@@ -58,10 +58,14 @@ def _away(error: BaseException) -> StoreUnavailable | None:
 def _lost_part(error: BaseException) -> EnvironmentFailed | None:
     """Return the error for a lost executor, or for a file of our own that is missing."""
     for link in chain(error):
-        if isinstance(link, FileNotFoundError) and _OUR_FILES.search(str(link.filename)):
+        if isinstance(link, FileDamaged):
+            return link
+        if isinstance(link, FileNotFoundError) and _OUR_FILES.search(str(link.filename or link)):
             return _failed(error, f"{_NOT_THERE}: {link}")
         lines = [line.strip() for line in str(link).splitlines()]
         for line in lines if is_of_spark(link) else ():
+            if DAMAGED in line:
+                return _failed(error, line[line.index(DAMAGED) :][:400], FileDamaged)
             if (what := _lost_in(line)) is not None:
                 kind = WorkerDied if _WORKER_GONE.search(line) else EnvironmentFailed
                 return _failed(error, f"{what}: {line.removeprefix(': ').removeprefix('Caused by: ')[:400]}", kind)
@@ -83,6 +87,8 @@ def _lost_in(line: str) -> str | None:
 
 def _failed(error: BaseException, message: str, kind: type[EnvironmentFailed] = EnvironmentFailed) -> EnvironmentFailed:
     remedy = "look at the machine and the cluster; the whole group is tried again"
+    if kind is FileDamaged:
+        remedy = RESTORE
     if kind is WorkerDied:
         remedy = "check the machine's memory; if a function ends its worker, fix the function or skip the file"
     failed = kind(message, remedy=remedy)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drainmark.jobs.errors import Retry, SparkLost
-from drainmark.jobs.errors.environment import EnvironmentFailed, FilesLost, WorkerDied
+from drainmark.jobs.errors.environment import EnvironmentFailed, FileDamaged, FilesLost, WorkerDied
 from drainmark.jobs.protocol.claimed_code import Claim
 from drainmark.jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
 
@@ -112,12 +112,12 @@ def _usual_group(history: RegionHistory) -> int:
 _NEWEST_GROUPS = 3
 """How many groups tell the usual size: the last one may be small because few triggers were left."""
 
-_OF_THE_PLACE = (EnvironmentFailed.id, WorkerDied.id, SparkLost.id)
+_OF_THE_PLACE = (EnvironmentFailed.id, FileDamaged.id, WorkerDied.id, SparkLost.id)
 
 
 def may_be_of_input(error_id: str | None) -> bool:
     """Say whether an input may be what causes errors with an id."""
-    return error_id != FilesLost.id
+    return error_id not in (FilesLost.id, FileDamaged.id)
 
 
 def after_failure(retry: Retry, *, group_size: int, attempts: int, max_attempts: int) -> AfterFailure:

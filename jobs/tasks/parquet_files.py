@@ -11,13 +11,14 @@ import itertools
 import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import TooManyPartitions
-from drainmark.jobs.errors.environment import SHARE_FOLDERS, FilesLost
+from drainmark.jobs.errors.environment import SHARE_FOLDERS, FilesLost, damaged
 from drainmark.jobs.frames.arrow import relaxed, relaxed_type
 from drainmark.jobs.frames.tags import SEQUENCE_ID, arrow_schema
 from drainmark.jobs.tasks.column_statistics import ColumnStatistics, floating_leaves
@@ -237,6 +238,25 @@ class IdBounds:
         if first is not None:
             self.first_id = first if self.first_id is None else min(self.first_id, first)
             self.last_id = last if self.last_id is None else max(self.last_id, last)
+
+
+@contextmanager
+def as_written(path: object) -> Iterator[None]:
+    """Tell what Arrow finds wrong inside of the block as damage of the Parquet file of ours that it reads there.
+
+    Raises:
+        FileDamaged: it cannot be read.
+    """
+    import pyarrow as pa
+
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        raise damaged(path, error) from error
+    except OSError as error:
+        if error.errno is not None or isinstance(error, FileNotFoundError):  # of the disk, not of the content
+            raise
+        raise damaged(path, error) from error
 
 
 def require_here(stamp: Callable[[str], tuple[int, str]], where: str, files: Sequence[WrittenFile]) -> None:

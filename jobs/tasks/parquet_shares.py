@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from drainmark.jobs.errors import ObjectMissing
+from drainmark.jobs.errors.environment import damaged
 from drainmark.jobs.errors.spark_faults import NOT_REACHED
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.deletion_vectors import DeletionVector
@@ -89,7 +90,7 @@ class FileErrors:
 
     def damaged(self, file: RowFile, said: str) -> Exception:
         """Return the error for a file that Arrow cannot read; `said` is the reason that Arrow gives."""
-        return OSError(f"a file of Drainmark's own is damaged: {file.path}: {said}")
+        return damaged(file.path, said)
 
     def out_of_reach(self, file: RowFile, error: OSError) -> Exception:
         """Return the error for a file that its disk or its store cannot deliver."""
@@ -220,7 +221,10 @@ def _opened(file: RowFile, opened: Callable[[str], Any], owner: FileErrors) -> I
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(opened(file.path), coerce_int96_timestamp_unit="us") as found:
+        source = opened(file.path)
+        if owner is OURS and isinstance(source, str):  # an error names the whole path
+            file = replace(file, path=source)
+        with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as found:
             yield found
     except (FileNotFoundError, ObjectMissing) as error:
         raise owner.gone(file, error) from error
@@ -245,7 +249,7 @@ def dead_rows(vector: DeletionVector | None, opened: Callable[[str], Any]) -> Nu
     """Return the numbers of the rows that have left a file, in their order.
 
     Raises:
-        OSError: the file of the vector is gone or damaged.
+        OSError, FileDamaged: the file of the vector is gone or damaged.
     """
     import numpy as np
 
@@ -254,7 +258,7 @@ def dead_rows(vector: DeletionVector | None, opened: Callable[[str], Any]) -> Nu
     try:
         return np.array(vector.of_part(_bytes_of(opened(vector.path), *vector.span)).to_array(), np.int64)
     except ValueError as error:
-        raise OSError(f"a file of Drainmark's own is damaged: {error}") from error
+        raise damaged(vector.path, error) from error
 
 
 def _bytes_of(source: Any, start: int, end: int) -> bytes:

@@ -10,6 +10,7 @@ import gc
 import importlib
 import importlib.util
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -20,6 +21,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from drainmark.jobs.errors import DrainmarkError, Interrupted, UsageError
+from drainmark.jobs.errors.environment import RESTORE, FileDamaged
 from drainmark.jobs.failpoints import ENVIRONMENT, arm_from_environment
 from drainmark.orchestration.cli.terminal import output
 from drainmark.orchestration.cli.terminal.options import epilog, verb
@@ -65,6 +67,7 @@ _ABOUT_COMPLETION = {"--install-completion", "--show-completion"}
 _OTHER_NAMES = {"rewind": "reset"}
 _LOOKS = {"apps", "graph", "operators", "status", "history", "show", "changes", "report"}
 _EVERYWHERE = ("--json", "--yes")
+_TABLES_FILE = re.compile(r"\.parquet\b|/_delta_log/|/_staged/")
 
 
 def _show_version(is_wanted: bool) -> None:
@@ -200,6 +203,10 @@ def _unexpected(error: BaseException, *, as_json: bool) -> int:
         return int(getattr(error, "exit_code", UsageError.exit_code))
     if isinstance(error.__context__, BrokenPipeError):  # rich, which prints the help, raises another error for it
         return output.CLOSED_PIPE
+    if isinstance(error, FileNotFoundError) and _TABLES_FILE.search(str(error)):
+        gone = FileDamaged(f"a file of Drainmark's own is gone: {error}", remedy=RESTORE)
+        output.complain(gone, as_json=as_json)
+        return DrainmarkError.exit_code
     if not as_json:
         output.note("".join(traceback.format_exception(error)).rstrip())
     output.complain(DrainmarkError(f"{type(error).__name__}: {error}"), as_json=as_json)

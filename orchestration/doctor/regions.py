@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SplitBrain
@@ -20,6 +20,7 @@ from drainmark.orchestration.workplace.workplace import Workplace, living_owner
 
 if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory
+    from drainmark.jobs.protocol.records.manifest import StagedFile
     from drainmark.resources.delta.health.store_check import TableFacts
     from drainmark.resources.registry.registry import Registry
 
@@ -151,7 +152,7 @@ def _outside(workplace: Workplace, region: str, history: RegionHistory) -> Findi
 
 def _tables(workplace: Workplace, region: str, history: RegionHistory) -> Iterator[Finding]:
     from drainmark.jobs.runtime.commit.table_damage import other_copy
-    from drainmark.resources.delta.health.store_check import facts_of
+    from drainmark.resources.delta.health.store_check import damaged_files, facts_of
 
     store = workplace.store(region)
     managed = [table for table in history.tables if table.is_managed]
@@ -161,6 +162,8 @@ def _tables(workplace: Workplace, region: str, history: RegionHistory) -> Iterat
     for name, folder in folders.items():
         try:
             findings = list(_table(name, facts_of(folder, region)))
+            if not findings and name != store.checkpoint_name:  # that one was read as a whole
+                findings += _damaged(name, damaged_files(folder))
             if name != store.checkpoint_name and (why := other_copy(store, history, name)):
                 findings.append(fail("tables", f"{name} {why}", "see the possible repairs: drainmark doctor --repair"))
         except Exception as error:
@@ -172,6 +175,14 @@ def _tables(workplace: Workplace, region: str, history: RegionHistory) -> Iterat
             "tables",
             f"{region}: {said_of(len(folders), 'table', 'have', 'has')} our properties and none but our commits",
         )
+
+
+def _damaged(name: str, files: Sequence[StagedFile]) -> Iterator[Finding]:
+    if files:
+        which = said_of(len(files), "file", "are", "is")
+        ids = f"ids {files[0].first_id} to {max(file.last_id or 0 for file in files)}"
+        message = f"{name}: {which} gone or not whole ({ids}), the first is {files[0].path}"
+        yield fail("tables", message, "restore from a backup what is below the table's folder")
 
 
 def _table(name: str, facts: TableFacts) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, PublishNote, RowKind
+from drainmark.jobs.tasks.parquet_files import as_written
 from drainmark.resources.checkpoints.checkpoint_rows import POSITION_COLUMN, arrow_schema, placed_rows
 from drainmark.resources.storage.folder import Folder
 
@@ -77,7 +78,7 @@ def read_digest(folder: Folder, part: LiveFile) -> str | None:
     """Return the digest in a file's footer."""
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(folder.source(part.path)) as file:
+    with as_written(folder / part.path), pq.ParquetFile(folder.source(part.path)) as file:
         found = (file.metadata.metadata or {}).get(DIGEST_KEY.encode())
     return found.decode() if found is not None else None
 

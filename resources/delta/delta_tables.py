@@ -14,6 +14,7 @@ from typing import Any
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import ForeignTable, Interrupted, LayoutChanged, SplitBrain
+from drainmark.jobs.errors.environment import damaged
 from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.jobs.tasks.layout import OF_IDS
@@ -91,6 +92,7 @@ def open_table(folder: Folder) -> Any:
 
     Raises:
         SplitBrain: the table is gone, or others gave it a feature that no reader here knows.
+        FileDamaged: the log cannot be read.
         StoreUnavailable: the disk or the store does not answer.
     """
     from deltalake import DeltaTable
@@ -108,9 +110,11 @@ def open_table(folder: Folder) -> Any:
             msg = f"the table {folder} has a feature that Drainmark cannot read: {found[0]}"
             remedy = "take it away with the program that gave it (Spark: ALTER TABLE … DROP FEATURE …)"
             raise SplitBrain(msg, remedy=remedy, table=folder.uri) from error
-        if not folder.is_failure(error):
-            raise
-        raise folder.failure("read the table", error) from None
+        if folder.is_failure(error):
+            raise folder.failure("read the table", error) from None
+        if isinstance(error, DeltaError):
+            raise damaged(folder / LOG, error) from error
+        raise
 
 
 def create_table(

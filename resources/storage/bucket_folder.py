@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing
 from drainmark.jobs.protocol.records.addresses import S3, address_of, is_object
+from drainmark.jobs.tasks.parquet_files import as_written
 from drainmark.jobs.tasks.places import BucketPlace
 from drainmark.resources.storage.folder import FileEntry, Folder, LocalFolder, below, nothing
 from drainmark.resources.storage.object_errors import failure
@@ -171,13 +172,14 @@ class BucketFolder(Folder):
         wanted = list(columns) if columns is not None else None
         form = ds.ParquetFileFormat()
         fragments = (form.make_fragment(_reader(content)) for content in self._objects.contents(paths))
-        return pa.concat_tables([part.to_table(schema=schema, columns=wanted, filter=where) for part in fragments])
+        with as_written(self):
+            return pa.concat_tables([part.to_table(schema=schema, columns=wanted, filter=where) for part in fragments])
 
     def read_each(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         import pyarrow.parquet as pq
 
-        for content in self._objects.contents(paths):
-            with pq.ParquetFile(_reader(content)) as file:
+        for path, content in zip(paths, self._objects.contents(paths), strict=True):
+            with as_written(self / path), pq.ParquetFile(_reader(content)) as file:
                 yield file.read(columns=list(columns) if columns is not None else None)
 
     # --- listing and deleting --------------------------------------------------------------------------------------

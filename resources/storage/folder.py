@@ -19,6 +19,7 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, StoreUnavailable
 from drainmark.jobs.errors.machine_faults import machine_fault
 from drainmark.jobs.failpoints import FilePoint
+from drainmark.jobs.tasks.parquet_files import as_written
 from drainmark.jobs.tasks.places import (
     MARK_BYTES,
     LocalPlace,
@@ -154,8 +155,10 @@ class Folder(ABC):
         """Yield the rows of a Parquet file of `size` bytes, as `read_each`; of a large file, one row group at a time.
 
         Raises:
+            FileDamaged: the file cannot be read as it was written.
             StoreUnavailable: the object store does not answer.
         """
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         if size <= _PIECE_BYTES:
@@ -165,10 +168,11 @@ class Folder(ABC):
             with pq.ParquetFile(self.place.opened(path)) as file:
                 for number in range(file.num_row_groups):
                     yield file.read_row_group(number, list(columns) if columns is not None else None)
-        except OSError as error:
-            if isinstance(self, LocalFolder):
+        except (pa.ArrowInvalid, OSError) as error:
+            if isinstance(error, OSError) and not isinstance(self, LocalFolder):
+                raise self.failure("read", error) from None
+            with as_written(self / path):
                 raise
-            raise self.failure("read", error) from None
 
     # --- listing and deleting --------------------------------------------------------------------------------------
 
@@ -274,7 +278,8 @@ class LocalFolder(Folder):
 
         def rows() -> pa.Table:
             dataset = ds.dataset(files, schema=schema, format="parquet", partitioning=None)
-            return dataset.to_table(columns=list(columns) if columns is not None else None, filter=where)
+            with as_written(self.path):
+                return dataset.to_table(columns=list(columns) if columns is not None else None, filter=where)
 
         return world.across(Seam.STORE_READ, rows, self.path)
 
@@ -330,7 +335,7 @@ def _stamp(path: Path) -> tuple[int, str]:
 def _rows_of(path: Path, columns: Sequence[str] | None) -> pa.Table:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
+    with as_written(path), pq.ParquetFile(path) as file:
         is_large = file.metadata.num_rows > _FEW_ROWS
         return file.read(columns=list(columns) if columns is not None else None, use_threads=is_large)
 

@@ -14,9 +14,9 @@ from deltalake import QueryBuilder
 from harness import passing
 from places import ON_A_DISK, remove
 from publishers import LostReplyError, fail_before, lose_replies
-from pyarrow import ArrowInvalid
 
 from drainmark.jobs.errors import CommitOutcomeUnknown, Fenced, ForeignTable, FormatTooNew, SplitBrain
+from drainmark.jobs.errors.environment import FileDamaged
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
 from drainmark.jobs.world import Seam, World, entered
 from drainmark.resources.checkpoints import checkpoint_rows
@@ -151,7 +151,7 @@ def test_a_process_reads_a_commit_once_as_long_as_the_same_file_lies_at_its_path
     damaged = tmp_path / "damaged"
     damaged.write_bytes(b"x" * file.stat().st_size)
     damaged.replace(file)
-    with pytest.raises(ArrowInvalid):
+    with pytest.raises(FileDamaged):
         CheckpointTable(root, REGION).rows()
     file.unlink()
     with pytest.raises(FileNotFoundError):

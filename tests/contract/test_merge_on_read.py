@@ -25,6 +25,7 @@ from test_large_tables import KEYS, REGION, SCHEMA, SCHEMA_JSON, Row, Scene, tol
 from test_large_tables import rows_of as table_rows
 
 from drainmark.jobs.errors import SplitBrain
+from drainmark.jobs.errors.environment import FileDamaged
 from drainmark.jobs.protocol.records.deletion_vectors import DeletionVector, decoded, encoded, in_one_file
 from drainmark.jobs.protocol.records.ids import app_id, txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable
@@ -492,7 +493,7 @@ def test_a_vector_that_is_damaged_or_gone_is_an_error(tmp_path: Path) -> None:
     assert isinstance(folder, LocalFolder)
     path = folder.path / name
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(OSError, match="checksum"):
+    with pytest.raises(FileDamaged, match="checksum"):
         scene.shown()
     path.unlink()
     with pytest.raises(FileNotFoundError):

@@ -14,6 +14,8 @@ import pytest
 from harness import At, opened, run_once, settle
 
 from drainmark.jobs.errors import Halted
+from drainmark.jobs.errors.environment import FileDamaged
+from drainmark.jobs.protocol.failure_policy import may_be_of_input
 from drainmark.jobs.tasks.places import LocalPlace
 from drainmark.jobs.world import entered
 from drainmark.orchestration import doctor
@@ -235,3 +237,73 @@ def test_a_group_whose_rows_are_elsewhere_is_told(place: Workplace, tmp_path: Pa
         "engine": "ok", "engine_versions": "ok", "engine_reach": "ok", "engine_group": "fail",
     }  # fmt: skip
     assert not (tmp_path / "tables").exists()
+
+
+# --- files that are damaged or gone -------------------------------------------------------------------------------
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def soil(path: Path) -> None:
+    path.write_text("no JSON\n")
+
+
+DAMAGED = {
+    "a file of a table is cut": ("lake/word_counts/*.parquet", cut),
+    "a file of a table is gone": ("lake/word_counts/*.parquet", Path.unlink),
+    "an entry of a log is soiled": ("lake/word_counts/_delta_log/*1.json", soil),
+    "a file of a state is cut": ("state/word_count/*/_staged/*/*.parquet", cut),
+    "a checkpoint is cut": (f"checkpoints/{REGION}/_staged/*/checkpoint-*.parquet", cut),
+    "a checkpoint is gone": (f"checkpoints/{REGION}/_staged/*/checkpoint-*.parquet", Path.unlink),
+    "an entry of the log of the checkpoint table is soiled": (f"checkpoints/{REGION}/_delta_log/*2.json", soil),
+}
+
+
+@pytest.mark.seed("D9")
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_file_is_told_by_its_place_and_a_backup_is_the_remedy(
+    place: Workplace, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    """Each command names the file, or the log, and what to do; none ends with a traceback, and `doctor` goes on."""
+    pattern, spoil = DAMAGED[damage]
+    paths = {path: path.read_bytes() for path in place.home.glob(pattern)}
+    for path in paths:
+        spoil(path)
+    (place.home.parent / "drainmark.toml").touch()
+    codes = set()
+    for command in (("status",), ("history", REGION), ("show", "word_counts"), ("reset", REGION, "--to", "1", "--yes")):
+        codes.add(code := invoke([*command, "--home", str(place.home)]))
+        said = capsys.readouterr().err
+        assert "Traceback" not in said
+        if code:
+            assert code == 1, said
+            assert any(str(path.relative_to(place.home).parent) in said for path in paths), said
+            assert "backup" in said
+    assert 1 in codes
+    messages = [message for bad in found(place).values() for message in bad]
+    assert any(told in message for message in messages for told in ("not whole", "damaged", "gone", "Errno 2"))
+    for path, content in paths.items():
+        path.write_bytes(content)
+    assert found(place) == {}
+    assert invoke(["reset", REGION, "--to", "1", "--home", str(place.home), "--yes"]) == 0
+
+
+@pytest.mark.seed("D9")
+def test_a_damaged_state_is_no_fault_of_the_next_file(place: Workplace, tmp_path: Path) -> None:
+    (path, *_) = place.home.glob("state/word_count/*/_staged/*/*.parquet")
+    content = path.read_bytes()
+    cut(path)
+    inbox = tmp_path / "in"
+    count = opened("word_count", inbox)
+    inbox.mkdir()
+    (inbox / "c.txt").write_text("to be\n")
+    settle(inbox)
+    with pytest.raises(FileDamaged, match=path.name) as failed:
+        run_once(place, count)
+    assert failed.value.facts.get("trigger") is None
+    assert not may_be_of_input(failed.value.id)
+    path.write_bytes(content)
+    (report,) = run_once(place, count)
+    assert report.rows_in == 1

@@ -10,8 +10,9 @@ from typing import Any
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, StoreRefused
+from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.parquet_shares import content_of
-from drainmark.resources.delta import delta_tables
+from drainmark.resources.delta import delta_tables, file_lists
 from drainmark.resources.delta.health.damaged_tables import recent_commits
 from drainmark.resources.delta.log.commit_log import LogCommit
 from drainmark.resources.delta.log.marked_files import ENABLED, FEATURE
@@ -106,6 +107,18 @@ def facts_of(folder: Folder, region: str) -> TableFacts:
         unknown=_unknown(table.protocol(), _FEATURES | ours),
         foreign=tuple(commit for commit in reversed(recent) if not commit.is_own),
     )
+
+
+def damaged_files(folder: Folder) -> list[StagedFile]:
+    """Return the visible files of a table that are gone, or have another size than its log says.
+
+    Raises:
+        SplitBrain, FileDamaged: there is no table, or its log cannot be read.
+        StoreUnavailable: the disk or the store does not answer.
+    """
+    live = file_lists.live_files(delta_tables.open_table(folder), folder)  # before the listing: no new file is missing
+    sizes = {entry.path: entry.size for entry in folder.everything("")}
+    return [file for file in live if sizes.get(file.path) != file.size]
 
 
 def _unknown(protocol: Any, known: frozenset[str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from drainmark.jobs.errors import InputChanged, InputMissing
-from drainmark.jobs.errors.environment import ClusterRefused
+from drainmark.jobs.errors.environment import ClusterRefused, FileDamaged
 from drainmark.jobs.operators.sources.table_log import Followed
 from drainmark.jobs.tasks.parquet_shares import OURS, FileErrors, FileShare, RowFile
 from drainmark.jobs.tasks.places import LocalPlace
@@ -57,7 +57,7 @@ def cut_off(path: Path) -> None:
         (gone, "looked up", ValueError, "stock cannot be looked up: its file b is gone"),
         (gone, "followed", InputMissing, "version 4 of stock cannot be read any more: its file b is gone"),
         (gone, "followed by workers", ClusterRefused, "a worker does not find b of stock, .* below /t"),
-        (cut_off, "ours", OSError, "a file of Drainmark's own is damaged: b: "),
+        (cut_off, "ours", FileDamaged, "a file of Drainmark's own is damaged: /.*/b: "),
         (cut_off, "looked up", ValueError, "stock cannot be looked up: its file b is damaged: "),
         (cut_off, "followed", InputChanged, "the file b of version 4 of stock is damaged: "),
         (cut_off, "followed by workers", InputChanged, "the file b of version 4 of stock is damaged: "),
