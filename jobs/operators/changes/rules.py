@@ -96,7 +96,7 @@ class ChangeRules:
         every = changes.selectExpr("*", f"true as {IS_NEW}")
         every = every.unionByName(known.selectExpr("*", f"false as {IS_NEW}"), allowMissingColumns=True)
         keyed = every.select("*", key_hash(self.shape.keys))
-        return in_tasks(keyed.repartition(KEY_HASH).sortWithinPartitions(KEY_HASH), _Task(self), self.made)
+        return in_tasks(keyed.repartition(KEY_HASH).sortWithinPartitions(KEY_HASH), _OfPartition(self), self.made)
 
     def kept_of(self, made: DataFrame) -> DataFrame:
         return made.where(IS_KEPT).select(quoted(self.shape.kept.names))
@@ -113,7 +113,7 @@ class ChangeRules:
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
+class _OfPartition:
     """The application of the changes of a partition, whose rows are sorted by the hash of their key."""
 
     rules: ChangeRules
