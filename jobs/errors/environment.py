@@ -64,10 +64,11 @@ class FileDamaged(EnvironmentFailed):
     """
 
     id = "FILE_DAMAGED"
+    retry = Retry.ATTEMPT
 
 
 DAMAGED = "a file of Drainmark's own is damaged"
-RESTORE = "restore it from a backup; drainmark doctor lists what is damaged"
+RESTORE = "restore it from a backup; drainmark doctor lists the files of tables that are gone or cut off"
 
 
 def damaged(path: object, error: BaseException | str) -> FileDamaged:

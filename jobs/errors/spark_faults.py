@@ -65,7 +65,7 @@ def _lost_part(error: BaseException) -> EnvironmentFailed | None:
         lines = [line.strip() for line in str(link).splitlines()]
         for line in lines if is_of_spark(link) else ():
             if DAMAGED in line:
-                return _failed(error, line[line.index(DAMAGED) :][:400], FileDamaged)
+                return _failed(error, line[line.index(DAMAGED) :].partition(" → ")[0][:400], FileDamaged)
             if (what := _lost_in(line)) is not None:
                 kind = WorkerDied if _WORKER_GONE.search(line) else EnvironmentFailed
                 return _failed(error, f"{what}: {line.removeprefix(': ').removeprefix('Caused by: ')[:400]}", kind)

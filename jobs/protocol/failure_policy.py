@@ -112,7 +112,7 @@ def _usual_group(history: RegionHistory) -> int:
 _NEWEST_GROUPS = 3
 """How many groups tell the usual size: the last one may be small because few triggers were left."""
 
-_OF_THE_PLACE = (EnvironmentFailed.id, FileDamaged.id, WorkerDied.id, SparkLost.id)
+_OF_THE_PLACE = (EnvironmentFailed.id, WorkerDied.id, SparkLost.id)
 
 
 def may_be_of_input(error_id: str | None) -> bool:

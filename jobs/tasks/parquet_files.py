@@ -259,6 +259,19 @@ def as_written(path: object) -> Iterator[None]:
         raise damaged(path, error) from error
 
 
+def require_as_written(path: object, source: Any) -> None:
+    """Read a Parquet file of ours to its end.
+
+    Raises:
+        FileDamaged: it cannot be read.
+    """
+    import pyarrow.parquet as pq
+
+    with as_written(path), pq.ParquetFile(source) as file:
+        for _ in file.iter_batches():
+            pass
+
+
 def require_here(stamp: Callable[[str], tuple[int, str]], where: str, files: Sequence[WrittenFile]) -> None:
     """Check that this process finds the files that tasks wrote.
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from drainmark.jobs.errors import ObjectMissing
-from drainmark.jobs.errors.environment import damaged
+from drainmark.jobs.errors.environment import FileDamaged, damaged
 from drainmark.jobs.errors.spark_faults import NOT_REACHED
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.deletion_vectors import DeletionVector
@@ -222,12 +222,14 @@ def _opened(file: RowFile, opened: Callable[[str], Any], owner: FileErrors) -> I
 
     try:
         source = opened(file.path)
-        if owner is OURS and isinstance(source, str):  # an error names the whole path
+        if owner == OURS and isinstance(source, str):  # an error names the whole path
             file = replace(file, path=source)
         with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as found:
             yield found
     except (FileNotFoundError, ObjectMissing) as error:
         raise owner.gone(file, error) from error
+    except FileDamaged as error:  # of its vector
+        raise error if owner == OURS else owner.damaged(file, error.message) from error
     except (pa.ArrowInvalid, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise owner.out_of_reach(file, error) from error
@@ -256,9 +258,10 @@ def dead_rows(vector: DeletionVector | None, opened: Callable[[str], Any]) -> Nu
     if vector is None:
         return np.zeros(0, np.int64)
     try:
-        return np.array(vector.of_part(_bytes_of(opened(vector.path), *vector.span)).to_array(), np.int64)
+        source = opened(vector.path)
+        return np.array(vector.of_part(_bytes_of(source, *vector.span)).to_array(), np.int64)
     except ValueError as error:
-        raise damaged(vector.path, error) from error
+        raise damaged(source if isinstance(source, str) else vector.path, error) from error
 
 
 def _bytes_of(source: Any, start: int, end: int) -> bytes:

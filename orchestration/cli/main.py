@@ -67,7 +67,7 @@ _ABOUT_COMPLETION = {"--install-completion", "--show-completion"}
 _OTHER_NAMES = {"rewind": "reset"}
 _LOOKS = {"apps", "graph", "operators", "status", "history", "show", "changes", "report"}
 _EVERYWHERE = ("--json", "--yes")
-_TABLES_FILE = re.compile(r"\.parquet\b|/_delta_log/|/_staged/")
+_TABLES_FILE = re.compile(r"/(lake|state|checkpoints)/.*\.parquet\b|/_delta_log/|/_staged/")
 
 
 def _show_version(is_wanted: bool) -> None:

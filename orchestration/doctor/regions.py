@@ -20,7 +20,6 @@ from drainmark.orchestration.workplace.workplace import Workplace, living_owner
 
 if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory
-    from drainmark.jobs.protocol.records.manifest import StagedFile
     from drainmark.resources.delta.health.store_check import TableFacts
     from drainmark.resources.registry.registry import Registry
 
@@ -162,7 +161,7 @@ def _tables(workplace: Workplace, region: str, history: RegionHistory) -> Iterat
     for name, folder in folders.items():
         try:
             findings = list(_table(name, facts_of(folder, region)))
-            if not findings and name != store.checkpoint_name:  # that one was read as a whole
+            if name != store.checkpoint_name:  # that one was read as a whole
                 findings += _damaged(name, damaged_files(folder))
             if name != store.checkpoint_name and (why := other_copy(store, history, name)):
                 findings.append(fail("tables", f"{name} {why}", "see the possible repairs: drainmark doctor --repair"))
@@ -177,11 +176,9 @@ def _tables(workplace: Workplace, region: str, history: RegionHistory) -> Iterat
         )
 
 
-def _damaged(name: str, files: Sequence[StagedFile]) -> Iterator[Finding]:
-    if files:
-        which = said_of(len(files), "file", "are", "is")
-        ids = f"ids {files[0].first_id} to {max(file.last_id or 0 for file in files)}"
-        message = f"{name}: {which} gone or not whole ({ids}), the first is {files[0].path}"
+def _damaged(name: str, paths: Sequence[str]) -> Iterator[Finding]:
+    if paths:
+        message = f"{name}: {said_of(len(paths), 'file', 'are', 'is')} gone or cut off, the first is {paths[0]}"
         yield fail("tables", message, "restore from a backup what is below the table's folder")
 
 

@@ -87,10 +87,14 @@ def is_table(folder: Folder) -> bool:
     return any(LOG_ENTRY.match(name) for name in folder.names(LOG))
 
 
-def open_table(folder: Folder) -> Any:
+def open_table(folder: Folder, *, is_ours: bool = True) -> Any:
     """Return a new `DeltaTable` of the newest version.
 
+    Args:
+        is_ours: a region writes to the table.
+
     Raises:
+        DeltaError: the log of a table of others cannot be read.
         SplitBrain: the table is gone, or others gave it a feature that no reader here knows.
         FileDamaged: the log cannot be read.
         StoreUnavailable: the disk or the store does not answer.
@@ -112,7 +116,7 @@ def open_table(folder: Folder) -> Any:
             raise SplitBrain(msg, remedy=remedy, table=folder.uri) from error
         if folder.is_failure(error):
             raise folder.failure("read the table", error) from None
-        if isinstance(error, DeltaError):
+        if isinstance(error, DeltaError) and is_ours:
             raise damaged(folder / LOG, error) from error
         raise
 

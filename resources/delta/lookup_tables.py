@@ -64,7 +64,7 @@ class LookupTables:
         from deltalake import DeltaTable
 
         uri, bucket = self._place(table)
-        return int((open_table(bucket) if bucket else DeltaTable(uri)).version())
+        return int((open_table(bucket, is_ours=False) if bucket else DeltaTable(uri)).version())
 
     def is_made(self, table: str) -> bool:
         """Say whether there is such a table; of one where only Spark can look, that there is: Spark then tells.
@@ -155,7 +155,7 @@ class StoredTable:
         Raises:
             UsageError: the table uses a feature that Arrow's reader does not know.
         """
-        table = open_table(folder)
+        table = open_table(folder, is_ours=False)
         table.load_as_version(version)
         require_readable(table, folder, _READABLE, "a lookup in a bucket", "look up a copy without it")
         return cls(folder=folder, schema_json=table.schema().to_json(), files=files_of(table))

@@ -80,7 +80,7 @@ class RegionAccess:
 
         folder = self.table(name)
         try:
-            table = open_table(folder) if is_object(folder.uri) else DeltaTable(folder.uri)
+            table = open_table(folder, is_ours=False) if is_object(folder.uri) else DeltaTable(folder.uri)
         except (TableNotFoundError, SplitBrain) as error:
             if is_table(folder):
                 raise
@@ -125,7 +125,7 @@ class RegionAccess:
         from drainmark.resources.delta.file_lists import live_files
 
         folder = self.table(name)
-        table = open_table(folder)
+        table = open_table(folder, is_ours=False)
         if version is not None and version != table.version():
             table.load_as_version(version)
         return live_files(table, folder)
@@ -239,7 +239,7 @@ def _opened_at(folder: Folder, name: str, version: int) -> Any:
     from drainmark.jobs.operators.sources.table_log import missing_version
     from drainmark.resources.delta.delta_tables import open_table
 
-    table = open_table(folder)
+    table = open_table(folder, is_ours=False)
     try:
         if version != table.version():
             table.load_as_version(version)

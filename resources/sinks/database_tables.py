@@ -203,7 +203,7 @@ class DatabaseTable(DatabaseReader):
             asks, numbered = target.has_terms(connection), target.numbered_column(connection)
             lengths = target.cut_columns(connection)
         is_suspect, keys = may_be_unfit(target.schema, dialect), self._described.keys
-        looked_at = rows if asks or is_suspect else ()
+        looked_at = rows if asks or is_suspect or (keys and dialect == "postgresql") else ()
         given = up_to_unfit(looked_at, dialect, unfit, numbered=numbered, lengths=lengths)
         tried = (part for part in given if asks or may_be_too_long(part, keys, dialect))
         if (first := next(tried, None)) is not None:

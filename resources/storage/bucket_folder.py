@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing
 from drainmark.jobs.protocol.records.addresses import S3, address_of, is_object
-from drainmark.jobs.tasks.parquet_files import as_written
+from drainmark.jobs.tasks.parquet_files import as_written, require_as_written
 from drainmark.jobs.tasks.places import BucketPlace
 from drainmark.resources.storage.folder import FileEntry, Folder, LocalFolder, below, nothing
 from drainmark.resources.storage.object_errors import failure
@@ -171,9 +171,16 @@ class BucketFolder(Folder):
             return nothing(schema, columns)
         wanted = list(columns) if columns is not None else None
         form = ds.ParquetFileFormat()
-        fragments = (form.make_fragment(_reader(content)) for content in self._objects.contents(paths))
-        with as_written(self):
-            return pa.concat_tables([part.to_table(schema=schema, columns=wanted, filter=where) for part in fragments])
+
+        def rows(path: str, content: bytes) -> pa.Table:
+            try:
+                part = form.make_fragment(_reader(content))
+                return part.to_table(schema=schema, columns=wanted, filter=where)
+            except (pa.ArrowInvalid, OSError):
+                require_as_written(self / path, _reader(content))
+                raise
+
+        return pa.concat_tables(map(rows, paths, self._objects.contents(paths)))
 
     def read_each(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         import pyarrow.parquet as pq

@@ -19,7 +19,7 @@ from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, StoreUnavailable
 from drainmark.jobs.errors.machine_faults import machine_fault
 from drainmark.jobs.failpoints import FilePoint
-from drainmark.jobs.tasks.parquet_files import as_written
+from drainmark.jobs.tasks.parquet_files import as_written, require_as_written
 from drainmark.jobs.tasks.places import (
     MARK_BYTES,
     LocalPlace,
@@ -169,7 +169,7 @@ class Folder(ABC):
                 for number in range(file.num_row_groups):
                     yield file.read_row_group(number, list(columns) if columns is not None else None)
         except (pa.ArrowInvalid, OSError) as error:
-            if isinstance(error, OSError) and not isinstance(self, LocalFolder):
+            if isinstance(error, OSError) and error.errno is not None and not isinstance(self, LocalFolder):
                 raise self.failure("read", error) from None
             with as_written(self / path):
                 raise
@@ -270,6 +270,7 @@ class LocalFolder(Folder):
         columns: Sequence[str] | None = None,
         where: pa.compute.Expression | None = None,
     ) -> pa.Table:
+        import pyarrow as pa
         import pyarrow.dataset as ds
 
         if not paths:
@@ -278,8 +279,14 @@ class LocalFolder(Folder):
 
         def rows() -> pa.Table:
             dataset = ds.dataset(files, schema=schema, format="parquet", partitioning=None)
-            with as_written(self.path):
+            try:
                 return dataset.to_table(columns=list(columns) if columns is not None else None, filter=where)
+            except FileNotFoundError:
+                raise
+            except (pa.ArrowInvalid, OSError):  # which tell no file
+                for file in files:
+                    require_as_written(file, file)
+                raise
 
         return world.across(Seam.STORE_READ, rows, self.path)
 

@@ -768,6 +768,11 @@ def test_a_key_that_our_own_index_refuses_is_named_before_it_is_committed(tmp_pa
     for number, part in enumerate(fine, 1):
         sink.merge(txn_version(1, number), [part], KEYS)
     assert sink.row_count() == 3
+    kept = described("files", keys=("key",), schema=schema_json({"_sequence_id": "long", "key": "binary"}))
+    of_bytes = Database(tmp_path, postgres_url).made(kept)
+    found = of_bytes.breach([pa.table({"_sequence_id": [1, 2], "key": [b"a", random.encode()]})])
+    assert found is not None
+    assert (found.first_id, "index" in found.rule) == (2, True)
 
 
 def test_postgresql_has_no_nul_in_texts(tmp_path: Path, postgres_url: str) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import DrainmarkError, StoreRefused
-from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.parquet_shares import content_of
 from drainmark.resources.delta import delta_tables, file_lists
 from drainmark.resources.delta.health.damaged_tables import recent_commits
@@ -109,16 +108,17 @@ def facts_of(folder: Folder, region: str) -> TableFacts:
     )
 
 
-def damaged_files(folder: Folder) -> list[StagedFile]:
-    """Return the visible files of a table that are gone, or have another size than its log says.
+def damaged_files(folder: Folder) -> list[str]:
+    """Return the paths of a table's files, vectors among them, that are gone or have another size than its log says.
 
     Raises:
         SplitBrain, FileDamaged: there is no table, or its log cannot be read.
         StoreUnavailable: the disk or the store does not answer.
     """
-    live = file_lists.live_files(delta_tables.open_table(folder), folder)  # before the listing: no new file is missing
-    sizes = {entry.path: entry.size for entry in folder.everything("")}
-    return [file for file in live if sizes.get(file.path) != file.size]
+    table = delta_tables.open_table(folder)  # before the listing, which then has all of its files
+    wanted, known = file_lists.live_sizes(table), file_lists.kept_paths(table, folder)
+    found = {entry.path: entry.size for entry in folder.everything("")}
+    return sorted(path for path in known if path not in found or found[path] != wanted.get(path, found[path]))
 
 
 def _unknown(protocol: Any, known: frozenset[str]) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def test_a_row_that_is_none_leaves_nothing_behind(tmp_path: Path) -> None:
         buffer.push([row(1), 7])  # type: ignore[list-item]
     with pytest.raises(ValueError, match=PUSHED_AT):
         buffer.push([row(1), {"n": 2, PUSHED_AT: "yesterday"}])
-    for value in ({1}, object(), dt.timedelta(1), 1j):
+    for value in ({1}, object(), dt.timedelta(1), np.timedelta64(5, "ns"), 1j):
         with pytest.raises(TypeError, match=f"JSON has no {type(value).__name__}"):
             buffer.push([row(1), {"n": [value]}])
     assert not (tmp_path / "b").exists()
@@ -65,10 +65,12 @@ def test_values_of_python_and_of_numpy_are_those_of_json(tmp_path: Path) -> None
     given = {
         "n": np.int64(5), "x": np.float32(0.5), "is": np.bool_(True), "list": np.array([1, 2]), "m": Decimal("1.50"),
         "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "day": dt.date(2026, 1, 1), "b": b"\x00", "id": UUID(int=1),
+        "ns": np.datetime64(7, "ns"), "days": np.array(["2026-01-01"], "datetime64[D]"),
     }  # fmt: skip
     wanted = {
         "n": 5, "x": 0.5, "is": True, "list": [1, 2], "m": "1.50", "at": "2026-01-01T00:00:00+00:00",
         "day": "2026-01-01", "b": "AA==", "id": str(UUID(int=1)),
+        "ns": "1970-01-01T00:00:00.000000007", "days": ["2026-01-01"],
     }  # fmt: skip
     (line,) = lines_of([given], "now").splitlines()
     assert json.loads(line) == {PUSHED_AT: "now", **wanted}

@@ -341,7 +341,10 @@ def _plain(value: Any) -> Any:
         return base64.b64encode(value).decode()  # as Spark reads binary columns
     if isinstance(value, Decimal | UUID):
         return str(value)
-    for way in ("isoformat", "tolist"):
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    if kind == "M":  # as texts, like times of Python: `tolist` gives numbers for nanoseconds
+        return value.astype(str).tolist()
+    for way in ("isoformat", "tolist") if kind != "m" else ():
         if hasattr(value, way):
             return getattr(value, way)()
     raise TypeError(f"JSON has no {type(value).__name__}")
