@@ -115,15 +115,19 @@ class Bucket:
             options["if_match"] = f'"{etag}"'
         if part is not None:
             options["range"] = (part.start, part.stop)
-        with self._asked(key):
-            import obstore
+        try:
+            with self._asked(key):
+                import obstore
 
-            answer = obstore.get(self._client, key, options=options)  # type: ignore[arg-type]
-            facts = facts_of(answer.meta)
-            if etag is not None and facts.etag != etag:
-                raise ObjectChanged(f"{self.uri(key)} is another object now")
-            if part is not None or facts.size <= _PIECE_BYTES:
-                return bytes(answer.bytes())
+                answer = obstore.get(self._client, key, options=options)  # type: ignore[arg-type]
+                facts = facts_of(answer.meta)
+                if etag is not None and facts.etag != etag:
+                    raise ObjectChanged(f"{self.uri(key)} is another object now")
+                if part is not None or facts.size <= _PIECE_BYTES:
+                    return bytes(answer.bytes())
+        except ObjectChanged:
+            self.head(key)  # some stores say so of an object that is gone: then it raises `ObjectMissing`
+            raise
         return b"".join(self.pieces(key, facts.size, etag=facts.etag, version=version))
 
     def read_if_match(self, key: str, etag: str) -> None:

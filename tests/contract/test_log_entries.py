@@ -164,7 +164,7 @@ def test_rows_keep_the_values_of_their_partition_which_others_put_into_the_log_a
     assert _ordered(table.files.read(live).to_pylist()) == _ordered(table.read().to_pylist()) == expected
     shares = FileShare(files=tuple(map(RowFile.of, live)), place=table.folder.place, schema=table.read().schema)
     assert _ordered([row for rows in shares.rows() for row in rows.to_pylist()]) == expected
-    found = search(table.folder, live, pa.compute.field(ODD) == "a", [ODD])
+    found = search(table.folder, live, pa.compute.field(ODD) == "a", pa.schema({ODD: pa.string()}))
     assert dict(found.ids) == {1: 1, 2: 1}
     table.rewind_rows(txn_version(2, 4), 3, Staging(table.folder, 2, "r", layout=BY_VALUE))
     table.rewind_rows(txn_version(3, 4), 1, Staging(table.folder, 3, "r", layout=BY_VALUE))
