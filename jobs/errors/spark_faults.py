@@ -29,7 +29,7 @@ _WORKER_GONE = re.compile(r"Python worker exited unexpectedly|Python worker fail
 _NOT_FOUND = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|PATH_NOT_FOUND|NoSuchFileException|does not exist")
 _NOT_WRITTEN = re.compile(r"Mkdirs failed to create|Permission denied|AccessDeniedException")
 _OUR_FILES = re.compile(r"/inbox/\S*?/\d+-[\w-]{32,}/|/_staged/")
-"""Links to inputs and staged files."""
+"""Links to inputs and staged files; only Drainmark puts them there and removes them."""
 
 _NOT_THERE = "a file of Drainmark's own is not where it was put"
 

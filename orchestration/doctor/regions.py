@@ -163,8 +163,9 @@ def _tables(workplace: Workplace, region: str, history: RegionHistory) -> Iterat
             findings = list(_table(name, facts_of(folder, region)))
             if name != store.checkpoint_name:  # that one was read as a whole
                 findings += _damaged(name, damaged_files(folder))
-            if name != store.checkpoint_name and (why := other_copy(store, history, name)):
-                findings.append(fail("tables", f"{name} {why}", "see the possible repairs: drainmark doctor --repair"))
+                if why := other_copy(store, history, name):
+                    message = f"{name} {why}"
+                    findings.append(fail("tables", message, "see the possible repairs: drainmark doctor --repair"))
         except Exception as error:
             findings = [broken("tables", error, where=f"{name}: ")]
         sound = sound and not findings
