@@ -137,6 +137,7 @@ class Stay:
     thread: threading.Thread
     is_over: threading.Event
     scans: threading.Event
+    scanning: threading.Lock
     failed: list[BaseException]
 
     @property
@@ -146,7 +147,13 @@ class Stay:
     def await_(self, step: int) -> Any:
         """Return the result of a step of the handler."""
         eventually(lambda: len(self.handler.done) > step or self.failed)
+        assert len(self.handler.done) > step, self.failed
         return self.handler.done[step]
+
+    def pause_scans(self) -> None:
+        """Return when no scan is under way: what comes later is found by one scan, together."""
+        with self.scanning:
+            self.scans.clear()
 
     def end(self) -> None:
         self.is_over.set()
@@ -166,15 +173,16 @@ def stay() -> Iterator[Callable[..., Stay]]:
         run.hosted.takes_starts = True
         scans, failed = threading.Event(), []  # type: threading.Event, list[BaseException]
         scans.set()
-        is_over = threading.Event()
+        is_over, scanning = threading.Event(), threading.Lock()
 
         def work() -> None:
             error: BaseException | None = None
             try:
                 run.claim()
                 while not is_over.wait(0.02):
-                    if scans.is_set():
-                        scan_region(place, region)
+                    with scanning:
+                        if scans.is_set():
+                            scan_region(place, region)
                     for _ in run.groups():
                         pass
             except BaseException as raised:
@@ -184,7 +192,7 @@ def stay() -> Iterator[Callable[..., Stay]]:
                 run.hand_over(error)
 
         thread = threading.Thread(target=work, daemon=True)
-        made = Stay(result=result, run=run, thread=thread, is_over=is_over, scans=scans, failed=failed)
+        made = Stay(result, run, thread, is_over, scans, scanning, failed)
         stays.append(made)
         before = len(Told.made)
         thread.start()
@@ -241,7 +249,7 @@ def test_a_reset_ends_the_waiting_and_nothing_is_lost_or_twice_there(run_app: Ru
     at = stay(result)
     handler = at.handler
     assert at.await_(handler.tell(blocking)) is True
-    at.scans.clear()
+    at.pause_scans()
     handler.tell(lambda context: handler.submit(context, 2))  # a cut by its own number of rows
     buffer = result.workplace.access(result.region.name).buffer("ticks")
     eventually((buffer / "state-000000000002").exists)
@@ -303,7 +311,7 @@ def test_the_flow_goes_on_while_a_state_is_pending(run_app: RunApp, stay: Starts
     result = run_app(counting(Frozen))
     at = stay(result)
     handler = at.handler
-    at.scans.clear()
+    at.pause_scans()
     handler.tell(handler.submit)
     assert at.await_(handler.tell(non_blocking)) is Consistency.CHECKPOINT_PENDING
     eventually(lambda: ("checkpoint", 1) in handler.calls)
