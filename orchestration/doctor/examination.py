@@ -109,7 +109,7 @@ def _guarded(check: str, look: Callable[[], Iterable[Any]], findings: list[Findi
 
 
 def _revision() -> str:
-    from drainmark.resources.registry.registry import REVISIONS
+    from drainmark.resources.registry.queries import REVISIONS
 
     return REVISIONS[-1]  # to open a registry brings it to this revision, or fails
 

@@ -6,9 +6,10 @@ A verb that only looks at tables needs neither the language nor the runtime: the
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,7 @@ def drainmark_version() -> str:
 
 @dataclass
 class Workplace:
-    """The open resources of one process: settings, the registry, at most one Spark session.
+    """The open resources of one process, for all of its threads: settings, the registry, at most one Spark session.
 
     Attributes:
         is_service: this process is Dagster's code location, with runs one after the other: `spark = "auto"` means the
@@ -62,6 +63,7 @@ class Workplace:
     tell: Callable[[str], None] | None = None
     _registry: Registry | None = None
     _engine: SparkEngine | None = None
+    _opening: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
 
     @property
     def home(self) -> Path:
@@ -82,12 +84,13 @@ class Workplace:
 
     @property
     def registry(self) -> Registry:
-        if self._registry is None:
-            from drainmark.resources.registry.registry import Registry
+        with self._opening:
+            if self._registry is None:
+                from drainmark.resources.registry.registry import Registry
 
-            self.settings.make_home()
-            self._registry = Registry(self.settings.registry_url or f"sqlite:///{self.home / 'registry.db'}")
-        return self._registry
+                self.settings.make_home()
+                self._registry = Registry(self.settings.registry_url or f"sqlite:///{self.home / 'registry.db'}")
+            return self._registry
 
     @property
     def has_registry(self) -> bool:
@@ -96,12 +99,13 @@ class Workplace:
 
     @property
     def engine(self) -> SparkEngine:
-        if self._engine is None:
-            from drainmark.orchestration.workplace.spark_choice import make_engine
+        with self._opening:
+            if self._engine is None:
+                from drainmark.orchestration.workplace.spark_choice import make_engine
 
-            self._engine = make_engine(self.settings, is_service=self.is_service)
-            self._engine.tell = self.tell or self._engine.tell
-        return self._engine
+                self._engine = make_engine(self.settings, is_service=self.is_service)
+                self._engine.tell = self.tell or self._engine.tell
+            return self._engine
 
     def use_engine(self, engine: SparkEngine) -> None:
         """Use an engine that the caller owns."""

@@ -11,22 +11,17 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Connection, inspect
 from sqlalchemy.exc import DatabaseError
 
-from drainmark.jobs.errors import Fenced, FormatTooNew, RegistryLost
+from drainmark.jobs.errors import Fenced, RegistryLost
 from drainmark.jobs.protocol.records.triggers import RebuiltTrigger
 from drainmark.resources.registry.database import Database
 from drainmark.resources.registry.engines import engine_of
+from drainmark.resources.registry.migration import bring_up_to_date
 from drainmark.resources.registry.progress import RegionProgress
-from drainmark.resources.registry.queries import FOLDER, REVISIONS, Looks, statement
+from drainmark.resources.registry.queries import Looks, statement
 from drainmark.resources.registry.triggers import Triggers, insert
 
-__all__ = ["MIGRATIONS", "REVISIONS", "VERSION_TABLE", "Registry"]
-
-VERSION_TABLE = "drainmark_version"
-"""Not alembic's default name: Dagster uses that one, perhaps in the same PostgreSQL database."""
-MIGRATIONS = FOLDER / "migrations"
 _OF_INPUTS = ("triggers/forget", "cursors/forget", "directories/forget")
 
 
@@ -49,7 +44,7 @@ class Registry(Looks):
         self.triggers = Triggers(self.database)
         self.progress = RegionProgress(self.database)
         try:
-            _bring_up_to_date(self.database)
+            bring_up_to_date(self.database)
         except Exception as error:
             self.close()
             # SQLite's "malformed" and "not a database" have exactly this class, all other errors a subclass.
@@ -131,39 +126,3 @@ class Registry(Looks):
 
     def _ask(self, name: str, **values: Any) -> list[Mapping[Any, Any]]:
         return self.database.rows(name, **values)
-
-
-def _bring_up_to_date(database: Database) -> None:
-    with database.reading() as connection:
-        if _checked_revision(connection) == REVISIONS[-1]:
-            return
-    with database.writing() as connection:
-        if database.dialect == "postgresql":
-            connection.execute(statement("registry/lock_migration.postgresql"))
-        # Check again under the lock: another process may have migrated, even to a newer revision.
-        if _checked_revision(connection) != REVISIONS[-1]:
-            _migrate(connection)
-
-
-def _checked_revision(connection: Connection) -> str | None:
-    if not inspect(connection).has_table(VERSION_TABLE):
-        return None
-    revision = connection.execute(statement("registry/revision")).scalar()
-    if revision is not None and revision not in REVISIONS:
-        raise FormatTooNew(
-            f"the registry has revision {revision}, this Drainmark knows {REVISIONS[-1]} at most",
-            remedy="install the Drainmark that wrote it, or a newer one",
-            revision=revision,
-        )
-    return None if revision is None else str(revision)
-
-
-def _migrate(connection: Connection) -> None:
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    config.attributes["version_table"] = VERSION_TABLE
-    command.upgrade(config, "head")

@@ -6,6 +6,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,17 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import MetaData, inspect, text
 
 from drainmark.jobs.errors import FormatTooNew
 from drainmark.jobs.protocol.records.triggers import NewTrigger
-from drainmark.resources.registry import registry as registry_module
+from drainmark.resources.registry import migration as migration_module
 from drainmark.resources.registry.engines import engine_of
-from drainmark.resources.registry.registry import MIGRATIONS, REVISIONS, VERSION_TABLE, Registry
+from drainmark.resources.registry.migration import MIGRATIONS, VERSION_TABLE
+from drainmark.resources.registry.queries import REVISIONS
+from drainmark.resources.registry.registry import Registry
 from drainmark.resources.registry.tables import METADATA
 
 LAST, COMING = REVISIONS[-1], f"{len(REVISIONS) + 1:04d}"
@@ -62,8 +67,8 @@ def next_drainmark(monkeypatch: pytest.MonkeyPatch, folder: Path, migration: str
     scripts = folder / "migrations"
     shutil.copytree(MIGRATIONS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
     (scripts / "versions" / f"{COMING}_one_more_column.py").write_text(migration, encoding="utf-8")
-    monkeypatch.setattr(registry_module, "MIGRATIONS", scripts)
-    monkeypatch.setattr(registry_module, "REVISIONS", (*REVISIONS, COMING))
+    monkeypatch.setattr(migration_module, "MIGRATIONS", scripts)
+    monkeypatch.setattr(migration_module, "REVISIONS", (*REVISIONS, COMING))
 
 
 def dump(file: Path) -> list[str]:
@@ -75,9 +80,7 @@ def dump(file: Path) -> list[str]:
 
 
 def test_the_revisions_that_open_fast_are_those_of_the_scripts() -> None:
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    revisions = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+    revisions = [script.revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions()]
     assert tuple(reversed(revisions)) == REVISIONS
     assert [f"{number:04d}" for number in range(1, len(revisions) + 1)] == list(REVISIONS)  # no gap
 
@@ -170,6 +173,19 @@ def test_a_newer_registry_is_refused_and_not_touched_in_either_database(made: st
         Registry(made)
     assert caught.value.facts["revision"] == "9999"
     assert whole(made) == before
+
+
+def test_threads_make_registries_while_others_of_the_process_use_alembic(tmp_path: Path) -> None:
+    """Dagster migrates its own databases in threads of its own; alembic has one context for all of a process."""
+    theirs = ScriptDirectory(str(files("dagster") / "_core/storage/alembic"))
+
+    def made(number: int) -> int:
+        registry = Registry(f"sqlite:///{tmp_path / str(number)}.db")
+        registry.close()
+        return len(columns(f"sqlite:///{tmp_path / str(number)}.db", "drainmark_directory"))
+
+    with EnvironmentContext(Config(), theirs), ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(made, range(16))) == [3] * 16
 
 
 def whole(url: str) -> dict[str, list[tuple[Any, ...]]]:
