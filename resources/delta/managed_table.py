@@ -208,6 +208,9 @@ class ManagedTable(RegionDeltaTable):
         """
 
         def prepare(table: Any) -> Act:
+            if restored.to == INITIAL_ID:  # all rows leave, and nothing is read: a damaged file does not hinder it
+                leaving = file_lists.live_files(table, self.folder)
+                return lambda: commits.transact(self.folder, table, self.region, version, removes=leaving)
             former = former_files.put_back(table, self.folder, self.region, restored.to)
             change = former or self._merges.replacing(table, restored.changes())
             return change.commit(table, self.region, version)

@@ -11,7 +11,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from harness import At, opened, run_once, settle
+from harness import At, multiset, opened, rows, run_once, settle
 
 from drainmark.jobs.errors import Halted
 from drainmark.jobs.errors.environment import FileDamaged
@@ -314,3 +314,20 @@ def test_a_damaged_state_is_no_fault_of_the_next_file(place: Workplace, tmp_path
     path.write_bytes(content)
     (report,) = run_once(place, count)
     assert report.rows_in == 1
+
+
+@pytest.mark.seed("D9")
+def test_a_region_whose_files_are_damaged_can_begin_anew_without_a_backup(place: Workplace, counted: Path) -> None:
+    """To the initial state all rows leave, so no file of a table, a history or a state is read."""
+    counts = rows(place, REGION, "word_counts", ids=False)
+    damaged = [each for pattern in ("lake", "state/word_count") for each in place.home.glob(f"{pattern}/**/*.parquet")]
+    assert {"lake", "state"} <= {each.relative_to(place.home).parts[0] for each in damaged}
+    for path in damaged:
+        cut(path)
+    (place.home.parent / "drainmark.toml").touch()
+    asked = ["--home", str(place.home), "--yes"]
+    assert invoke(["reset", REGION, "--to", "1", *asked]) == 1
+    assert invoke(["reset", REGION, "--to-initial", *asked]) == 0
+    assert rows(place, REGION, "word_counts") == []
+    run_once(place, opened("word_count", counted.parent / "in"))
+    assert multiset(rows(place, REGION, "word_counts", ids=False)) == multiset(counts)

@@ -179,14 +179,17 @@ def _restored(store: RegionTables, step: CopiesLeave) -> Iterator[pa.Table]:
 
 
 def counted(store: RegionTables, history: RegionHistory, step: TableStep) -> TableStep:
-    """Return a step with the number of rows that leave its table; for a table of one row a key, of its changed keys."""
+    """Return a step with the number of rows that leave its table; for a table of one row a key, of its changed keys.
+
+    A managed table that is emptied is not read: a damaged file does not hinder it.
+    """
     table, to = step.table, step.to
     if table.is_derived and (step.is_former or to < history.trimmed.get(table.history or "", INITIAL_ID)):
         return step.counted(_rows_above(store, table, to))  # its history may lack the rows
     kept = store.table(table.history) if table.history else store.open(table)
     if not kept.exists():
         return step.counted(0)
-    if isinstance(step, KeysReturn):
+    if isinstance(step, KeysReturn) and not (to == INITIAL_ID and table.is_managed):
         return step.counted(_keys_above(store.table(table.history or ""), to, table.keys))
     if table.external:
         return step.counted(store.table(table.history or "").files.rows_above(to))

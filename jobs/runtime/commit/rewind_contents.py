@@ -96,13 +96,17 @@ def _stays(table: RegionTable, history: RegionHistory, why: str, remedy: str) ->
 
 
 def images_for(store: RegionTables, history: RegionHistory, to: int) -> list[Image]:
-    """Return the images that a rewind reads in place of dropped changes; to the initial state, any image has the keys.
+    """Return the images that a rewind reads in place of dropped changes.
+
+    To the initial state, any image has the keys, and only tables of others are read for them.
 
     Raises:
         RewindRefused: an image is not there: the rewind could be committed, but not carried out.
     """
     images = []
     names = {table.name for table in own_tables(store, history)}
+    if to == INITIAL_ID:
+        names &= {table.history for table in (*history.tables, *history.former) if not table.is_managed}
     for name in (name for name in history.dropped if name in names):
         image = history.image_held(name, to if to > INITIAL_ID else None, store.table(name).files.holds)
         if image is None:
