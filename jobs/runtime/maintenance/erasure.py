@@ -209,9 +209,7 @@ def _managed(
     )
 
 
-def _dead(
-    folder: Folder, epoch: int, kept: Set[str], where: pa.compute.Expression, columns: pa.Schema
-) -> files.Found:
+def _dead(folder: Folder, epoch: int, kept: Set[str], where: pa.compute.Expression, columns: pa.Schema) -> files.Found:
     """Return the rows of the person in files that nothing names any more."""
     paths = [path for path in purge.unneeded(folder, kept, through=epoch) if path.endswith(".parquet")]
     dead = [StagedFile(path=path, size=folder.size(path), rows=0, first_id=None, last_id=None) for path in paths]
