@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -149,6 +149,7 @@ class CheckpointTable:
         self._read: dict[str, PlacedRows] = {}
         self._small: dict[str, PlacedRows] = {}
         self._folded: _Folded | None = None
+        self._identity: str | None = None
 
     def exists(self) -> bool:
         """Say whether there is a Delta table, made by this region or by others."""
@@ -164,11 +165,14 @@ class CheckpointTable:
         delta_tables.create_table(self.folder, self.region, schema_json(), writer=self.writer)
 
     def identity(self) -> str | None:
-        """Return a text that no other checkpoint table has, even of a region of that name; None without a table."""
-        try:  # no listing is asked first: a sink keeps the answer for good, and a listing may be stale
-            return str(delta_tables.open_table(self.folder).metadata().id)
-        except SplitBrain:
-            return None
+        """Return a text that no other checkpoint table has, even of a region of that name; None without a table.
+
+        Sinks outside Delta ask before each of their commits, and it never changes: the table is opened once.
+        """
+        if self._identity is None:
+            with suppress(SplitBrain):  # no listing is asked first: it may be stale
+                self._identity = str(delta_tables.open_table(self.folder).metadata().id)
+        return self._identity
 
     def txn(self) -> tuple[int, int]:
         """Return the (epoch, id) of the newest commit, (0, 0) before the first claim."""

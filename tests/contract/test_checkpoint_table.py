@@ -89,10 +89,26 @@ class _Stale(World):
 
 def test_a_table_is_known_for_its_own_where_listings_lag(table: CheckpointTable, place: Folder) -> None:
     """A sink outside Delta keeps this identity for good: none would make it a sink of nobody."""
+    later = CheckpointTable(place / "none", REGION)
     with entered(_Stale()):
         assert table.identity() is not None
         assert table.identity() == CheckpointTable(table.folder, REGION).identity()
-        assert CheckpointTable(place / "none", REGION).identity() is None
+        assert later.identity() is None
+    later.create()
+    opened = _Opened()
+    with entered(opened):
+        assert {later.identity() for _ in range(5)} == {CheckpointTable(later.folder, REGION).identity()}
+    assert opened.number == 2, "a sink asks before each commit, and the log grows"
+
+
+class _Opened(World):
+    """Counts how often a table is opened."""
+
+    number = 0
+
+    def across(self, seam: Seam, deed: Callable[[], Any], on: object = None) -> Any:
+        self.number += seam is Seam.DELTA_OPEN
+        return deed()
 
 
 @pytest.mark.seed("K2")
