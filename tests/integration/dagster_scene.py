@@ -6,6 +6,8 @@ import atexit
 import functools
 import shutil
 import tempfile
+import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +16,10 @@ from typing import Any
 import dagster as dg
 import pytest
 from harness import starts_of_spark
+from waiting import SOON
 
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
+from drainmark.orchestration.workplace.hand_off import ASKED
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
@@ -139,3 +143,9 @@ def execute(
 def events(instance: dg.DagsterInstance, run_id: str, kind: dg.DagsterEventType) -> list[dg.DagsterEvent]:
     """Return the events of a kind that a run left."""
     return [record.dagster_event for record in instance.all_logs(run_id, of_type=kind) if record.dagster_event]
+
+
+def sent_away(place: Workplace, region: str, run: threading.Thread) -> None:
+    """Ask a run that stays for more to go, and wait for its end: else it works on beside the tests that follow."""
+    place.registry.save_cursor(region, ASKED, str(uuid.uuid4()))
+    run.join(SOON)

@@ -353,10 +353,12 @@ def test_terminate_finishes_the_group_and_costs_no_attempt(
     (tmp_path / "hold").touch()
 
     def interrupt_in_the_group() -> None:
-        eventually((tmp_path / "held").exists)
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.3)
-        (tmp_path / "hold").unlink()
+        try:
+            eventually((tmp_path / "held").exists)
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.3)
+        finally:
+            (tmp_path / "hold").unlink()
 
     thread = threading.Thread(target=interrupt_in_the_group)
     thread.start()

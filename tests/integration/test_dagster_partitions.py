@@ -15,8 +15,8 @@ import dagster as dg
 import pytest
 from hand_runs import engine, without_spark
 from harness import opened, rows
-from integration.dagster_scene import drop, instance
-from waiting import eventually
+from integration.dagster_scene import drop, instance, sent_away
+from waiting import SOON, eventually
 
 from drainmark.dagster import DrainmarkTranslator
 from drainmark.jobs.errors import UsageError
@@ -190,12 +190,16 @@ def test_a_backfill_makes_the_run_that_lingers_go(
     job, tags = repository.get_job(JOB), {SENSOR_TAG: f"{JOB}__sensor"}
     stays = threading.Thread(target=lambda: job.execute_in_process(instance=instance, tags=tags), daemon=True)
     stays.start()
-    eventually(lambda: place.registry.load_cursor(REGION, LINGERS), "a run that lingers")
-    eventually(lambda: instance.get_materialized_partitions(COPIES), "its events")
-    assert stays.is_alive()
-    result = run_of(repository, instance, "inbox/a.csv")
-    stays.join(60)
-    assert result.success
+    try:
+        eventually(lambda: place.registry.load_cursor(REGION, LINGERS), "a run that lingers")
+        eventually(lambda: instance.get_materialized_partitions(COPIES), "its events")
+        assert stays.is_alive()
+        result = run_of(repository, instance, "inbox/a.csv")
+        assert result.success
+        stays.join(SOON)
+        assert not stays.is_alive()
+    finally:
+        sent_away(place, REGION, stays)
     assert {event.partition for event in result.get_asset_materialization_events()} == {"inbox/a.csv"}
     assert [row.trigger_uri for row in place.history(REGION).states.above(1).values()] == [str(path)]
 

@@ -13,7 +13,7 @@ import pytest
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
 from hand_runs import engine, without_spark
 from integration.dagster_scene import JOB, REGION, drop, instance, write_application
-from waiting import eventually
+from waiting import SOON, eventually
 
 from drainmark.dagster import DrainmarkTranslator
 from drainmark.orchestration.dagster_assets.metadata import PROCESS_TAG
@@ -72,21 +72,23 @@ def test_a_run_that_waits_for_its_pool_is_not_taken_for_dead(
         ended.append(job.execute_in_process(instance=instance, run_id=run_id, raise_on_error=False).success)
 
     waits = threading.Thread(target=work)
-    waits.start()
 
     def says_so() -> bool:
         told = instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
         return any("blocked by limit for pool" in entry.message for entry in told)
 
-    eventually(says_so, "a run that waits")
-    now = time.time()
-    monkeypatch.setattr(run_monitor, "time", SimpleNamespace(time=lambda: now + 2 * SILENT_SECONDS))
-    assert f"run {run_id} is STARTED" in reason(repository, instance)
-    assert describe(place.registry, REGION, lease_seconds=60.0) is None, "it holds nothing that a verb could need"
-    monkeypatch.setattr(run_monitor, "time", SimpleNamespace(time=lambda: now + 2 * POOL_SECONDS))
-    assert not run_monitor._waits_for_pool(instance, run_id), "it would have said so again"
-    slots.free_concurrency_slots_for_run("another run")
-    waits.join(60)
+    waits.start()
+    try:
+        eventually(says_so, "a run that waits")
+        now = time.time()
+        monkeypatch.setattr(run_monitor, "time", SimpleNamespace(time=lambda: now + 2 * SILENT_SECONDS))
+        assert f"run {run_id} is STARTED" in reason(repository, instance)
+        assert describe(place.registry, REGION, lease_seconds=60.0) is None, "it holds nothing that a verb could need"
+        monkeypatch.setattr(run_monitor, "time", SimpleNamespace(time=lambda: now + 2 * POOL_SECONDS))
+        assert not run_monitor._waits_for_pool(instance, run_id), "it would have said so again"
+    finally:
+        slots.free_concurrency_slots_for_run("another run")
+        waits.join(SOON)
     assert ended == [True]
     assert place.history(REGION).committed_id == 1
     assert instance.get_run_by_id(run_id).tags[PROCESS_TAG].startswith(run_id)

@@ -9,7 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from integration.dagster_scene import JOB, REGION, definitions, drop, events, execute, instance_at
-from waiting import eventually
+from waiting import SOON, eventually
 
 from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG
 from drainmark.orchestration.inspection.status import statuses
@@ -94,15 +94,17 @@ def test_the_run_stays_while_the_thread_of_its_start_lives(
         target=lambda: ended.append(execute(repository, instance, tags={SENSOR_TAG: f"{JOB}__sensor"})), daemon=True
     )
     run.start()
-    eventually((tmp_path / "running").exists, "the thread")
-    for number in (0, 1):
-        run.join(3 * LINGER)
-        assert run.is_alive(), "it ended under its thread"
-        (tmp_path / f"go-{number}").touch()
-        eventually(lambda number=number: workplace.history(REGION).committed_id == number + 1, "a state")
-    eventually(lambda: statuses(workplace, REGION)[0]["state"] == "STARTED", "a region at rest")
-    (tmp_path / "end").touch()
-    run.join(60)
+    try:
+        eventually((tmp_path / "running").exists, "the thread")
+        for number in (0, 1):
+            run.join(3 * LINGER)
+            assert run.is_alive(), "it ended under its thread"
+            (tmp_path / f"go-{number}").touch()
+            eventually(lambda number=number: workplace.history(REGION).committed_id == number + 1, "a state")
+        eventually(lambda: statuses(workplace, REGION)[0]["state"] == "STARTED", "a region at rest")
+    finally:
+        (tmp_path / "end").touch()
+        run.join(SOON)
     assert not run.is_alive(), "nothing lives in it any more"
     assert ended[0].success
     assert [row["n"] for row in workplace.store(REGION).table("lake/little_ticks").read(["n"]).to_pylist()] == [0, 1]
@@ -157,8 +159,10 @@ def test_what_is_in_flight_and_what_stages_finish_late_is_observed(
     hold.touch()
 
     def let_go_when_committed() -> None:
-        eventually(lambda: workplace.history(REGION).committed_id)
-        hold.unlink()
+        try:
+            eventually(lambda: workplace.history(REGION).committed_id)
+        finally:
+            hold.unlink()
 
     watcher = threading.Thread(target=let_go_when_committed)
     watcher.start()

@@ -15,21 +15,33 @@ from typing import Any
 import dagster as dg
 import pytest
 from hand_runs import NoSpark, engine, without_spark
-from integration.dagster_scene import JOB, REGION, definitions, drop, execute, instance_at, write_application
+from integration.dagster_scene import (
+    JOB,
+    REGION,
+    definitions,
+    drop,
+    execute,
+    instance_at,
+    sent_away,
+    write_application,
+)
 from sqlalchemy.exc import OperationalError
-from waiting import eventually
+from waiting import SOON, eventually
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import Owned
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.dagster_assets.checks import AT_COMMITTED_ID, NOT_HALTED, QUARANTINE_RATIO, REWIND_HORIZON
 from drainmark.orchestration.dagster_jobs import pulse
 from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG
+from drainmark.orchestration.discovery import source_watch
 from drainmark.orchestration.discovery.source_watch import SourceWatch
 from drainmark.orchestration.inspection.status import history_entries, statuses
 from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
+from drainmark.orchestration.workplace import hand_off
 from drainmark.orchestration.workplace.hand_off import ASKED, Requests
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 
@@ -67,10 +79,28 @@ class Running:
         self.thread.start()
 
     def end(self) -> dg.ExecuteInProcessResult:
-        self.thread.join(60)
+        self.thread.join(SOON)
         assert not self.thread.is_alive(), "the run lingers on"
         assert self.result is not None
         return self.result
+
+
+@pytest.fixture
+def running(
+    workplace: Workplace, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[Path], Running]]:
+    """Yield a function that starts a run of an application; at the end of the test none is left."""
+    monkeypatch.setattr(hand_off, "PATIENCE_SECONDS", SOON)
+    made: list[Running] = []
+
+    def start(path: Path) -> Running:
+        made.append(Running(workplace, instance, path))
+        return made[-1]
+
+    yield start
+    for run in made:
+        (workplace.settings.project_root / "hold").unlink(missing_ok=True)
+        sent_away(workplace, REGION, run.thread)
 
 
 def committed(place: Workplace) -> int:
@@ -78,11 +108,11 @@ def committed(place: Workplace) -> int:
 
 
 def test_a_run_takes_what_comes_and_makes_way_for_a_reset(
-    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path, running: Callable[[Path], Running]
 ) -> None:
     """One run, an id for each file; status shows it as idle; `reset --to` ends it, and no attempt is counted (E14)."""
     drop(tmp_path, "0.csv", "a,1\n")
-    run = Running(place, instance, write_application(tmp_path))
+    run = running(write_application(tmp_path))
     for number in (1, 2):
         eventually(lambda number=number: committed(place) == number, f"id {number}")
         drop(tmp_path, f"{number}.csv", "a,1\n")
@@ -109,12 +139,13 @@ def test_a_run_takes_what_comes_and_makes_way_for_a_reset(
 
 @pytest.mark.seed("NU3")
 def test_what_is_processed_is_observed_while_it_is(
-    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    running: Callable[[Path], Running],
+) -> None:  # fmt: skip
     monkeypatch.setattr(pulse, "SECONDS", 0.2)
     (tmp_path / "hold").touch()
     path = drop(tmp_path, "0.csv", "a,1\n")
-    run = Running(place, instance, write_application(tmp_path))
+    run = running(write_application(tmp_path))
 
     def seen() -> list[dict[str, Any]]:
         found = [record.asset_observation for record in instance.fetch_observations(CHECKPOINTS, limit=50).records]
@@ -146,12 +177,13 @@ def verdict(instance: dg.DagsterInstance, check: str) -> tuple[str, str] | None:
 
 @pytest.mark.seed("NU3")
 def test_verdicts_change_with_what_comes_a_halt_is_obeyed_and_resume_needs_no_patience(
-    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    running: Callable[[Path], Running],
+) -> None:  # fmt: skip
     monkeypatch.setattr(pulse, "SECONDS", 0.2)
     monkeypatch.setattr(pulse, "VERDICT_SECONDS", 0.2)
     drop(tmp_path, "0.csv", "a,1\n")
-    run = Running(place, instance, write_application(tmp_path))
+    run = running(write_application(tmp_path))
     first = eventually(lambda: verdict(instance, QUARANTINE_RATIO), "a verdict on the first file")
     assert first[1] == "SUCCEEDED"
     drop(tmp_path, "1.csv", "a,1,2\n")
@@ -172,9 +204,9 @@ def test_verdicts_change_with_what_comes_a_halt_is_obeyed_and_resume_needs_no_pa
 
 
 @pytest.mark.slow
-def test_a_run_a_trigger_never_lingers(place: Workplace, instance: dg.DagsterInstance, tmp_path: Path) -> None:
+def test_a_run_a_trigger_never_lingers(place: Workplace, tmp_path: Path, running: Callable[[Path], Running]) -> None:
     drop(tmp_path, "0.csv", "a,1\n")
-    run = Running(place, instance, write_application(tmp_path, ', runs="per_trigger"'))
+    run = running(write_application(tmp_path, ', runs="per_trigger"'))
     assert run.end().success
 
 
@@ -288,8 +320,9 @@ def test_a_storage_that_does_not_answer_and_a_folder_that_cannot_be_read_fail_no
     assert "Input/output error" in lingering.why
 
 
-def test_a_folder_at_rest_is_not_scanned(lingering: Lingering, place: Workplace, tmp_path: Path) -> None:
+def test_a_folder_at_rest_is_not_scanned(lingering: Lingering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look costs only a stat; a change in the folder is still seen at once."""
+    monkeypatch.setattr(source_watch, "RESCAN_SECONDS", SOON)
     watch = lingering.watch
     drop(tmp_path, "0.csv", "a,1\n")
     time.sleep(0.2)
@@ -303,15 +336,14 @@ def test_a_folder_at_rest_is_not_scanned(lingering: Lingering, place: Workplace,
     assert eventually(watch.look, "the second file") == 1
 
 
-def test_a_verb_does_not_wait_for_a_run_that_does_not_linger(place: Workplace) -> None:
+def test_a_verb_does_not_wait_for_a_run_that_does_not_linger(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Workplace(place.settings)
     other.use_engine(NoSpark())
     owner = region_owner(place, REGION, run_id="at-work")
     owner.claim()
-    started = time.monotonic()
+    monkeypatch.setattr(world, "sleep", lambda seconds: pytest.fail("it waits"))
     with pytest.raises(Owned):
         interventions.resume(other, REGION, "please")
     assert other.registry.load_cursor(REGION, ASKED) is None, "it was not even asked"
-    assert time.monotonic() - started < interventions._HALT_PATIENCE_SECONDS
     owner.release(Outcome.CLEAN)
     other.registry.close()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dagster as dg
 import pytest
 from integration.dagster_scene import JOB, REGION, definitions, drop, execute, instance_at, write_application
-from integration.test_lingering import FOR_EVER, Running, committed
+from integration.test_lingering import FOR_EVER, Running, committed, running
 from waiting import eventually
 
 from drainmark.jobs.protocol.history import Outcome
@@ -17,6 +17,8 @@ from drainmark.orchestration.dagster_jobs.sensors import LONG_SECONDS
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace
+
+__all__ = ["running"]
 
 pytestmark = pytest.mark.spark
 
@@ -46,11 +48,13 @@ def test_a_long_period_is_that_of_the_sensor(workplace: Workplace, tmp_path: Pat
 
 
 @pytest.mark.seed("V70")
-def test_a_run_that_stays_ticks_by_itself(workplace: Workplace, instance: dg.DagsterInstance, tmp_path: Path) -> None:
+def test_a_run_that_stays_ticks_by_itself(
+    workplace: Workplace, tmp_path: Path, running: Callable[[Path], Running]
+) -> None:
     """One run makes a state for each period from the files that came since, and it ends for a rewind."""
     workplace.settings = workplace.settings.model_copy(update={"linger_seconds": FOR_EVER})
     drop(tmp_path, "0.csv", "a,1\n")
-    run = Running(workplace, instance, periodic(tmp_path, 0.5))
+    run = running(periodic(tmp_path, 0.5))
     for number in (1, 2):
         eventually(lambda number=number: committed(workplace) == number, f"id {number}")
         for part in ("x", "y"):
