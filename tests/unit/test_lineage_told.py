@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from by_hand import HandFed
 from event_receiver import EventReceiver, receiving
-from waiting import eventually
+from waiting import SOON, eventually
 
 from drainmark.jobs.errors import Fenced, UsageError
 from drainmark.jobs.operators.sources.slices import Slice
@@ -39,7 +39,15 @@ def receiver() -> Iterator[EventReceiver]:
 
 
 @pytest.fixture
-def fed(tmp_path: Path, receiver: EventReceiver) -> Iterator[HandFed]:
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody give up a receiver that answers late because the machine is busy, nor forget that it failed."""
+    monkeypatch.setattr(lineage, "END_SECONDS", SOON)
+    monkeypatch.setattr(lineage, "SEND_SECONDS", SOON)
+    monkeypatch.setattr(event_sender, "REST_SECONDS", SOON)
+
+
+@pytest.fixture
+def fed(tmp_path: Path, receiver: EventReceiver, patience: None) -> Iterator[HandFed]:
     """Yield a region of three files, whose home names the receiver."""
     settings = Settings(home=tmp_path / "home", project_root=tmp_path, openlineage_url=receiver.url)
     fed = HandFed(Workplace(settings), tmp_path / "inbox")
@@ -170,10 +178,10 @@ def test_a_receiver_that_is_away_is_told_by_the_next_owner_and_the_log_says_it_o
 def test_nobody_waits_for_a_receiver_that_hangs(
     fed: HandFed, receiver: EventReceiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lineage, "END_SECONDS", 0.1)
-    monkeypatch.setattr(lineage, "SEND_SECONDS", 60.0)
     receiver.hangs.clear()
-    own(fed, 1, 2, 3)
+    with monkeypatch.context() as impatient:
+        impatient.setattr(lineage, "END_SECONDS", 0.1)
+        own(fed, 1, 2, 3)
     assert fed.history().committed_id == 3
     assert any("no answer within 0.1 s" in each for each in caplog.messages)
     receiver.hangs.set()
@@ -186,12 +194,16 @@ def test_more_than_the_queue_takes_is_left_for_the_next_owner_and_the_log_says_s
 ) -> None:
     fed.crash_after(3)
     receiver.hangs.clear()
-    waits = threading.Timer(0.5, receiver.hangs.set)
+    flush = EventSender.flush
+
+    def flushed(sender: EventSender, seconds: float) -> None:
+        receiver.hangs.set()
+        flush(sender, seconds)
+
     with monkeypatch.context() as small:
         small.setattr(event_sender, "MOST_WAITING", 1)
-        with fed.owning():
-            waits.start()
-    waits.join()
+        small.setattr(EventSender, "flush", flushed)
+        own(fed)
     told = len(receiver.of("COMPLETE"))
     assert told < 3
     assert any(f"what is above id {told} is sent by the next run" in each for each in caplog.messages)
@@ -313,7 +325,7 @@ def test_nothing_is_sent_while_a_receiver_wants_patience(monkeypatch: pytest.Mon
     for moment in (0.0, 119.0, 121.0):
         now[0] = moment
         sender.put(lambda: None)
-        sender.flush(10)
+        sender.flush(SOON)
     assert sent == [0.0, 121.0]
 
 
@@ -335,10 +347,10 @@ def test_an_event_on_which_the_receiver_hangs_is_left_out_while_others_are_taken
         assert left == [], attempt
         sender.put(lambda: "start")
         sender.put_numbered(lambda: 1, 1, after=0)
-        sender.flush(10)
+        sender.flush(SOON)
     assert left == [1]
     sender.put_numbered(lambda: 2, 2, after=1)
-    sender.flush(10)
+    sender.flush(SOON)
     assert (sent[-1], sender.position) == (2, Position(2))
 
 
@@ -378,7 +390,6 @@ def test_of_a_large_backlog_a_group_reads_a_bounded_part(
 ) -> None:
     """Else each group of a region pays for all that a receiver that is slow was not told."""
     monkeypatch.setattr(lineage, "IDS_AT_ONCE", 4)
-    monkeypatch.setattr(lineage, "SEND_SECONDS", 60.0)
     monkeypatch.setattr(event_sender, "MOST_WAITING", 8)
     names = [f"{number}.txt" for number in range(4, 19)]
     for name in names:
@@ -472,11 +483,11 @@ def test_an_event_after_one_that_was_dropped_is_not_taken(monkeypatch: pytest.Mo
     sender = EventSender(send=send)
     for number in (1, 2, 3):
         sender.put_numbered(lambda number=number: number, number, number - 1)
-    sender.flush(10)
+    sender.flush(SOON)
     assert (sender.position.taken, bool(sender.failures), sender.lost) == (1, True, 0)
     for number in (2, 3, 4, 5):
         sender.put_numbered(lambda number=number: number, number, number - 1)
-    sender.flush(10)
+    sender.flush(SOON)
     assert (sender.position.taken, sender.lost) == (5, 1)
     assert sent == [1, 1, 2, 3, 5]
 
@@ -488,8 +499,8 @@ def test_an_idle_thread_ends_and_the_next_event_begins_another(monkeypatch: pyte
     sender = EventSender(send=lambda event: threads.append(threading.current_thread()))
     for _ in range(2):
         sender.put(lambda: None)
-        sender.flush(10)
-        threads[-1].join(10)
+        sender.flush(SOON)
+        threads[-1].join(SOON)
         assert not threads[-1].is_alive()
     assert threads[0] is not threads[1]
 

@@ -11,6 +11,7 @@ import pytest
 from by_hand import HandFed
 from event_receiver import EventReceiver, receiving
 from otlp_requests import attributes, newest_metrics, numbers, spans
+from waiting import eventually
 
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.protocol.transitions import State
@@ -120,7 +121,9 @@ def test_nobody_waits_for_a_receiver_that_hangs_and_the_log_says_it_once(
     monkeypatch.setattr(telemetry, "END_SECONDS", 0.1)
     receiver.hangs.clear()
     with fed.owning() as owner:
-        for number in (1, 2, 3):
+        process(fed, owner, 1, 1)
+        eventually(lambda: receiver.asked, "the first of them, under way")
+        for number in (2, 3):
             process(fed, owner, number, number)
     assert fed.history().committed_id == 3
     (told,) = caplog.messages
