@@ -7,12 +7,14 @@ import itertools
 import json
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -21,13 +23,13 @@ from channel_parts import commit_in_flight
 from dagster._core.test_utils import MockedRunLauncher
 from dagster._daemon.monitoring.run_monitoring import RESUME_RUN_LOG_MESSAGE
 from integration.dagster_scene import JOB, NODE, REGION, ROOT, definitions, drop, instance, place, write_application
-from waiting import eventually
+from waiting import SOON, eventually
 
 from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG, PROCESS_TAG, REGION_TAG
-from drainmark.orchestration.dagster_jobs import run_monitor
+from drainmark.orchestration.dagster_jobs import run_monitor, sensors
 from drainmark.orchestration.dagster_jobs.run_monitor import RegionRuns, counted_tag, tag_process
 from drainmark.orchestration.dagster_jobs.sensors import Cursor, RegionTicks, one_run_sensor
 from drainmark.orchestration.discovery.source_watch import SourceWatch
@@ -132,7 +134,7 @@ def test_a_tick_that_watches_requests_a_run_for_what_is_pending_only(
     app = write_application(tmp_path)
     app.write_text(app.read_text().replace("settle=0.0", 'settle=0.0, on_change="ignore"'))
     ticker = Ticker(definitions(place, app), ticker.instance)
-    monkeypatch.setattr("drainmark.orchestration.dagster_jobs.sensors.WATCH_SECONDS", 1.0)
+    monkeypatch.setattr(sensors, "WATCH_SECONDS", SOON if comes else 1.0)
     monkeypatch.setattr(RegionTicks, "_start_spark", lambda self, instance: None)
     path = drop(tmp_path, "0.csv", "a,1\n")
     assert ticker().run_requests
@@ -304,9 +306,11 @@ def test_a_spent_lineage_is_followed_by_a_new_run(
 
 
 def test_runs_that_never_claim_and_are_no_attempts_do_not_start_every_tick(
-    ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path
+    ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A passing error, such as a store that does not answer, costs no attempt; so the sensor waits longer each time."""
+    now = 1_800_000_000.0
+    monkeypatch.setattr(sensors, "time", SimpleNamespace(time=lambda: now))
     drop(tmp_path, "0.csv", "a,1\n")
     run = ticker.run(ticker().run_requests[0])
     said = "the registry does not answer"
@@ -314,6 +318,8 @@ def test_runs_that_never_claim_and_are_no_attempts_do_not_start_every_tick(
     failed(instance, instance.get_run_by_id(run.run_id))
     assert f"ended before it claimed {REGION}: {said}" in ticker.reason(), "what never counts is said where one looks"
     assert f"drainmark run {REGION}" in ticker.reason()
+    now += 4.0
+    assert ticker().run_requests
 
 
 def test_the_wait_grows_and_ends_and_survives_a_clock_set_back() -> None:
@@ -501,13 +507,21 @@ def test_a_lost_registry_is_said(place: Workplace, instance: dg.DagsterInstance,
 
 
 def test_a_scan_that_takes_longer_than_its_box_goes_on(
-    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(200):
         drop(tmp_path, f"{number}.csv", "a,1\n")
+    said, scan = threading.Event(), sensors.scan_region
+
+    def slowly(*region: Any, **how: Any) -> Any:
+        assert said.wait(SOON)
+        return scan(*region, **how)
+
+    monkeypatch.setattr(sensors, "scan_region", slowly)
     place.settings = place.settings.model_copy(update={"sensor_time_box_seconds": 1e-6})
     ticker = Ticker(definitions(place, write_application(tmp_path)), instance)
     assert "the scan goes on" in ticker.reason()
+    said.set()
     assert eventually(lambda: ticker().run_requests, "a request")
     assert place.registry.pending_count(REGION) == 200
 
