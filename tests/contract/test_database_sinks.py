@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pytest
 import sqlalchemy as sa
 from harness import passing
+from waiting import SOON
 
 from drainmark.jobs.errors import (
     AccountingError,
@@ -848,18 +849,20 @@ def test_a_publisher_held_up_in_its_transaction_excludes_the_rewind_until_it_end
     def slow() -> Iterator[pa.Table]:
         yield rows((1, "ann", 1, 5))
         inside.set()
-        assert go_on.wait(20)
+        assert go_on.wait(SOON)
 
     publisher = threading.Thread(target=lambda: sink.copy(txn_version(1, 1), [1], slow()))
     rewinder = threading.Thread(target=lambda: database.sink(described("orders")).rewind_rows(txn_version(2, 2), 0))
     publisher.start()
-    assert inside.wait(20)
-    rewinder.start()
-    rewinder.join(0.5)
-    assert rewinder.is_alive()
-    go_on.set()
-    publisher.join(20)
-    rewinder.join(20)
+    try:
+        assert inside.wait(SOON)
+        rewinder.start()
+        rewinder.join(0.5)
+        assert rewinder.is_alive()
+    finally:
+        go_on.set()
+    publisher.join(SOON)
+    rewinder.join(SOON)
     assert database.orders() == []
     assert sink.txn_version() == txn_version(2, 2)
 

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 from harness import passing
 from publishers import KEYS, REGION, SCHEMA, DeltaSpark, content, given_rows, make, rows, staged
+from pyspark.sql.functions import udf
+from waiting import SOON, eventually
 
 from drainmark.jobs.errors import AccountingError, SplitBrain
 from drainmark.jobs.errors.environment import ClusterRefused
@@ -26,8 +28,6 @@ from drainmark.resources.delta.keyed.keyed_changes import Restored
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
-
-SLEEP = "if(java_method('java.lang.Thread', 'sleep', 2500L) is null, customer, customer)"
 
 
 @pytest.fixture
@@ -66,15 +66,27 @@ def test_a_skip_that_nothing_explains_is_no_success(table: AdoptedTable, engine:
 
 
 @pytest.mark.seed("H3")
-def test_a_late_append_of_an_older_owner_is_refused_by_the_table(table: AdoptedTable, engine: Any) -> None:
+def test_a_late_append_of_an_older_owner_is_refused_by_the_table(
+    table: AdoptedTable, engine: Any, tmp_path: Path
+) -> None:
     """A server goes on with the append of a dead client while the next owner publishes the same row.
 
     So claims need no fence in the table: an append under way always belongs to a committed row, and a claim first
     publishes all committed rows to the table.
     """
     files = staged(table, ("a", 1, 1, 1), ("b", 1, 2, 1))
-    slow = engine.session.createDataFrame(rows(("a", 1, 1, 1), ("b", 1, 2, 1))).selectExpr(
-        f"{SLEEP} as customer", "day", "total", "_sequence_id"
+    begun, go = tmp_path / "begun", tmp_path / "go"
+
+    def held(customer: str) -> str:
+        begun.touch()
+        until = time.monotonic() + SOON
+        while not go.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        return customer
+
+    found = engine.session.createDataFrame(rows(("a", 1, 1, 1), ("b", 1, 2, 1))).coalesce(1)  # leaves cores to others
+    slow = found.select(
+        udf(lambda customer: held(customer), "string")("customer").alias("customer"), "day", "total", "_sequence_id"
     )
     raised: list[BaseException] = []
 
@@ -87,9 +99,10 @@ def test_a_late_append_of_an_older_owner_is_refused_by_the_table(table: AdoptedT
 
     thread = threading.Thread(target=zombie)
     thread.start()
-    time.sleep(0.8)  # the zombie has read the version of the table by now
+    eventually(lambda: begun.exists() or raised, "a task of the zombie, which has read the version of the table")
     assert not table.publish(txn_version(1, 1), files).done_before
-    thread.join(60)
+    go.touch()
+    thread.join(SOON)
     assert len(raised) == 1
     assert "ConcurrentTransaction" in str(raised[0])
     assert content(table) == [("a", 1, 1, 1), ("b", 1, 2, 1)]

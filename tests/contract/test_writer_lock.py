@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
+from waiting import SOON, eventually
 
 from drainmark.jobs.errors import Retry, WriterBusy
 from drainmark.resources.delta.adopted import writer_lock
@@ -47,15 +49,20 @@ def test_another_jvm_is_refused_with_the_holders_pid_and_let_in_afterwards(tmp_p
             pass
         assert refused.value.facts["pid"] == process.pid
         assert refused.value.retry is Retry.WAIT
-        process.communicate("", timeout=20)
+        process.communicate("", timeout=SOON)
         with writing(tmp_path, MINE, patience_seconds=0.2):
             pass
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGSTOP)
+    eventually(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, "a process that stands still")
 
 
 @pytest.mark.seed("H25")
 def test_a_stopped_holder_never_lets_go_and_the_error_says_how_to_end_it(tmp_path: Path) -> None:
     with holder(tmp_path, WriterProcess(jvm="other", master="local[2]")) as process:
-        process.send_signal(signal.SIGSTOP)
+        stop(process)
         with pytest.raises(WriterBusy) as refused, writing(tmp_path, MINE, patience_seconds=0.2):
             pass
         assert "is stopped" in refused.value.message
@@ -66,7 +73,7 @@ def test_clients_of_one_server_are_one_writer(tmp_path: Path) -> None:
     """Inside a JVM, delta-spark sees conflicts; a stopped client does not stop the next one from taking over."""
     server = WriterProcess(jvm="app-1", master="sc://127.0.0.1:15002")
     with holder(tmp_path, server) as process:
-        process.send_signal(signal.SIGSTOP)
+        stop(process)
         shared = writing(tmp_path, server, patience_seconds=0.2)
         with shared, pytest.raises(WriterBusy), writing(tmp_path, MINE, patience_seconds=0.2):
             pass
