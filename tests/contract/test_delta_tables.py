@@ -37,6 +37,7 @@ from publishers import (
     staged,
 )
 from publishers import VERBS as COMMON
+from waiting import SOON
 
 from drainmark.jobs.errors import AccountingError, CommitOutcomeUnknown, ForeignTable, SchemaMismatch, SplitBrain
 from drainmark.jobs.protocol.records.ids import txn_version
@@ -390,7 +391,7 @@ assert table.publish({txn_version(1, 2)}, ()).delta_version == 2
 assert table.read().num_rows == 1
 """
     environment = {**os.environ, **CREDENTIALS, "PYTHONPATH": os.pathsep.join(sys.path)}
-    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60, env=environment).returncode == 0
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=SOON, env=environment).returncode == 0
 
 
 # --- maintenance --------------------------------------------------------------------------------------------------

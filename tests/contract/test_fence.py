@@ -19,6 +19,7 @@ import pytest
 from harness import passing
 from places import CREDENTIALS, ON_A_DISK, folders, place_at, remove
 from publishers import given_rows
+from waiting import SOON
 
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import txn_version
@@ -374,7 +375,7 @@ def test_four_processes_create_one_table(place: Folder, s3_server: str) -> None:
         racer.stdin.write("go\n")
         racer.stdin.flush()
     for racer in racers:
-        racer.communicate(timeout=60)
+        racer.communicate(timeout=SOON)
     assert [racer.returncode for racer in racers] == [0, 0, 0, 0]
     assert ManagedTable(root, REGION).delta_version() == 0
     assert [name for name in root.names("_delta_log") if name.endswith(".json")] == [f"{0:020}.json"]

@@ -18,6 +18,7 @@ from alembic.migration import MigrationContext
 from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import MetaData, inspect, text
+from waiting import SOON
 
 from drainmark.jobs.errors import FormatTooNew
 from drainmark.jobs.protocol.records.triggers import NewTrigger
@@ -226,4 +227,4 @@ def test_four_processes_that_create_one_registry_all_find_it_whole(url: str) -> 
         assert child.stdin
         child.stdin.write("go\n")
         child.stdin.flush()
-    assert [child.communicate(timeout=30)[0] for child in children] == ["0\n"] * 4
+    assert [child.communicate(timeout=SOON)[0] for child in children] == ["0\n"] * 4

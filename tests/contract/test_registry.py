@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DatabaseError
+from waiting import SOON
 
 from drainmark.jobs.errors import Fenced, RegistryLost, StoreUnavailable, UsageError
 from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, TriggerStatus
@@ -410,7 +411,7 @@ def race(program: str, url: str) -> list[str]:
         assert child.stdin
         child.stdin.write("go\n")
         child.stdin.flush()
-    outputs = [child.communicate(timeout=30)[0] for child in children]
+    outputs = [child.communicate(timeout=SOON)[0] for child in children]
     assert [child.returncode for child in children] == [0, 0]
     return outputs
 
@@ -480,7 +481,7 @@ def test_a_locked_registry_is_readable_and_names_the_process_that_holds_it(
         assert registry.pending_count(REGION) == 0
         with pytest.raises(StoreUnavailable) as caught:
             registry.triggers.add(REGION, [found(1)])
-        child.communicate("go\n", timeout=10)
+        child.communicate("go\n", timeout=SOON)
     if Path("/proc/locks").exists():
         assert caught.value.facts["pid"] in {child.pid, None}  # some sandboxes list no locks
     assert registry.triggers.add(REGION, [found(1)]) == 1

@@ -18,7 +18,7 @@ import pytest
 from followed import follow
 from hand_runs import NoSpark, engine, gives, without_spark
 from harness import settle
-from waiting import eventually
+from waiting import SOON, eventually
 
 from drainmark.jobs.errors import Owned
 from drainmark.orchestration.cli import runs
@@ -158,7 +158,7 @@ def test_a_run_whose_reader_goes_hands_the_region_over_and_the_next_one_goes_on(
     command += ["--input", str(fresh.inbox), "--home", str(fresh.home)]
     piped = f"{{ {shlex.join(command)} 2>&1; echo $? >&3; }} 3>{shlex.quote(str(fresh.root / 'code'))} | head -1"
     ended = subprocess.run(
-        ["sh", "-c", piped], cwd=fresh.root, capture_output=True, text=True, timeout=180, check=True
+        ["sh", "-c", piped], cwd=fresh.root, capture_output=True, text=True, timeout=SOON, check=True
     )  # fmt: skip
     assert (fresh.root / "code").read_text() == "141\n"
     assert (len(ended.stdout.splitlines()), ended.stderr) == (1, "")
@@ -183,7 +183,7 @@ def test_a_command_that_nobody_reads_is_carried_out_to_its_end(project: Project)
         stdout=writing,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
+        timeout=SOON,
         check=False,
     )
     os.close(writing)
@@ -556,7 +556,7 @@ def test_a_signal_ends_the_run_with_130_and_costs_no_attempt(fresh: Project) -> 
     eventually(lambda: fresh.status()["committed_sequence_id"] == 2)
 
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=SOON)
 
     assert (process.returncode, out) == (130, "")
     assert json.loads(err.splitlines()[-1])["error"]["id"] == "INTERRUPTED"

@@ -19,6 +19,7 @@ import dagster as dg
 import pytest
 from dagster_graphql import DagsterGraphQLClient
 from integration.dagster_scene import ROOT
+from waiting import SOON
 from websockets.sync.client import connect
 
 from drainmark.orchestration.dagster_jobs import dagster_internals
@@ -62,7 +63,7 @@ class Page:
         self, method: str, path: str, headers: Mapping[str, str] = {}, body: str | None = None
     ) -> tuple[int, HTTPResponse, bytes]:
         """Send one request; return the status, the response with its headers, and the body."""
-        connection = HTTPConnection(HOST, self.port, timeout=60)
+        connection = HTTPConnection(HOST, self.port, timeout=SOON)
         try:
             connection.request(method, path, body, dict(headers))
             response = connection.getresponse()

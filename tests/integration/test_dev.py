@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from waiting import eventually
+from waiting import SOON, eventually
 
 from drainmark.resources.spark.resident.files import Access, all_servers
 from drainmark.resources.spark.resident.server import HOST, free_port
@@ -30,7 +30,7 @@ def answers(port: int) -> bool:
 
 
 def status_of(port: int, path: str, **headers: str) -> int:
-    connection = HTTPConnection(HOST, port, timeout=60)
+    connection = HTTPConnection(HOST, port, timeout=SOON)
     connection.request("GET", path, headers=headers)
     status = connection.getresponse().status
     connection.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from waiting import SOON
 
 import drainmark as dm
 from drainmark.jobs.errors import Halted, InputChanged, RegistryLost, RewindRefused, UsageError
@@ -310,7 +311,7 @@ def test_a_start_that_is_done_takes_away_nothing_of_another(run_app: RunApp, mon
     def filled(inbox: GroupInbox, **how: Any) -> None:
         fill(inbox, **how)
         if inbox.folder.name == "right":
-            assert is_done.wait(60)
+            assert is_done.wait(SOON)
 
     def removed(inbox: GroupInbox) -> None:
         remove(inbox)

@@ -22,7 +22,7 @@ from fault_proxy import Fault, FaultProxy, fault_proxy
 from harness import opened, rows, run_once, settle, sinks
 from integration.dagster_scene import definitions, execute, instance_at, write_application
 from integration.test_dagster_sensor import Ticker
-from waiting import eventually
+from waiting import SOON, eventually
 
 import drainmark as dm
 from drainmark.jobs.errors import Halted, InputChanged, RewindRefused, StoreRefused, StoreUnavailable
@@ -419,7 +419,7 @@ def test_a_kill_in_a_fetch_leaves_no_copies_for_long(
     with fault_proxy(s3_server) as proxy:
         proxy.choose = hang
         child = subprocess.Popen([sys.executable, "-c", _FETCHING, str(home.home), proxy.url])
-        assert hangs.wait(60)
+        assert hangs.wait(SOON)
         eventually(lambda: [path for path in spooled(home) if path.stat().st_size], "a spooled file")
         child.kill()
         child.wait()

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
+from waiting import SOON
 
 import drainmark as dm
 from drainmark.jobs.errors import OperatorFailed
@@ -176,7 +177,7 @@ def test_a_test_is_told_what_it_does_not_ask_for(run_app: RunApp, broker: Broker
     broker.last = 1
     over = threading.Event()
     with pytest.raises(OperatorFailed), dm.testing.staying(result) as run:  # noqa: PT012 - it raises when it is left
-        run._thread.join(60.0)
+        run._thread.join(SOON)
         over.set()
     assert over.is_set()
     Messages.refused = set()

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from harness import rows, run_once
 from triggers import add_file, content, home, opened
+from waiting import SOON
 
 import drainmark as dm
 from drainmark.jobs.state import keyed_state
@@ -170,7 +171,7 @@ def test_slow_calls_overlap_and_rows_stay_in_order(tmp_path: Path, inbox: Path, 
 
     def doubled(row: Row) -> list[Row] | None:
         if next(calls) < 3:
-            together.wait(20)  # no call passes alone
+            together.wait(SOON)  # no call passes alone
         if row["n"] is None:
             return None
         return [{"user": row["user"], "n": row["n"] * factor} for factor in (1, 2)]
@@ -279,7 +280,7 @@ class Slow(Counter):
 
     def checkpoint(self, checkpoint: dm.Checkpoint) -> None:
         if checkpoint.sequence_id == 1:
-            self.waited.append(self.second.wait(60))
+            self.waited.append(self.second.wait(SOON))
         for value in self.frozen:
             checkpoint.write(value)
 
@@ -297,7 +298,7 @@ class Meeting(FrozenCounter):
     met: ClassVar[list[int]]
 
     def checkpoint(self, checkpoint: dm.Checkpoint) -> None:
-        self.together.wait(60)
+        self.together.wait(SOON)
         self.met.append(checkpoint.sequence_id)
         super().checkpoint(checkpoint)
 
@@ -333,7 +334,7 @@ class Together(Counter):
     met: ClassVar[list[int]]
 
     def reset(self, checkpoint: dm.Checkpoint) -> None:
-        self.barrier.wait(20)
+        self.barrier.wait(SOON)
         self.met.append(checkpoint.sequence_id)
         super().reset(checkpoint)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from waiting import eventually
+from waiting import SOON, eventually
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.append(str(BENCHMARKS))  # the benchmarks are programs in one folder, not a package
@@ -205,7 +205,7 @@ def test_spark_alone_computes_a_file_while_the_one_before_is_written() -> None:
     def write(number: int) -> None:
         written.append(number)
         if number < 3:
-            assert computing[number + 1].wait(10), f"nothing was computed while {number} was written"
+            assert computing[number + 1].wait(SOON), f"nothing was computed while {number} was written"
 
     written: list[int] = []
     ends = bench_checkpoints.pipelined([Path(str(number)) for number in range(4)], compute, write)
@@ -347,7 +347,7 @@ def test_a_jvm_that_outlives_the_kill_is_a_wrong_result(
     assert bench_recovery.is_alive(jvm)
     with pytest.raises(WrongResult, match=f"{jvm.pid}.* outlived"):
         program.require_dead()
-    jvm.wait(10)
+    jvm.wait(SOON)
 
 
 def test_a_program_without_a_jvm_proves_nothing(program: Program) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from typer import Exit
 from typer.main import get_command
+from waiting import SOON
 
 from drainmark.jobs import errors, failpoints, world
 from drainmark.orchestration.cli import main
@@ -709,7 +710,7 @@ def test_a_reader_that_goes_ends_the_process_in_silence(tmp_path: Path, argument
     reading, writing = os.pipe()
     os.close(reading)
     ended = subprocess.run(
-        command, cwd=tmp_path, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        command, cwd=tmp_path, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=SOON, check=False
     )  # fmt: skip
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (141, "")
@@ -718,7 +719,7 @@ def test_a_reader_that_goes_ends_the_process_in_silence(tmp_path: Path, argument
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
 def test_streams_that_are_closed_before_the_start_are_the_null_device(tmp_path: Path, closed: str) -> None:
     line = f'exec "{sys.executable}" -m drainmark.orchestration.cli.main operators --json {closed}'
-    ended = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=SOON, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
@@ -742,7 +743,7 @@ def test_a_run_whose_reader_goes_is_stopped_and_sees_no_error(tmp_path: Path, cl
     os.close(reading)
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, closed: writing}
     command = [sys.executable, "-u", "-c", PRINTS]  # Python ends with 120 if it cannot flush what it kept
-    ended = subprocess.run(command, cwd=tmp_path, text=True, timeout=60, check=False, **streams)
+    ended = subprocess.run(command, cwd=tmp_path, text=True, timeout=SOON, check=False, **streams)
     os.close(writing)
     assert ended.returncode == 1, "the traceback of BrokenPipeError, which the command line turns into 141"
     if closed == "stdout":

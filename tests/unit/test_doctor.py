@@ -265,7 +265,7 @@ def two_daemons(dagster_home: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     yield started
     for process in started:
         process.kill()
-        process.wait(10)
+        process.wait()
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from by_hand import HandFed
 from harness import verbs
-from waiting import eventually
+from waiting import SOON, eventually
 
 from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.main import invoke
@@ -187,7 +187,7 @@ def server(fed: HandFed) -> Iterator[PageServer]:
 
 def asked(server: PageServer, path: str, *, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:
     host, port = server.socket.getsockname()
-    with closing(http.client.HTTPConnection(host, port, timeout=10)) as connection:
+    with closing(http.client.HTTPConnection(host, port, timeout=SOON)) as connection:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
         return answer.status, dict(answer.getheaders()), answer.read().decode()
@@ -269,7 +269,7 @@ def test_the_server_ends_with_who_started_it(fed: HandFed) -> None:
     )
     assert parent.stdout is not None
     child, port = map(int, parent.stdout.readline().split())
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=SOON)) as connection:
         connection.request("GET", f"/{fed.region}")
         assert connection.getresponse().status == 200
     parent.kill()

@@ -19,6 +19,7 @@ from typing import Any, TextIO
 import pytest
 from rich.console import Console
 from rich.progress import Progress, TextColumn
+from waiting import SOON
 
 from drainmark.orchestration.cli import main, runs
 from drainmark.orchestration.cli.main import invoke
@@ -55,7 +56,7 @@ class Shell:
         )  # fmt: skip
         os.close(end)
 
-    def typed(self, text: str, until: str, *, seconds: float = 60.0) -> str:
+    def typed(self, text: str, until: str, *, seconds: float = SOON) -> str:
         """Type a text and return the output up to the text `until`.
 
         Raises:

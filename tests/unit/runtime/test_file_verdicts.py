@@ -32,6 +32,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 from reads import Read, read, read_bytes, read_here
+from waiting import SOON
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord, are_about_schema
@@ -525,7 +526,7 @@ print(json.dumps([facts["refused"], int(peak.split()[1]) * 1024]))
 """
     ended = subprocess.run(
         [sys.executable, "-c", program, str(path)], cwd=Path(__file__).parents[3], capture_output=True, text=True,
-        check=True, timeout=60, env=dict(os.environ),
+        check=True, timeout=SOON, env=dict(os.environ),
     )  # fmt: skip
     refused, peak = json.loads(ended.stdout)
     assert refused.endswith("when decompressed") or refused.startswith("has a line of more than")

@@ -21,6 +21,7 @@ import pytest
 from harness import settle
 from pyspark.sql.types import LongType, StructField, StructType
 from reads import read_bytes
+from waiting import SOON
 
 from drainmark import DirectoryScan
 from drainmark.jobs.errors import DeclarationError, StoreUnavailable, UsageError
@@ -441,7 +442,7 @@ def test_a_bucket_that_did_not_answer_when_dagster_loaded_the_code_is_asked_agai
                     sensor(dg.build_sensor_context(instance=instance))
                 continue
             assert "is asked to reload" in str(sensor(dg.build_sensor_context(instance=instance)))
-            path, body = heard.get(timeout=30)
+            path, body = heard.get(timeout=SOON)
             assert (path, "reloadRepositoryLocation" in body) == ("/dagster/graphql", True)
 
 

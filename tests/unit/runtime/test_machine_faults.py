@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from by_hand import HandFed
 from deltalake import DeltaTable, write_deltalake
+from waiting import SOON
 
 from drainmark.jobs.errors import CommitOutcomeUnknown, DrainmarkError, OperatorFailed, Retry, StoreUnavailable
 from drainmark.jobs.graph.application import load_application
@@ -209,5 +210,5 @@ def test_a_file_that_a_failing_disk_does_not_show_is_not_gone(tmp_path: Path) ->
     )
     inject = ("-e", "trace=newfstatat,stat,statx", "-e", "inject=newfstatat,stat,statx:error=EIO:when=1+")
     command = ["strace", "-f", "-o", os.devnull, "-P", str(tmp_path / "x"), *inject, sys.executable, str(script)]
-    told = subprocess.run([*command, str(tmp_path / "x")], capture_output=True, text=True, check=True, timeout=120)
+    told = subprocess.run([*command, str(tmp_path / "x")], capture_output=True, text=True, check=True, timeout=SOON)
     assert [line.split()[0] for line in told.stdout.splitlines()] == ["waits", "waits"], told.stdout

@@ -16,7 +16,7 @@ import pytest
 from pyarrow import orc
 from pyspark.sql import types as sql
 from reads import parsed
-from waiting import eventually
+from waiting import SOON, eventually
 
 from drainmark.jobs.formats import orc as orc_format
 from drainmark.jobs.formats.bad_records import OtherColumns, Refused
@@ -179,7 +179,7 @@ tried()
     path = written(tmp_path, pa.array([1]))
     ended = subprocess.run(
         [sys.executable, "-c", program, str(path)], cwd=Path(__file__).parents[2], capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=True, timeout=SOON,
     )  # fmt: skip
     first, forked, again = map(int, ended.stdout.split())
     assert first == again != forked

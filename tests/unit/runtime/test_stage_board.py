@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from waiting import SOON
 
 import drainmark as dm
 from drainmark.jobs.errors import DrainmarkError
@@ -392,7 +393,7 @@ def test_a_board_is_not_closed_while_an_attempt_takes_hold_of_the_states() -> No
         ending.join(0.1)
         assert ending.is_alive()
         assert not board.is_closed
-    ending.join(60.0)
+    ending.join(SOON)
     assert board.is_closed
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from waiting import SOON
 
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.errors.environment import ClusterRefused, EnvironmentFailed
@@ -241,6 +242,7 @@ def test_a_run_that_does_not_answer_is_no_fault_of_a_file(tmp_path: Path, monkey
 
 
 def test_one_that_asks_nothing_does_not_keep_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_answers, "_ANSWER_SECONDS", 2 * SOON)
     with socket.socket(socket.AF_UNIX) as silent:
         ended = threading.Event()
 
@@ -251,7 +253,7 @@ def test_one_that_asks_nothing_does_not_keep_the_run(monkeypatch: pytest.MonkeyP
             ended.set()
 
         threading.Thread(target=run, daemon=True).start()
-        assert ended.wait(5.0)
+        assert ended.wait(SOON)
 
 
 def test_what_a_killed_run_left_is_removed_by_the_next(place: Path) -> None:
