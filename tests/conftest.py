@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,8 +21,9 @@ import quick_jvm
 import quick_reads
 from azurite import Azurite
 from postgres import postgres_server, postgres_url
+from waiting import AHEAD
 
-from drainmark.jobs import failpoints
+from drainmark.jobs import failpoints, world
 from drainmark.orchestration.testing.session import shared_engine
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
@@ -131,6 +133,17 @@ def disarmed() -> Iterator[None]:
     """Take away the fail points that a test has armed."""
     yield
     failpoints.arm("")
+
+
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return seconds by which the clock of time limits is ahead: who begins to hang adds some, and is late at once.
+
+    So a limit can be as long as a busy machine needs for all else. An application appends to `waiting.AHEAD`.
+    """
+    AHEAD.clear()
+    monkeypatch.setattr(world.World, "monotonic", lambda _: time.monotonic() + sum(AHEAD))
+    return AHEAD
 
 
 @pytest.fixture

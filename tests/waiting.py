@@ -9,6 +9,9 @@ from typing import TypeVar
 SOON = 240.0
 """Seconds: a test that waits so long waits in vain, whatever else the machine does."""
 
+AHEAD: list[float] = []
+"""Seconds by which the clock of time limits is ahead, with the fixture `ahead`."""
+
 Found = TypeVar("Found")
 
 

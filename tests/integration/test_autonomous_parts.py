@@ -265,7 +265,9 @@ dm.sink(orders, dm.DeltaAppend("plain_orders"))
 """
 
 
-def test_dagster_runs_what_has_come(workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dagster_runs_what_has_come(
+    workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: list[float]
+) -> None:
     """V1: each application has one sensor and one job, beside those of its regions."""
     path = tmp_path / "plain.py"
     path.write_text(APPLICATION)
@@ -300,8 +302,7 @@ def test_dagster_runs_what_has_come(workplace: Workplace, tmp_path: Path, monkey
         assert event.metadata["drainmark/rows"].value == 2
         assert tick().run_requests == []
 
-        path.write_text("import time\n\ntime.sleep(600)\n")
-        workplace.settings = workplace.settings.model_copy(update={"analysis_timeout_seconds": 0.3})
+        path.write_text('import time\n\n__import__("waiting").AHEAD.append(3600.0) or time.sleep(600)\n')
         job = repository.get_job("plain__autonomous")
         ended = job.execute_in_process(instance=instance, raise_on_error=False)
         error = ended.failure_data_for_node("plain__autonomous__run").error.cause

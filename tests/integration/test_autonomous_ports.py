@@ -22,9 +22,9 @@ RunApp = Callable[..., Result]
 SCHEMA = "k string, n bigint"
 
 
-def fed(checkpoints: str = "non-blocking", group_timeout: float = 180.0) -> Callable[[], None]:
+def fed(checkpoints: str = "non-blocking") -> Callable[[], None]:
     def feeding() -> None:
-        @dm.consistent(trigger="operator-driven", checkpoints=checkpoints, group_timeout=group_timeout)
+        @dm.consistent(trigger="operator-driven", checkpoints=checkpoints)
         @dm.source(dm.DirectoryScan(path="in", format="csv", schema=SCHEMA))
         def orders(scanned: Any) -> Any:
             return scanned.drop("source_file")
@@ -90,7 +90,9 @@ def test_who_takes_something_in_waits_until_the_flow_goes_on(
 
 
 @pytest.mark.seed("V105", "V137")
-def test_an_attempt_that_was_given_up_takes_nothing_in(run_app: RunApp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_that_was_given_up_takes_nothing_in(
+    run_app: RunApp, monkeypatch: pytest.MonkeyPatch, ahead: list[float]
+) -> None:
     """Otherwise rows that came for the next attempt would be lost with the attempt that was given up."""
     entered, go = threading.Event(), threading.Event()
     ended: list[threading.Thread] = []
@@ -101,11 +103,12 @@ def test_an_attempt_that_was_given_up_takes_nothing_in(run_app: RunApp, monkeypa
         if len(attempts) == 1:
             ended.append(threading.current_thread())
             entered.set()
+            ahead.append(3600.0)
             go.wait(SOON)
         return takes(feeding, sources)
 
     takes = Feeding.take
-    result = run_app(fed(group_timeout=5.0))
+    result = run_app(fed())
     monkeypatch.setattr(Feeding, "take", take)
     result.add({"orders": {"1.csv": "a,1\n"}, "posts": {"1.json": '{"k":"x","n":8}\n'}})
     with pytest.raises(DrainTimeout):

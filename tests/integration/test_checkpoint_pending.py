@@ -439,11 +439,14 @@ def claimed_by_another(place: Workplace) -> int:
 
 @pytest.mark.seed("E15", "V36", "V97")
 def test_the_drain_timer_runs_on_while_pending_and_what_is_late_is_never_committed(
-    workplace: Workplace, inbox: Path, journal: Journal
+    workplace: Workplace, inbox: Path, journal: Journal, ahead: list[float]
 ) -> None:
-    application = opened(inbox, journal, {"counts": True}, group_timeout=1.0)
+    application = opened(inbox, journal, {"counts": True})
     gate = journal.waits["counts", 2] = threading.Event()
-    driven = finished(workplace, application, max_group=1)
+    driven = started(workplace, application, max_group=1)
+    journal.await_line("begun", "counts", 2)
+    ahead.append(3600.0)
+    driven.join()
     assert isinstance(driven.error, DrainTimeout)
     gate.set()
     journal.await_line("written", "counts", 2)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,6 +23,7 @@ from drainmark.jobs.errors.environment import AnalysisTimeout, ApplicationBroken
 from drainmark.jobs.failpoints import FailPoint, arm, unreached
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.analysis.analysed_plan import analysed_plan
+from drainmark.jobs.runtime.region_run import RegionRun
 from drainmark.jobs.world import Answer
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
@@ -29,12 +31,18 @@ from drainmark.orchestration.dagster_jobs.factory import build_definitions
 from drainmark.orchestration.dagster_jobs.run_monitor import tags_of
 from drainmark.orchestration.doctor import repair
 from drainmark.orchestration.inspection.status import statuses
+from drainmark.orchestration.runs import preparation
 from drainmark.orchestration.runs.failures_before_claim import count_failure, count_unopened, unopened
 from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.run_loop import RegionLoop, RunOptions, Watch
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.workplace.run_processes import on_its_way
-from drainmark.orchestration.workplace.workplace import Workplace, open_application, open_in_time
+from drainmark.orchestration.workplace.workplace import (
+    IMPORT_SECONDS,
+    Workplace,
+    open_application,
+    open_in_time,
+)
 from drainmark.resources.settings import Settings
 
 pytestmark = [pytest.mark.spark]
@@ -42,6 +50,8 @@ pytestmark = [pytest.mark.spark]
 ALLOWED = 2
 RETRIED = {"dagster/auto_retry_run_id": "another"}
 WELL = 'F.col("v")'
+HANGS = '__import__("waiting").AHEAD.append(3600.0) or '
+"""What code does before it begins to hang: its time is over then."""
 TELLER = "import json, sys; open(sys.argv[1], 'a').write(json.dumps(json.load(sys.stdin)) + '\\n')"
 
 
@@ -96,19 +106,16 @@ def failed_with(place: Workplace, path: Path, attempts: int | None = None) -> Dr
     [
         pytest.param('F.col("nosuch")', "nosuch", marks=pytest.mark.slow),
         pytest.param('__import__("nosuch_package").v', "nosuch_package", marks=pytest.mark.slow),
-        ("time.sleep(30)", "took longer"),
+        (f"{HANGS}time.sleep(30)", "took longer"),
     ],
     ids=["a misspelt column", "a package that is missing", "an analysis that hangs"],
 )
 def test_a_run_that_fails_in_its_analysis_is_an_attempt(
-    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path, broken: str, says: str
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path, *, ahead: list[float], broken: str, says: str
 ) -> None:
     assert place.engine.session is not None, "Spark's start is not what is to hang"
     path = write_with(tmp_path, WELL, broken)
     repository = definitions(place, path)
-    patient = place.settings
-    seconds = 1.0 if "sleep" in broken else 60.0
-    place.settings = patient.model_copy(update={"analysis_timeout_seconds": seconds})
     drop(tmp_path, "0.csv", "a,1\n")
     runs = [execute(repository, instance).run_id for _ in range(ALLOWED + 2)]
     ended = [instance.get_run_by_id(run_id) for run_id in runs]
@@ -131,7 +138,6 @@ def test_a_run_that_fails_in_its_analysis_is_an_attempt(
     assert place.history(REGION).halt is not None
 
     write_with(tmp_path, WELL, WELL)
-    place.settings = patient  # on a busy machine, a second is short even for good code
     assert execute(repository, instance).success, "changed code needs no operator's word"
     after = place.history(REGION)
     assert (after.halt, after.attempts, after.last_outcome) == (None, 0, Outcome.CLEAN)
@@ -189,15 +195,23 @@ def test_a_halt_by_an_operator_outlives_changed_code(place: Workplace, tmp_path:
 
 
 @pytest.mark.seed("AU1", "AU10")
-def test_a_first_trial_that_hangs_is_bounded_and_counted(place: Workplace, tmp_path: Path) -> None:
+def test_a_first_trial_that_hangs_is_bounded_and_counted(
+    place: Workplace, tmp_path: Path, ahead: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The analysis calls no functions of rows; the trial calls them."""
+    probe = preparation.probe_first_use
+
+    def hanging(run: RegionRun) -> None:
+        threading.Timer(1.0, ahead.append, [3600.0]).start()
+        probe(run)
+
     drop(tmp_path, "0.csv", "a,1\n")
     loop_over(place, write_with(tmp_path, WELL, WELL)).run()  # Spark is warm: its start must not be the part that hangs
     path = write_with(tmp_path, WELL, f'F.udf(lambda v: time.sleep(600) or v, "string")({WELL})')
     for number in (1, 2):
         drop(tmp_path, f"{number}.csv", "a,1\n")
     loop = loop_over(place, path, attempts=1)
-    place.settings = place.settings.model_copy(update={"analysis_timeout_seconds": 5.0})
+    monkeypatch.setattr(preparation, "probe_first_use", hanging)
     with pytest.raises(AnalysisTimeout) as raised:
         loop.run()
     assert "first trial" in raised.value.message
@@ -370,25 +384,26 @@ def test_runs_of_a_region_whose_file_is_broken_count(
     assert place.history(REGION).halt is None
 
 
+HANGING = f"import time\n\n{HANGS}time.sleep(600)\n"
+
+
 @pytest.mark.seed("AU10")
-def test_an_import_that_hangs_is_bounded(place: Workplace, tmp_path: Path) -> None:
+def test_an_import_that_hangs_is_bounded(place: Workplace, tmp_path: Path, ahead: list[float]) -> None:
     path = tmp_path / "slow.py"
-    path.write_text("import time\n\ntime.sleep(30)\n")
-    settings = place.settings.model_copy(update={"analysis_timeout_seconds": 0.3})
+    path.write_text(HANGING)
     with pytest.raises(AnalysisTimeout) as raised:
-        open_in_time(settings, str(path))
+        open_in_time(place.settings, str(path))
     assert str(raised.value.location) == f"{path}:3"
 
 
-HANGING = "import time\n\ntime.sleep(600)\n"
-
-
 @pytest.mark.seed("AU2", "AU10")
-def test_files_that_hang_share_one_time_and_leave_the_others(place: Workplace, tmp_path: Path) -> None:
-    for name in ("first", "second"):
-        (tmp_path / f"{name}.py").write_text(HANGING)
+def test_files_that_hang_share_one_time_and_leave_the_others(
+    place: Workplace, tmp_path: Path, ahead: list[float]
+) -> None:
+    allowed = IMPORT_SECONDS
+    for name, share in (("first", allowed / 2), ("second", allowed / 4)):
+        (tmp_path / f"{name}.py").write_text(HANGING.replace("3600.0", f"{share}"))
     write_application(tmp_path)
-    allowed = 4.0
     applications = ("first.py", "second.py", "little.py")
     settings = place.settings.model_copy(update={"applications": applications, "analysis_timeout_seconds": allowed})
     repository = build_definitions(settings, place).get_repository_def()
@@ -402,13 +417,13 @@ def test_files_that_hang_share_one_time_and_leave_the_others(place: Workplace, t
 
 @pytest.mark.seed("AU10")
 def test_verbs_end_though_the_file_hangs(
-    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    ahead: list[float],
+) -> None:  # fmt: skip
     path = write_with(tmp_path, WELL, WELL)
     drop(tmp_path, "0.csv", "a,1\n")
     loop_over(place, path).run()
     path.write_text(HANGING)
-    monkeypatch.setenv("DRAINMARK_ANALYSIS_TIMEOUT_SECONDS", "0.3")
     for verb in ("graph", "plan", "scan", "run", "history", "status"):
         capsys.readouterr()
         assert invoke([verb, str(path), "--json", "--home", str(place.home)]) == 1, verb
@@ -421,8 +436,7 @@ def test_verbs_end_though_the_file_hangs(
 
     for part in place.home.glob("registry.db*"):
         part.unlink()
-    settings = place.settings.model_copy(update={"analysis_timeout_seconds": 0.3})
-    (repaired,) = repair(Workplace(settings), applications=[str(path)])
+    (repaired,) = repair(Workplace(place.settings), applications=[str(path)])
     assert repaired["triggers"]["committed"] == 1, "a repair wants no code"
 
 

@@ -49,8 +49,9 @@ def numbered(lines: dm.Stream) -> None:
 @pytest.mark.slow
 @pytest.mark.seed("V36", "N15", "V167")
 def test_a_group_that_hangs_while_it_is_frozen_takes_nothing_of_the_next_one(
-    workplace: Workplace, write: Write, inbox: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    workplace: Workplace, write: Write, inbox: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch,
+    *, ahead: list[float],
+) -> None:  # fmt: skip
     """The group is given up and split. It wakes when the next group is drained, and must not touch its checkpoint."""
     workplace.settings = workplace.settings.model_copy(update={"state_store": str(inbox.parent / "states")})
     freeze, go = RegionStates.freeze, threading.Event()
@@ -63,6 +64,7 @@ def test_a_group_that_hangs_while_it_is_frozen_takes_nothing_of_the_next_one(
 
     def freezing(at: int) -> None:
         if at == 2:
+            ahead.append(3600.0)
             assert go.wait(SOON)
         elif not go.is_set():
             go.set()
@@ -70,7 +72,7 @@ def test_a_group_that_hangs_while_it_is_frozen_takes_nothing_of_the_next_one(
 
     monkeypatch.setattr(RegionStates, "freeze", told)
     journal.freezing = freezing
-    application = opened(inbox, journal, {"counts": True}, numbered, group_timeout=5.0)
+    application = opened(inbox, journal, {"counts": True}, numbered)
     driven = finished(workplace, application, max_group=2)
     assert driven.error is None
     assert ("left", "freeze", 2) in journal.lines

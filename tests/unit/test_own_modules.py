@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import SOON, eventually
 
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.errors.environment import AnalysisTimeout
@@ -143,14 +144,17 @@ def test_a_name_that_an_installed_module_has_is_refused(tmp_path: Path) -> None:
 @pytest.mark.seed("AU10")
 def test_a_load_that_was_given_up_before_its_turn_takes_none(tmp_path: Path) -> None:
     slow, hanging, begun = write(tmp_path / "slow", "slow"), tmp_path / "hanging.py", tmp_path / "begun"
-    slow.write_text(f"import time\n\nopen({str(begun)!r}, 'w').close()\ntime.sleep(1)\n{APPLICATION}")
+    begins = f"import pathlib, time\n\nbegun = pathlib.Path({str(begun)!r})\nbegun.touch()\n"
+    slow.write_text(f"{begins}while begun.exists():\n    time.sleep(0.01)\n{APPLICATION}")
     hanging.write_text("import time\n\ntime.sleep(600)\n")
     first = threading.Thread(target=open_in_time, args=(None, str(slow)))
     first.start()
-    while not begun.exists():
-        time.sleep(0.01)
-    with pytest.raises(AnalysisTimeout) as waited:
-        open_in_time(None, str(hanging), most_seconds=0.2)
+    eventually(begun.exists)
+    try:
+        with pytest.raises(AnalysisTimeout) as waited:
+            open_in_time(None, str(hanging), most_seconds=0.2)
+    finally:
+        begun.unlink()
     assert waited.value.location is None, "it did not begin"
     first.join()
-    assert open_in_time(None, str(write(tmp_path / "well", "well")), most_seconds=20.0).plan.name == "app"
+    assert open_in_time(None, str(write(tmp_path / "well", "well")), most_seconds=SOON).plan.name == "app"
