@@ -127,10 +127,13 @@ def _refusal(name: str, what: str, trace: TracebackType | None) -> DeclarationEr
 
 
 def change_pyspark() -> None:
-    """Change the modules of pyspark, those not loaded yet when they are loaded; a repeated call does nothing."""
+    """Change the modules of pyspark, those not loaded yet when they are loaded; a repeated call does nothing.
+
+    A module that another thread is loading, such as one that connects to Spark, is waited for.
+    """
     for name in _CHANGES:
         if name in sys.modules:
-            _change(sys.modules[name])
+            _change(importlib.import_module(name))
     if not any(isinstance(finder, _Changing) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Changing())
 

@@ -39,6 +39,22 @@ except DrainmarkError as error:
 context = sys.modules["pyspark.core.context"].SparkContext
 print(json.dumps({**found, "jvm": context._gateway is not None}))
 """
+CONNECTING = """
+import threading
+from drainmark.jobs.graph.sessionless import change_pyspark
+
+def connect():
+    from pyspark.sql.connect.session import SparkSession
+
+change_pyspark()
+connecting = threading.Thread(target=connect)
+connecting.start()
+while connecting.is_alive():
+    change_pyspark()
+from pyspark.core.context import SparkContext
+from pyspark.sql.session import SparkSession
+print(SparkSession.Builder.getOrCreate.__wrapped__.__module__, SparkContext.__init__.__wrapped__.__module__)
+"""
 
 pytestmark = pytest.mark.seed("AU2")
 
@@ -87,6 +103,16 @@ def test_what_needs_a_session_is_refused_with_its_line(tmp_path: Path, line: str
     assert found["location"] == f"{tmp_path / 'app.py'}:{HEAD.count(chr(10)) + 1}"
     assert "frame.sparkSession" in found["remedy"]
     assert not found["jvm"]
+
+
+def test_modules_are_loaded_while_another_thread_loads_pyspark() -> None:
+    """A run of Dagster connects to Spark in a thread, and meanwhile loads the application."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", CONNECTING], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["pyspark.sql.session", "pyspark.core.context"]
 
 
 def test_pyspark_is_as_the_changes_expect_it() -> None:
