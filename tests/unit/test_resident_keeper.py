@@ -98,6 +98,16 @@ def test_a_client_at_work_outlives_the_owners(files: ServerFiles, clock: Clock, 
     assert files.clients() == []
 
 
+def test_a_client_without_a_connection_keeps_it(files: ServerFiles, clock: Clock) -> None:
+    """It is about to connect, or gRPC has closed its connection because the run waits for input."""
+    with process() as client:
+        files.enter(client)
+        assert clock.is_wanted_after(0)
+        assert clock.is_wanted_after(IDLE_SECONDS + 1)
+    assert clock.is_wanted_after(IDLE_SECONDS)
+    assert not clock.is_wanted_after(1)
+
+
 def test_a_connection_without_a_name_has_its_grace(files: ServerFiles, clock: Clock, listener: socket.socket) -> None:
     with process() as owner:
         files.own(owner)

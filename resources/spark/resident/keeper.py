@@ -1,8 +1,9 @@
 """The process that keeps a resident server: `python -m drainmark.resources.spark.resident.keeper FOLDER`.
 
 It starts the server, restarts it with back-off when it dies or no longer answers, and stops it when all of its owners
-are dead and its clients have left, or when no client was connected for `idle_seconds`. On Linux the server dies with
-the keeper; elsewhere the next keeper ends it. It is no child of Dagster's code server, which may be reloaded meanwhile.
+are dead and its clients have left, or when it had no client for `idle_seconds`: the connection of one that is silent
+for half an hour is closed, and opened again when it is needed. On Linux the server dies with the keeper; elsewhere the
+next keeper ends it. It is no child of Dagster's code server, which may be reloaded meanwhile.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class Keeper:
         """Say whether the server still has an owner, or never had one, and is not idle."""
         if not self._is_owned():
             return False
-        if self._connected() or (self._is_idle() and self._connected(anew=True)):
+        if self._connected() or (self._is_idle() and (self.files.clients() or self._connected(anew=True))):
             self._used_at = time.monotonic()
         return not self._is_idle()
 
