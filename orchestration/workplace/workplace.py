@@ -84,7 +84,11 @@ class Workplace:
 
     @property
     def registry(self) -> Registry:
+        """Return the registry; a service, which lives long, opens it anew if its file was deleted or replaced."""
         with self._opening:
+            if self.is_service and self._registry is not None and not self._registry.is_in_place():
+                self._registry.close()
+                self._registry = None
             if self._registry is None:
                 from drainmark.resources.registry.registry import Registry
 

@@ -7,7 +7,9 @@ another epoch.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -51,6 +53,20 @@ class Registry(Looks):
             if type(error) is DatabaseError:
                 raise RegistryLost(f"{url} is damaged: {error.orig}", remedy="drainmark doctor --repair") from error
             raise
+        self._file = self._file_now()
+
+    def is_in_place(self) -> bool:
+        """Say whether the file that is open is still that of the URL: a file may be deleted, or replaced."""
+        return self._file == self._file_now()
+
+    def _file_now(self) -> tuple[int, int] | None:
+        """Return what another file in its place would not have; None without a file."""
+        if self.database.dialect != "sqlite":
+            return None
+        with suppress(FileNotFoundError):
+            facts = os.stat(str(self.database.engine.url.database))
+            return facts.st_dev, facts.st_ino
+        return None
 
     def close(self) -> None:
         """Close all connections."""

@@ -19,8 +19,10 @@ from waiting import SOON
 
 from drainmark.jobs.errors import Fenced, RegistryLost, StoreUnavailable, UsageError
 from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, TriggerStatus
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.registry import engines
 from drainmark.resources.registry.registry import Registry
+from drainmark.resources.settings import Settings
 
 REGION = "app/start"
 
@@ -515,6 +517,23 @@ def test_what_other_processes_write_is_seen_after_a_second_opening_in_this_one(t
         subprocess.run([sys.executable, "-c", program], check=True)
         assert registry.region_info(REGION).epoch == epoch
     registry.close()
+
+
+def test_a_file_that_was_deleted_is_opened_anew(tmp_path: Path) -> None:
+    """A service goes on while an operator deletes the registry, and follows the remedy `drainmark doctor --repair`."""
+    home = tmp_path / "home"
+    place = Workplace(Settings(home=home, project_root=tmp_path), is_service=True)
+    for epoch in (1, 2):
+        assert place.registry.is_empty(REGION)
+        place.registry.progress.set_epoch(REGION, epoch)
+        for file in home.glob("registry.db*"):
+            file.unlink()
+    rebuilt = Registry(f"sqlite:///{home}/registry.db")
+    rebuilt.progress.set_epoch(REGION, 3)
+    rebuilt.close()
+    assert place.registry.region_info(REGION).epoch == 3
+    assert place.registry is place.registry
+    place.registry.close()
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "mysql://h/d", "nonsense"])
