@@ -59,7 +59,7 @@ class RunSlot:
         return run
 
     def interrupt(self) -> None:
-        """Ask the run to end; safe in a signal handler and from any thread."""
+        """Ask the run to end; safe from any thread."""
         self.interrupted.set()
         if self.run is not None:
             self.run.interrupted.set()

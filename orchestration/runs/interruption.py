@@ -1,6 +1,9 @@
 """Interruption of a run: a signal (Terminate, Ctrl-C), or the death of the process that started it.
 
 In both cases the group is finished if it can commit soon, else abandoned. No attempt is counted.
+
+Python handles a signal in the main thread, which may hold the lock of the very event that is to be set, and would then
+wait for itself for ever. So a handler does its work in a thread of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any, Self
 
 from drainmark.jobs import world
@@ -23,6 +25,10 @@ ORPHAN_SECONDS = 20.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+def _handler(act: Callable[[], object]) -> Callable[..., object]:
+    return lambda *_: world.start(act, "signal")
+
+
 @contextmanager
 def ending_gracefully(interrupt: Callable[[], None]) -> Iterator[None]:
     """Call `interrupt` for SIGINT and SIGTERM inside the block, so that they raise nothing in the middle of a commit.
@@ -32,7 +38,7 @@ def ending_gracefully(interrupt: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, lambda *_: interrupt()) for number in _SIGNALS}
+    before = {number: signal.signal(number, _handler(interrupt)) for number in _SIGNALS}
     try:
         yield
     finally:
@@ -82,10 +88,7 @@ class Interruption:
     def arm(self) -> None:
         """Handle the signals here. Call it again after a Spark session has started, because that takes SIGINT."""
         for number in _SIGNALS:
-            signal.signal(number, self._handle)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.event.set()
+            signal.signal(number, _handler(self.event.set))
 
     def pause_armed(self, seconds: float) -> None:
         """Call `arm`, then `pause`."""

@@ -176,13 +176,14 @@ class Child:
         self._say("scan", {"new": len(found.new), "refused": [list(entry) for entry in found.refused]})
 
     def _run(self, max_group: int | None = None) -> None:
+        from drainmark.orchestration.runs.interruption import ending_gracefully
         from drainmark.orchestration.runs.region_runs import region_run
         from drainmark.orchestration.testing.processing import drive
 
         region = self.opened.region(self.region)
         run = region_run(self.workplace, self.opened, region, report=self._say, max_group=max_group)
-        signal.signal(signal.SIGTERM, lambda *_: run.interrupted.set())
-        drive(run)
+        with ending_gracefully(run.interrupted.set):
+            drive(run)
 
     def _rewind(self, to: int, horizon: int = 10_000) -> None:
         from drainmark.orchestration.testing.processing import rewind

@@ -66,7 +66,8 @@ class Keeper:
             started: called when clients can see that there is a keeper.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._stop.set())
+            # In a thread: this one may hold the lock of the event, and would wait for itself.
+            signal.signal(number, lambda *_: threading.Thread(target=self._stop.set).start())
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._end_orphan()
         self.files.save(self.access)
