@@ -303,7 +303,7 @@ def _module_of_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise UnknownName(f"{str(path)!r} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
     with module_loading(path.stem), own_modules_importable(path):
+        sys.modules[name] = module
         spec.loader.exec_module(module)
     return module

@@ -9,6 +9,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -158,3 +159,18 @@ def test_a_load_that_was_given_up_before_its_turn_takes_none(tmp_path: Path) -> 
     assert waited.value.location is None, "it did not begin"
     first.join()
     assert open_in_time(None, str(write(tmp_path / "well", "well")), most_seconds=SOON).plan.name == "app"
+
+
+def test_a_load_that_waits_for_its_turn_hides_no_names_of_the_one_under_way(tmp_path: Path) -> None:
+    """Dataclasses, for one, look up what an annotation means in the module of that name."""
+    path, begun = write(tmp_path, "word"), tmp_path / "begun"
+    path.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom typing import ClassVar\n"
+        f"import time\nopen({str(begun)!r}, 'w').close()\ntime.sleep(1)\n"
+        f"@dataclass\nclass Rule:\n    kind: ClassVar[str] = 'a rule'\n    name: str\n{APPLICATION}"
+    )
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(load_application, str(path))
+        eventually(begun.exists)
+        second = pool.submit(load_application, str(path))
+        assert (first.result().name, second.result().name) == ("app", "app")
