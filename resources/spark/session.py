@@ -10,6 +10,7 @@ import logging
 import os
 import shlex
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -274,18 +275,19 @@ def _launch(settings: Mapping[str, str], scratch: Path) -> None:
 
     if SparkContext._gateway is not None:
         return
-    path = scratch / f"driver-{os.getpid()}.conf"
+    scratch.mkdir(parents=True, exist_ok=True)
     before = os.environ.get("PYSPARK_SUBMIT_ARGS")
-    of_file = f"--properties-file {shlex.quote(str(path))} --load-spark-defaults"
-    write_properties(path, settings)
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f"{of_file} {before or 'pyspark-shell'}"
-    try:
-        SparkContext._ensure_initialized()
-    finally:
-        os.environ.pop("PYSPARK_SUBMIT_ARGS")
-        if before is not None:
-            os.environ["PYSPARK_SUBMIT_ARGS"] = before
-        path.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="driver-", dir=scratch) as folder:  # containers of a home have equal pids
+        path = Path(folder, "driver.conf")
+        write_properties(path, settings)
+        of_file = f"--properties-file {shlex.quote(str(path))} --load-spark-defaults"
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"{of_file} {before or 'pyspark-shell'}"
+        try:
+            SparkContext._ensure_initialized()
+        finally:
+            os.environ.pop("PYSPARK_SUBMIT_ARGS")
+            if before is not None:
+                os.environ["PYSPARK_SUBMIT_ARGS"] = before
 
 
 def _forget_dead_jvm() -> None:
