@@ -16,11 +16,13 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
+from drainmark.jobs import world
 from drainmark.jobs.errors import StoreUnavailable, UsageError
 from drainmark.resources.postgresql import postgresql_engine
 from drainmark.resources.registry.queries import BUSY_SECONDS
 
 _WAL_WRITE_LOCK = 120  # byte of the -shm file that the writer of a WAL database locks
+_POLL_SECONDS = 0.01
 _READ_ONLY = "25006"  # PostgreSQL's code: this server is a standby
 
 
@@ -88,7 +90,7 @@ def _sqlite_engine(url: URL, file: Path) -> Engine:
 
     def configure(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # `begin` begins transactions, not the driver
-        connection.execute("PRAGMA journal_mode = WAL")
+        _write_ahead(connection)
         connection.execute("PRAGMA synchronous = FULL")
 
     def begin(connection: Connection) -> None:
@@ -102,6 +104,19 @@ def _sqlite_engine(url: URL, file: Path) -> Engine:
     event.listen(engine, "connect", configure)
     event.listen(engine, "begin", begin)
     return engine
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Set the mode of the file. While another process sets it in a new file, SQLite refuses that without any wait."""
+    until = world.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or world.monotonic() > until:
+                raise
+        world.sleep(_POLL_SECONDS)
 
 
 def _lock_holder(database: str) -> int | None:

@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -516,6 +517,25 @@ def test_what_other_processes_write_is_seen_after_a_second_opening_in_this_one(t
         program = f"from {Registry.__module__} import Registry; {other}"
         subprocess.run([sys.executable, "-c", program], check=True)
         assert registry.region_info(REGION).epoch == epoch
+    registry.close()
+
+
+def test_processes_that_make_the_file_at_the_same_moment_wait_for_each_other(tmp_path: Path) -> None:
+    file, begun = tmp_path / "registry.db", threading.Event()
+
+    def make() -> None:
+        with closing(sqlite3.connect(file, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            begun.set()
+            time.sleep(0.3)
+            other.execute("COMMIT")
+
+    making = threading.Thread(target=make)
+    making.start()
+    begun.wait()
+    registry = Registry(f"sqlite:///{file}")
+    making.join()
+    registry.progress.set_epoch(REGION, 1)
     registry.close()
 
 
