@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from drainmark.resources.registry.queries import BUSY_SECONDS
 
 _WAL_WRITE_LOCK = 120  # byte of the -shm file that the writer of a WAL database locks
 _POLL_SECONDS = 0.01
+_EACH_ITS_OWN: Mapping[str, Any] = {"max_overflow": -1}
+"""However many threads wait for a lock, another one gets a connection, and its error or its answer."""
 _READ_ONLY = "25006"  # PostgreSQL's code: this server is a standby
 
 
@@ -41,7 +43,8 @@ def engine_of(url: str) -> Engine:
             return _sqlite_engine(parsed, Path(parsed.database))
         case "postgresql":
             driven = parsed.set(drivername="postgresql+psycopg")
-            return postgresql_engine(driven, f"-c lock_timeout={BUSY_SECONDS * 1000}", pool_pre_ping=True)
+            options = f"-c lock_timeout={BUSY_SECONDS * 1000}"
+            return postgresql_engine(driven, options, pool_pre_ping=True, **_EACH_ITS_OWN)
     raise UsageError("registry_url must name an SQLite file or a PostgreSQL database", remedy="sqlite:///PATH")
 
 
@@ -86,7 +89,7 @@ def _sqlite_engine(url: URL, file: Path) -> Engine:
     # closed the database, it would delete the log, and these connections would see no new rows any more.
     with suppress(FileExistsError):
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS})
+    engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS}, **_EACH_ITS_OWN)
 
     def configure(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # `begin` begins transactions, not the driver

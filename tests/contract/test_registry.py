@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from drainmark.jobs.errors import Fenced, RegistryLost, StoreUnavailable, UsageE
 from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, TriggerStatus
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.registry import engines
+from drainmark.resources.registry.queries import statement
 from drainmark.resources.registry.registry import Registry
 from drainmark.resources.settings import Settings
 
@@ -489,6 +491,21 @@ def test_a_locked_registry_is_readable_and_names_the_process_that_holds_it(
         assert caught.value.facts["pid"] in {child.pid, None}  # some sandboxes list no locks
     assert registry.triggers.add(REGION, [found(1)]) == 1
     registry.close()
+
+
+def test_a_reader_waits_for_no_writer_however_many_threads_of_this_process_wait(registry: Registry) -> None:
+    values = {"region": REGION, "source": "one", "cursor": "first"}
+    with ThreadPoolExecutor(20) as pool:
+        with registry.database.writing() as connection:
+            connection.execute(statement("cursors/save"), values)
+            waiting = [pool.submit(registry.save_cursor, REGION, "one", str(number)) for number in range(20)]
+            time.sleep(0.5)
+            begun = time.monotonic()
+            assert registry.load_cursor(REGION, "one") is None
+            assert time.monotonic() - begun < 10
+        for each in waiting:
+            each.result()
+    assert registry.load_cursor(REGION, "one") in map(str, range(20))
 
 
 # --- opening ------------------------------------------------------------------------------------------------------
