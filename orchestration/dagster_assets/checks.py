@@ -237,9 +237,9 @@ def _quarantine_ratio(region: RegionPlan, history: RegionHistory, key: dg.AssetK
     read = sum(row.rows_in or 0 for row in states)
     bad = sum(row.detail.get("rows_quarantined") or 0 for row in states)
     newest = {row.trigger_uri: row for row in states}
-    files = [row.trigger_uri for row in newest.values() if row.detail.get("reason")]
+    concerned = [row for row in newest.values() if row.detail.get("rows_quarantined")]  # slices have other remarks, too
+    files = [row.trigger_uri for row in concerned if row.detail.get("reason")]
     share = bad / read if read else 0.0
-    concerned = [row for row in newest.values() if row.detail.get("reason") or row.detail.get("rows_quarantined")]
     last = max(concerned, key=lambda row: row.sequence_id, default=None)
     return Judgement(
         name=QUARANTINE_RATIO,

@@ -19,10 +19,20 @@ from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.protocol.history import target_before
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.triggers import PERIOD, NewTrigger, kind_of, slices_of
-from drainmark.jobs.runtime.input.slices import LIMIT, NUMBER, cut_all, cut_period, dropped_ticks, next_limit, positions
+from drainmark.jobs.runtime.input.slices import (
+    LIMIT,
+    NUMBER,
+    cut_all,
+    cut_period,
+    dropped_ticks,
+    next_limit,
+    positions,
+    uri_of_period,
+)
 from drainmark.jobs.runtime.messages import resume_command
 from drainmark.jobs.scan.findings import ScanResult
 from drainmark.orchestration.discovery.scan_recording import record_scan
+from drainmark.orchestration.discovery.state_inputs import is_unread
 from drainmark.orchestration.workplace.application_identity import require_own_file
 from drainmark.orchestration.workplace.moved_inputs import require_inputs_in_place
 from drainmark.orchestration.workplace.region_sources import has_folder, is_periodic, source_folder, source_of
@@ -99,11 +109,13 @@ def _require_same_kind(region: RegionPlan, newest: KnownTrigger) -> None:
 def _scan_folder(
     workplace: Workplace, region: RegionPlan, source: DirectorySource, queue: str, *, now: Callable[[], float]
 ) -> ScanResult:
-    def was_refused(sequence_id: int | None) -> bool:
-        if queue != region.name:
-            return False
-        state = workplace.history(region.name).states.get(sequence_id or 0)
-        return state is not None and state.kind is RowKind.STATE and "reason" in state.detail
+    def was_refused(file: KnownTrigger) -> bool:
+        number = file.sequence_id or 0
+        if queue != region.name:  # a queue has the number of the period
+            periods = workplace.registry.triggers.by_uri(region.name, uri_of_period(region.name, number))
+            number = max((each.sequence_id or 0 for each in periods), default=0)
+        state = workplace.history(region.name).states.get(number)
+        return state is not None and state.kind is RowKind.STATE and is_unread(state, file.uri)
 
     try:
         return record_scan(

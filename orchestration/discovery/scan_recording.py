@@ -28,7 +28,7 @@ def record_scan(
     scan: DirectoryScan,
     *,
     now: float,
-    was_refused: Callable[[int | None], bool] = lambda sequence_id: False,
+    was_refused: Callable[[Trigger], bool] = lambda file: False,
 ) -> ScanResult:
     """Scan a folder, or a prefix of a bucket, and add its new files to the registry, in order.
 
@@ -38,7 +38,7 @@ def record_scan(
     holds of files that were asked for (`BACKFILL`) and gave way, although the source may not select them.
 
     Args:
-        was_refused: says whether the file of a sequence id was quarantined whole; called only for changed files.
+        was_refused: says whether a committed file was quarantined whole; called only for changed files.
 
     Raises:
         InputChanged: a committed file changed and `on_change` is "halt"; `first_id` is its first sequence id.
@@ -61,7 +61,7 @@ def record_scan(
 
 
 def _taken_anew(
-    registry: Registry, region: str, scan: DirectoryScan, found: ScanResult, was_refused: Callable[[int | None], bool]
+    registry: Registry, region: str, scan: DirectoryScan, found: ScanResult, was_refused: Callable[[Trigger], bool]
 ) -> tuple[list[NewTrigger], InputChanged | None]:
     """Return the changed files that become triggers, and the error of the first one that must not."""
     changed: list[NewTrigger] = []
@@ -69,7 +69,7 @@ def _taken_anew(
     for uri, _, trigger in found.changed:
         known = registry.triggers.by_uri(region, uri)
         committed = [each for each in known if each.status is TriggerStatus.COMMITTED]
-        is_mended = bool(committed) and was_refused(committed[-1].sequence_id)
+        is_mended = bool(committed) and was_refused(committed[-1])
         if _awaits_replacement(known) and scan.on_change != "halt":
             changed.append(replacing(trigger, known))
         elif not committed or is_mended or scan.on_change == "reprocess":

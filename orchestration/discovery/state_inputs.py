@@ -54,8 +54,19 @@ def files_behind(workplace: Workplace, row: CheckpointRow) -> list[StateInput]:
 
 
 def is_quarantined_whole(row: CheckpointRow) -> bool:
-    """Say whether nothing of a state's file was read, so that no table but the quarantine has rows of it."""
-    return "reason" in row.detail
+    """Say whether nothing of a state's input was read, so that no table but the quarantine has rows of it.
+
+    A slice has remarks of other kinds, too, and may have other files, which were read.
+    """
+    is_file = kind_of(row.trigger_identity or {}) == FILE
+    return "reason" in row.detail and (is_file or row.rows_in == row.detail.get("rows_quarantined"))
+
+
+def is_unread(row: CheckpointRow, uri: str) -> bool:
+    """Say whether nothing of a file was read, which is the file of a state or one of the files of its slices."""
+    if kind_of(row.trigger_identity or {}) == FILE:
+        return is_quarantined_whole(row)
+    return f"; {uri}: " in f"; {row.detail.get('reason', '')}"
 
 
 def skipping_starts(workplace: Workplace, region: str) -> frozenset[str]:

@@ -20,6 +20,7 @@ from drainmark.jobs.graph.application import Application, application, build_app
 from drainmark.jobs.operators.sources.files.directory_source import queue_of
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.input.inbox import GroupInbox
+from drainmark.orchestration.dagster_assets.checks import QUARANTINE_RATIO, judgements
 from drainmark.orchestration.discovery import state_inputs
 from drainmark.orchestration.discovery.region_scan import Tick, pace, scan_region, seconds_to_tick
 from drainmark.orchestration.doctor.registry_repair import repair
@@ -28,6 +29,7 @@ from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.run_loop import RunOptions, Watch, run_application
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.tracing.trace import Tracer
+from drainmark.orchestration.verbs.inputs.quarantine import plan_redrive, quarantined_files, quarantined_rows
 from drainmark.orchestration.verbs.interventions import reset
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
@@ -132,6 +134,30 @@ def test_bad_rows_of_a_slice_are_quarantined_under_its_id(run_app: RunApp) -> No
     assert [(state["rows_in"], state["rows_quarantined"]) for state in result.history] == [(1, 0), (5, 2)]
 
 
+def test_a_file_of_a_slice_that_was_quarantined_whole_is_taken_when_it_is_mended(run_app: RunApp) -> None:
+    """No row of it was read, so that is no change of a committed file; the good file of its slice was read."""
+    result = run_app(two_folders(), {"left": {"1.csv": "a,1\nb,x\n", "2.csv": "c,y\n"}})
+    place, region = result.workplace, result.region.name
+    mended = result.inbox.folders["left"] / "2.csv"
+    (listed,) = quarantined_files(place, region)
+    assert (listed["is_whole"], listed["rows_in"], listed["rows_quarantined"]) == (False, 3, 2)
+    (bad,) = quarantined_rows(place, region, "2.csv")
+    assert (bad["source_file"], bad["position"]) == (str(mended), None)
+    assert quarantined_rows(place, region, "1.csv")[0]["raw"] == "b,x"
+    assert len(quarantined_rows(place, region, listed["file"])) == 2
+    for name in ("2.csv", listed["file"]):
+        with pytest.raises(UsageError, match="no trigger of its own") as refused:
+            plan_redrive(place, region, name)
+        assert "the next scan" in str(refused.value.remedy)
+    mended.write_text("c,2\n")
+    assert totals(result.run()) == {"a": 1, "c": 2}
+    with pytest.raises(RewindRefused, match="accept-loss"):
+        result.rewind(0)
+    mended.write_text("c,20\n")
+    with pytest.raises(InputChanged):
+        result.run()
+
+
 @pytest.mark.slow
 def test_files_are_known_again_after_the_registry_is_lost(run_app: RunApp) -> None:
     """H27: the lists that the states name tell which files were taken; a scan finds the others."""
@@ -210,6 +236,7 @@ def test_files_that_are_gone_are_skipped_where_the_source_says_so(run_app: RunAp
         "3.csv", "5.csv", "right/1.csv"
     }  # fmt: skip
     assert result.status["consecutive_reset_attempts"] == 0
+    assert next(each for each in judgements(result.workplace, result.region) if each.name == QUARANTINE_RATIO).passed
     assert sorted(row["n"] for row in result.sink("all_rows")) == [1, 2, 3, 4, 6]
     result.add({"right": {"2.csv": "z,9\n"}}).run()
     assert sorted(row["n"] for row in result.sink("all_rows")) == [1, 2, 3, 4, 6, 9]

@@ -93,7 +93,7 @@ def cut_period(
     identity: dict[str, Any] = {KIND: PERIOD, NUMBER: number, SLICES: slices, LIMIT: limit}
     if dropped:
         identity[DROPPED] = dropped
-    return _trigger(f"{PERIOD}:{access.region}#{number}", identity, size)
+    return _trigger(uri_of_period(access.region, number), identity, size)
 
 
 def cut_loss(
@@ -128,13 +128,18 @@ def cut_loss(
         return _trigger(uri, {KIND: start.reads.kind, SLICES: slices}, 0)
     number = int((newest or {}).get(NUMBER, 0)) + 1
     identity = {KIND: PERIOD, NUMBER: number, SLICES: slices, LIMIT: (newest or {}).get(LIMIT)}
-    return _trigger(f"{PERIOD}:{access.region}#{number}", identity, 0)
+    return _trigger(uri_of_period(access.region, number), identity, 0)
 
 
 def _joined(waiting: Sequence[Mapping[str, Any]], source: str) -> Slice | None:
     """Return the slices of a start in consecutive triggers, joined to one slice; None if there are none."""
     pieces = [piece for identity in waiting if (piece := slice_of(identity, source)) is not None]
     return replace(pieces[0], end=pieces[-1].end) if pieces else None
+
+
+def uri_of_period(region: str, number: int) -> str:
+    """Return the uri of the trigger that is a region's period of this number."""
+    return f"{PERIOD}:{region}#{number}"
 
 
 def slice_of(identity: Mapping[str, Any], source: str) -> Slice | None:

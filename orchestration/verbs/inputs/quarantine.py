@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.history import RegionHistory, retracted_by, target_before
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.jobs.protocol.records.triggers import RETRACTION
+from drainmark.jobs.protocol.records.triggers import FILE, RETRACTION, kind_of
 from drainmark.orchestration.discovery.state_inputs import is_quarantined_whole
 from drainmark.orchestration.verbs.file_names import files_named, require_one_file
 from drainmark.orchestration.verbs.inputs.backfill import Queueing, Wanted, again_command, pattern_of, plan_queue
@@ -20,6 +20,11 @@ from drainmark.orchestration.workplace.declaration import declared
 from drainmark.orchestration.workplace.workplace import Workplace
 
 _REASONS = 3
+
+_IN_SLICES = (
+    "a file of a period that was quarantined whole is taken by the next scan when it is fixed; for single rows, put the"
+    " fixed ones into a new file, or push or send them again"
+)
 
 
 def quarantined_files(workplace: Workplace, region: str) -> list[dict[str, Any]]:
@@ -56,14 +61,19 @@ def quarantined_files(workplace: Workplace, region: str) -> list[dict[str, Any]]
 def quarantined_rows(workplace: Workplace, region: str, file: str | None = None) -> list[dict[str, Any]]:
     """Return the quarantined rows of a region, or of one of its files, by id and position.
 
+    Args:
+        file: of a state, or of a slice; or a slice.
+
     Raises:
         UnknownName: nothing of the file is quarantined.
     """
     history = workplace.history(region)
     rows = _rows(workplace, region, history)
     if file is not None:
-        wanted = {number for number, _ in _named(workplace, region, history, file)}
-        rows = [row for row in rows if row["_sequence_id"] in wanted]
+        states = _with_bad_rows(history)
+        uri = _named(region, file, states, rows)
+        of = {number for number, row in states.items() if row.trigger_uri == uri}
+        rows = [row for row in rows if row["_sequence_id"] in of or row["source_file"] == uri]
     return sorted(rows, key=lambda row: (row["_sequence_id"], row["position"] or 0))
 
 
@@ -82,14 +92,19 @@ def plan_redrive(workplace: Workplace, region: str, file: str) -> Queueing:
 
     Raises:
         UnknownName: nothing of the file is quarantined.
-        UsageError: only some of its rows are, or the file is unchanged, or gone, or was read again since.
+        UsageError: only some of its rows are, or the file is unchanged, or gone, or was read again since; or it is not
+            a trigger of its own.
     """
     from drainmark.jobs.protocol.records.addresses import is_object
     from drainmark.jobs.scan.folder import path_of
 
     history = workplace.history(region)
-    number, state = _named(workplace, region, history, file)[-1]
-    uri = state.trigger_uri or ""
+    states = _with_bad_rows(history)
+    uri = _named(region, file, states, _rows(workplace, region, history))
+    number = max((number for number, row in states.items() if row.trigger_uri == uri), default=0)
+    if not number or kind_of(states[number].trigger_identity or {}) != FILE:
+        raise UsageError(f"{uri} is no trigger of its own: files are queued, and not slices", remedy=_IN_SLICES)
+    state = states[number]
     newest, output = history.newest_by_uri({uri}).get(uri, number), (state.trigger_identity or {}).get("output") or None
     if newest != number:
         msg = f"{uri} was read again as {newest}, after it was quarantined as {number}: its rows would be counted twice"
@@ -132,21 +147,25 @@ def _rows(workplace: Workplace, region: str, history: RegionHistory) -> list[dic
     return found
 
 
-def _named(workplace: Workplace, region: str, history: RegionHistory, name: str) -> list[tuple[int, CheckpointRow]]:
-    """Return the states of the quarantined file that a name means.
+def _with_bad_rows(history: RegionHistory) -> dict[int, CheckpointRow]:
+    return {
+        number: row
+        for number, row in history.states.items()
+        if row.kind is RowKind.STATE and row.detail.get("rows_quarantined")
+    }
+
+
+def _named(region: str, name: str, states: Mapping[int, CheckpointRow], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the trigger, or the file of a slice, that a name means, among those with quarantined rows.
 
     Raises:
         UnknownName, UsageError: the name means none, or several.
     """
-    bad = [
-        (number, row)
-        for number, row in history.states.items()
-        if row.kind is RowKind.STATE and row.detail.get("rows_quarantined")
-    ]
-    uris = files_named(name, (row.trigger_uri for _, row in bad))
+    triggers, files = [row.trigger_uri or "" for row in states.values()], {row["source_file"] or "" for row in rows}
+    uris = files_named(name, triggers) or files_named(name, files)
     require_one_file(name, uris)
     if not uris:
-        known = [row.trigger_uri or "" for _, row in bad]
+        known = list(dict.fromkeys([*triggers, *sorted(files)]))
         remedy = nearest(name, known) if known else f"drainmark quarantine list {region}"
         raise UnknownName(f"nothing of {name!r} is quarantined in region {region!r}", remedy=remedy)
-    return [(number, row) for number, row in bad if row.trigger_uri in uris]
+    return uris[0]
