@@ -17,6 +17,7 @@ import pytest
 
 from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure, arm
+from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.operators.sources.pushed.push_buffer import PUSHED_AT, PushBuffer, RowText, lines_of
 
 FOR_EVER = 1e9
@@ -41,6 +42,21 @@ def test_a_segment_is_sealed_when_it_is_full_or_old(tmp_path: Path) -> None:
     assert buffer.push([row(n) for n in range(5, 12)]) == 3, "what is pushed together stays together"
     assert numbers(buffer)[2:] == [[5, 6, 7, 8, 9, 10, 11]]
     assert [number for number, _ in buffer.sealed(1)] == [2, 3]
+
+
+def test_a_row_that_no_segment_can_hold_is_refused(tmp_path: Path) -> None:
+    """The reader refuses a file with so long a line, and so all other rows of the segment."""
+    buffer = PushBuffer(tmp_path / "b", rows=9, seconds=FOR_EVER)
+    buffer.push([row(1)])
+    text = "x" * CAPS.line_bytes
+    with pytest.raises(ValueError, match=f"a row has at most {CAPS.line_bytes}"):
+        buffer.push([row(2), {"n": text}])
+    with pytest.raises(ValueError, match=f"a row has at most {CAPS.line_bytes}"):
+        buffer.push([RowText(f'{{"n": "{text}"}}')])
+    with pytest.raises(ValueError, match=f"a row has at most {CAPS.line_bytes}"):
+        buffer.seal_with(1, [{"n": text}], b"")
+    buffer.seal_all()
+    assert numbers(buffer) == [[1]]
 
 
 def test_a_row_that_is_none_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from uuid import UUID
 from drainmark.jobs import world
 from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.failpoints import FailPoint
+from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.json_records import tokens_of
 from drainmark.jobs.tasks.places import make_folder, sync_folder, write_durably
 
@@ -79,7 +80,7 @@ class PushBuffer:
         """Append rows, all in one segment; return its number. The rows are durable when this returns.
 
         Raises:
-            TypeError, ValueError: a row is no JSON object, or has a column `_pushed_at`; nothing was appended.
+            TypeError, ValueError: a row is no JSON object, too long, or has a column `_pushed_at`; nothing was added.
             OSError: the disk is full, for example; nothing was appended.
         """
         lines = lines_of(rows)
@@ -185,7 +186,7 @@ class PushBuffer:
             False if another process sealed that number first; nothing was written.
 
         Raises:
-            TypeError, ValueError: a row is no JSON object; nothing was written.
+            TypeError, ValueError: a row is no JSON object, or is too long; nothing was written.
         """
         lines = b"".join(_line(row) for row in rows)
         sync_folder(*make_folder(self.folder))
@@ -301,7 +302,7 @@ def lines_of(rows: Iterable[Row], pushed_at: str | None = None) -> bytes:
 
 def _pushed(row: Row, pushed_at: str | None) -> bytes:
     if isinstance(row, RowText):
-        return f"{row.stamped(pushed_at or time.time())}\n".encode()
+        return _stored(row.stamped(pushed_at or time.time()))
     line = _line(row, pushed_at)
     _require_no_time(row)
     return line
@@ -322,7 +323,15 @@ def _line(row: Mapping[str, Any], pushed_at: str | None = None) -> bytes:
         raise ValueError("it is nested too deep") from error
     except ValueError as error:
         raise ValueError(f"column {_not_finite(row)!r}: {error}: give null instead") from error
-    return f"{text}\n".encode()
+    return _stored(text)
+
+
+def _stored(text: str) -> bytes:
+    """Return the text of a row as a line. A longer line would be refused with all rows of its segment."""
+    line = text.encode()
+    if len(line) > CAPS.line_bytes:
+        raise ValueError(f"it has {len(line)} bytes, and a row has at most {CAPS.line_bytes}: push no such values")
+    return line + b"\n"
 
 
 def _not_finite(row: Mapping[str, Any]) -> str | None:
