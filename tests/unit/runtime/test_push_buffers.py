@@ -59,6 +59,18 @@ def test_a_row_that_no_segment_can_hold_is_refused(tmp_path: Path) -> None:
     assert numbers(buffer) == [[1]]
 
 
+def test_rows_that_were_pushed_stay_when_the_start_gets_a_thread(tmp_path: Path) -> None:
+    buffer = PushBuffer(tmp_path / "b", rows=9, seconds=FOR_EVER)
+    buffer.push([row(1)])
+    assert buffer.newest_state() == (1, None)
+    assert buffer.seal_with(2, [row(2)], b"after two")
+    buffer.push([row(3)])  # the thread is gone for a time
+    assert buffer.newest_state() == (3, b"after two")
+    assert buffer.seal_with(4, [row(4)], b"after four")
+    assert buffer.newest_state() == (4, b"after four")
+    assert numbers(buffer) == [[1], [2], [3], [4]]
+
+
 def test_a_row_that_is_none_leaves_nothing_behind(tmp_path: Path) -> None:
     buffer = PushBuffer(tmp_path / "b", rows=1, seconds=0.0)
     for value in (float("nan"), float("inf"), [{"x": float("-inf")}]):

@@ -172,12 +172,16 @@ class PushBuffer:
     # --- segments with a state --------------------------------------------------------------------------------------
 
     def newest_state(self) -> tuple[int, bytes | None]:
-        """Return the number of the newest sealed segment, 0 for none, and the state that was sealed with it, if any."""
+        """Return the number of the newest sealed segment, 0 for none, and the newest state that was sealed, if any.
+
+        Rows that were pushed before the start got its thread are sealed first: `seal_with` takes the open number.
+        """
         sync_folder(*make_folder(self.folder))
+        self.seal_all()
         with locked(self.folder):
             number = self._next() - 1
-            path = self._state(number)
-            return number, path.read_bytes() if path.exists() else None
+            sealed = [path for path in self.folder.glob(f"{_STATE}*") if int(path.name.removeprefix(_STATE)) <= number]
+            return number, max(sealed).read_bytes() if sealed else None
 
     def seal_with(self, number: int, rows: Iterable[Mapping[str, Any]], state: bytes) -> bool:
         """Seal rows as the segment of a number, with the state of their handler after them: both or none, durably.
