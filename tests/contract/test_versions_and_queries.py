@@ -460,14 +460,32 @@ def test_a_cursor_that_is_given_otherwise_than_compared_halts(access: RegionAcce
     assert caught.value.remedy
 
 
-def test_a_cursor_that_is_a_text_and_compared_with_a_number_halts(access: RegionAccess) -> None:
-    """For SQLite, each text is above each number: no row is below an upper bound, and the source would look idle."""
+@pytest.mark.parametrize("value", ["'5'", "'abc'", "2.5", "9e999", "x'ff'"])
+def test_a_cursor_that_is_no_whole_number_halts(access: RegionAccess, value: str) -> None:
+    """SQLite's columns hold any value. For it, each text is above each number: the source would look idle."""
     source = dm.DatabaseSource("here", QUERY.replace("people", "texts"), schema="id bigint, name string")
     with sqlite3.connect(access.settings.project_root / "people.db") as connection:
         connection.execute("create table texts (id, name text)")
-        connection.execute("insert into texts values ('5', 'a')")
-    with pytest.raises(InputChanged, match="compares id otherwise"):
+        connection.execute(f"insert into texts values (1, 'a'), ({value}, 'b')")  # noqa: S608
+    with pytest.raises(InputChanged, match="which is no whole number") as caught:
         source.next_slice(None, access, ONE)
+    assert caught.value.remedy
+
+
+def test_a_cursor_that_is_no_time_halts(access: RegionAccess) -> None:
+    moments(access, 0).dispose()
+    with sqlite3.connect(access.settings.project_root / "people.db") as connection:
+        connection.execute("insert into moments values (x'ff', 1.0)")
+    with pytest.raises(InputChanged, match="which is no time"):
+        timed().next_slice(None, access, ONE)
+
+
+def test_a_query_may_end_with_a_comment_and_write_its_columns_in_capitals(access: RegionAccess) -> None:
+    query = "select id as ID, name from people where id > :after and id <= :upto order by id -- the newest last"
+    people(access, 1, 2)
+    source = dm.DatabaseSource("here", query, schema="id bigint, name string")
+    (piece,) = slices(source, access)
+    assert values(source, access, piece, "ID") == ["1", "2"]
 
 
 def test_a_query_that_has_no_plain_upper_bound_is_asked_up_to_the_last_number(access: RegionAccess) -> None:
@@ -492,6 +510,8 @@ def test_no_address_is_in_the_code_the_fingerprint_or_a_message(access: RegionAc
     ("change", "rule"),
     [
         ({"query": "select id from people"}, "QUERY"),
+        ({"query": f"{QUERY}, :other"}, "QUERY"),
+        ({"query": QUERY.replace("where", "where name <> ' :b' and")}, "QUERY"),
         ({"schema": ""}, "SCHEMA_MISSING"),
         ({"cursor": "id; drop table people"}, "CURSOR"),
         ({"rows": 0}, "QUERY_ROWS"),

@@ -53,7 +53,7 @@ def cells_of(connection: Any, query: str, bounds: Mapping[str, Any], cursor: str
                 pa.field(name, column.type, metadata=HEX if name in of_bytes else None)
                 for name, column in zip(names, columns, strict=True)
             ]
-            shown = columns[names.index(cursor)].to_pylist()
+            shown = columns[[name.casefold() for name in names].index(cursor.casefold())].to_pylist()
             places = pa.array([f"the row with {cursor} {value}" for value in shown], pa.string())
             yield pa.record_batch([*columns, places], schema=pa.schema([*fields, pa.field(PLACE, pa.string())]))
 
@@ -65,7 +65,7 @@ def _as_texts(connection: Any, query: str, bounds: Mapping[str, Any]) -> tuple[s
     """
     import sqlalchemy as sa
 
-    inner = query.rstrip().rstrip(";")
+    inner = f"{query.rstrip().rstrip(';')}\n"  # it may end with a comment
     for name, value in _EXACT.items():
         connection.execute(sa.text("select set_config(:name, :value, true)"), {"name": name, "value": value})
     described = connection.execute(sa.text(f"select * from ({inner}) as described_rows limit 0"), bounds)  # noqa: S608

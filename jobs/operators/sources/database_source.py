@@ -36,6 +36,10 @@ _ACROSS_ROWS = re.compile(
 )
 """Words in a query with which a row may depend on other rows of its range: parts of the range may give other rows."""
 
+_GIVEN = ("after", "upto")
+_PARAMETER = re.compile(r"(?<![:\w\\]):(\w+)(?!:)")
+"""A parameter of a query, as SQLAlchemy finds it: `\\:` and `::` are none, and a text is searched, too."""
+
 _AFTER = re.compile(r"([\w.\"`]+)\s*>\s*:after\b")
 _SHOWN_NULLS = 1000
 _BELOW, _TIES, _NULLS, _LATE = "below", "ties", "nulls", "late"
@@ -111,11 +115,7 @@ class DatabaseSource(RowSlices):
     def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
         if "://" in self.database:
             yield "DATABASE_URL", "the code names a database's address", "name it in the setting databases"
-        for parameter in (":after", ":upto"):
-            if parameter not in self.query:
-                yield "QUERY", f"the query has no {parameter}", "select … where id > :after and id <= :upto order by id"
-        if isinstance(self.start, str) and ":upto" in _UP_TO.sub("", self.query):
-            yield "QUERY", "the query compares a text with :upto otherwise than by <= :upto", f"{self.cursor} <= :upto"
+        yield from self._query_problems()
         if not self.schema:
             yield "SCHEMA_MISSING", "a query needs the types of its columns", 'add schema="id bigint, …"'
         if not self.cursor.isidentifier():
@@ -126,6 +126,19 @@ class DatabaseSource(RowSlices):
             yield "START", f"start={self.start!r} is no value of a cursor", "0, a datetime, or a text"
         if self.on_bad not in _POLICIES:
             yield "ON_BAD", f"on_bad={self.on_bad!r} is unknown", f"one of {', '.join(_POLICIES)}"
+
+    def _query_problems(self) -> Iterator[tuple[str, str, str]]:
+        given = dict.fromkeys(_PARAMETER.findall(self.query))
+        for name in _GIVEN:
+            if name not in given:
+                remedy = "select … where id > :after and id <= :upto order by id"
+                yield "QUERY", f"the query has no :{name}", remedy
+        for name in given:
+            if name not in _GIVEN:
+                remedy = "write the value itself; before a colon in a text write a backslash"
+                yield "QUERY", f"the query has :{name}, which is no parameter of it", remedy
+        if isinstance(self.start, str) and ":upto" in _UP_TO.sub("", self.query):
+            yield "QUERY", "the query compares a text with :upto otherwise than by <= :upto", f"{self.cursor} <= :upto"
 
     def fingerprint(self) -> Any:
         return {"query": self.query, "cursor": self.cursor, "schema": self.schema}
@@ -204,12 +217,17 @@ class DatabaseSource(RowSlices):
             ) from error
 
     def _passed_over(self, begin: Any, upto: Any) -> InputChanged:
-        return InputChanged(
+        return self._unfit(
             f"the database has rows with a {self.cursor} above {_plain(begin)}, the last {_plain(upto)}, and none of "
-            f"them above the one and up to the other: it compares {self.cursor} otherwise than it gives it",
+            f"them above the one and up to the other: it compares {self.cursor} otherwise than it gives it"
+        )
+
+    def _unfit(self, why: str) -> InputChanged:
+        return InputChanged(
+            why,
             remedy="select a cursor that it gives exactly, e.g. a whole number, or cast it to text and give a text as "
             "start, under a new name of the source",
-            trigger=f"query:{self.database}#{_plain(begin)}",
+            trigger=f"query:{self.database}",
         )
 
     def label(self, piece: Slice, source: str, access: SourceAccess) -> str:
@@ -277,12 +295,25 @@ class DatabaseSource(RowSlices):
         return "; ".join(told) or None
 
     def _position(self, given: Any) -> Position:
-        """Return the position at a value of the cursor that the database gave."""
-        if not isinstance(self.start, dt.datetime):
-            return {"upto": int(given) if isinstance(self.start, int) else str(given)}
-        if isinstance(given, str):
+        """Return the position at a value of the cursor that the database gave.
+
+        Raises:
+            InputChanged: it is no value of the kind of `start`.
+        """
+        if isinstance(self.start, str):
+            return {"upto": str(given)}
+        is_time = isinstance(self.start, dt.datetime)
+        if is_time and isinstance(given, str):
             return {"upto": given, _FORM: _TEXT}
-        return {"upto": _plain(given if isinstance(given, dt.datetime) else dt.datetime.fromisoformat(str(given)))}
+        try:
+            found = dt.datetime.fromisoformat(str(given)) if is_time else int(given)
+        except (TypeError, ValueError, OverflowError):
+            found = None
+        if found is None or not (is_time or found == given):
+            kind = "time" if is_time else "whole number"
+            why = f"the database {self.database!r} has a row whose {self.cursor} is {given!r}, which is no {kind}"
+            raise self._unfit(why)
+        return {"upto": _plain(found)}
 
     def _value(self, position: Position | None) -> Any:
         """Return the cursor value of a position, for a query: of the type of `start`, or the text of the database."""
@@ -306,7 +337,8 @@ def _bare(position: Position | None) -> Position | None:
 
 
 def _bare_query(query: str) -> str:
-    return query.rstrip().rstrip(";")
+    """Return a query to stand in brackets, which may end with a comment."""
+    return f"{query.rstrip().rstrip(';')}\n"
 
 
 def _plain(value: Any) -> int | str:
