@@ -184,10 +184,10 @@ class Result:
 
     @property
     def status(self) -> dict[str, Any]:
-        """Return the status of the region, as `drainmark status --json` gives it."""
-        from drainmark.orchestration.inspection.status import statuses
+        """Return the status of the region, as `drainmark status --json` gives it; also before its first run."""
+        from drainmark.orchestration.inspection.status import status_of
 
-        return statuses(self.workplace, self.region.name)[0]
+        return status_of(self.workplace, self.region.name)
 
     def _writer_of(self, table: str) -> str:
         written = {
