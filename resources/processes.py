@@ -1,10 +1,12 @@
-"""Identity of the processes of this machine: a pid may belong to another process by now, or to an earlier boot.
+"""Processes of this machine: who they are, for a pid may belong to another one by now; and how they take signals.
 
 It imports little on purpose: the keeper of the resident server uses it and lives for days.
 """
 
 from __future__ import annotations
 
+import _thread
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -47,3 +49,12 @@ def boot_id() -> str:
 def is_running(pid: int, started: str | None, boot: str) -> bool:
     """Say whether the process with this pid, start and boot still runs on this machine."""
     return started is not None and boot == boot_id() and process_started(pid) == started
+
+
+def signal_handler(act: Callable[[], object]) -> Callable[..., object]:
+    """Return a handler that lets a new thread act.
+
+    Python handles a signal in the main thread, which may hold the lock of the very event that is to be set, and would
+    then wait for itself for ever. `threading` would not do: the main thread may hold its lock, too.
+    """
+    return lambda *_: _thread.start_new_thread(act, ())

@@ -17,7 +17,6 @@ from drainmark.jobs.failpoints import FailPoint
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource, queue_of
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.protocol.history import target_before
-from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.triggers import PERIOD, NewTrigger, kind_of, slices_of
 from drainmark.jobs.runtime.input.slices import (
     LIMIT,
@@ -114,8 +113,7 @@ def _scan_folder(
         if queue != region.name:  # a queue has the number of the period
             periods = workplace.registry.triggers.by_uri(region.name, uri_of_period(region.name, number))
             number = max((each.sequence_id or 0 for each in periods), default=0)
-        state = workplace.history(region.name).states.get(number)
-        return state is not None and state.kind is RowKind.STATE and is_unread(state, file.uri)
+        return is_unread(workplace, region.name, number, file.uri)
 
     try:
         return record_scan(

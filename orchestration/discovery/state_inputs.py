@@ -12,6 +12,7 @@ from drainmark.jobs.operators.sources.files.directory_source import LIST, Direct
 from drainmark.jobs.operators.sources.files.file_source import FileSlices
 from drainmark.jobs.operators.sources.slices import Slice
 from drainmark.jobs.operators.sources.source import SlicedSource
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.triggers import DIGESTS, FILE, RebuiltTrigger, TriggerStatus, kind_of, slices_of
 from drainmark.jobs.runtime.input.inbox import digest_of
 from drainmark.jobs.runtime.input.slice_inputs import joined_digest
@@ -62,11 +63,29 @@ def is_quarantined_whole(row: CheckpointRow) -> bool:
     return "reason" in row.detail and (is_file or row.rows_in == row.detail.get("rows_quarantined"))
 
 
-def is_unread(row: CheckpointRow, uri: str) -> bool:
-    """Say whether nothing of a file was read, which is the file of a state or one of the files of its slices."""
+def is_unread(workplace: Workplace, region: str, number: int, uri: str) -> bool:
+    """Say whether nothing was read of a file that is the input of a state, or one of the files of its slices."""
+    history = workplace.history(region)
+    row = history.states.get(number)
+    if row is None or row.kind is not RowKind.STATE or "reason" not in row.detail:
+        return False
     if kind_of(row.trigger_identity or {}) == FILE:
-        return is_quarantined_whole(row)
-    return f"; {uri}: " in f"; {row.detail.get('reason', '')}"
+        return True
+    found = bad_records(workplace, region, history)
+    return any((bad["_sequence_id"], bad["source_file"], bad["position"]) == (number, uri, None) for bad in found)
+
+
+def bad_records(workplace: Workplace, region: str, history: RegionHistory) -> list[dict[str, Any]]:
+    """Return the rows of a region's quarantines; that of a whole file has no position."""
+    from drainmark.resources.checkpoints.as_of import read_at
+
+    names = [table.name for table in history.tables if table.name.endswith("_quarantine")]
+    columns = {"_sequence_id", "source_file", "position", "raw", "reason"}
+    found: list[dict[str, Any]] = []
+    for name in names:
+        rows = read_at(region, name, home=str(workplace.home))
+        found += rows.to_pylist() if set(rows.column_names) == columns else []
+    return found
 
 
 def skipping_starts(workplace: Workplace, region: str) -> frozenset[str]:

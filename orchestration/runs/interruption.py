@@ -1,9 +1,6 @@
 """Interruption of a run: a signal (Terminate, Ctrl-C), or the death of the process that started it.
 
 In both cases the group is finished if it can commit soon, else abandoned. No attempt is counted.
-
-Python handles a signal in the main thread, which may hold the lock of the very event that is to be set, and would then
-wait for itself for ever. So a handler does its work in a thread of its own.
 """
 
 from __future__ import annotations
@@ -18,15 +15,12 @@ from typing import Any, Self
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import Interrupted
+from drainmark.resources.processes import signal_handler
 
 ORPHAN_SECONDS = 20.0
 """Seconds that a run may outlive its parent: enough for the grace of `RegionRun` and the hand-over."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-def _handler(act: Callable[[], object]) -> Callable[..., object]:
-    return lambda *_: world.start(act, "signal")
 
 
 @contextmanager
@@ -38,7 +32,7 @@ def ending_gracefully(interrupt: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, _handler(interrupt)) for number in _SIGNALS}
+    before = {number: signal.signal(number, signal_handler(interrupt)) for number in _SIGNALS}
     try:
         yield
     finally:
@@ -88,7 +82,7 @@ class Interruption:
     def arm(self) -> None:
         """Handle the signals here. Call it again after a Spark session has started, because that takes SIGINT."""
         for number in _SIGNALS:
-            signal.signal(number, _handler(self.event.set))
+            signal.signal(number, signal_handler(self.event.set))
 
     def pause_armed(self, seconds: float) -> None:
         """Call `arm`, then `pause`."""

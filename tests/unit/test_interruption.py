@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import SOON
 
 ROOT = Path(__file__).parents[2]
 IN_THE_WAIT = """
@@ -54,6 +55,6 @@ print("interrupted")
 def test_a_signal_at_any_moment_of_a_wait_ends_it(program: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", IN_THE_WAIT + program, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=50, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=SOON, check=False,
     )  # fmt: skip
     assert done.stdout == "interrupted\n", done.stderr

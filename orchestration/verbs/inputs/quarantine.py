@@ -13,7 +13,7 @@ from drainmark.jobs.printable import shell_word
 from drainmark.jobs.protocol.history import RegionHistory, retracted_by, target_before
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import FILE, RETRACTION, kind_of
-from drainmark.orchestration.discovery.state_inputs import is_quarantined_whole
+from drainmark.orchestration.discovery.state_inputs import bad_records, is_quarantined_whole
 from drainmark.orchestration.verbs.file_names import files_named, require_one_file
 from drainmark.orchestration.verbs.inputs.backfill import Queueing, Wanted, again_command, pattern_of, plan_queue
 from drainmark.orchestration.workplace.declaration import declared
@@ -35,7 +35,7 @@ def quarantined_files(workplace: Workplace, region: str) -> list[dict[str, Any]]
     """
     history = workplace.history(region)
     reasons: Mapping[int, Counter[str]] = defaultdict(Counter)
-    for row in _rows(workplace, region, history):
+    for row in bad_records(workplace, region, history):
         reasons[row["_sequence_id"]][row["reason"]] += 1
     counting = {
         number: row
@@ -68,7 +68,7 @@ def quarantined_rows(workplace: Workplace, region: str, file: str | None = None)
         UnknownName: nothing of the file is quarantined.
     """
     history = workplace.history(region)
-    rows = _rows(workplace, region, history)
+    rows = bad_records(workplace, region, history)
     if file is not None:
         states = _with_bad_rows(history)
         uri = _named(region, file, states, rows)
@@ -100,7 +100,7 @@ def plan_redrive(workplace: Workplace, region: str, file: str) -> Queueing:
 
     history = workplace.history(region)
     states = _with_bad_rows(history)
-    uri = _named(region, file, states, _rows(workplace, region, history))
+    uri = _named(region, file, states, bad_records(workplace, region, history))
     number = max((number for number, row in states.items() if row.trigger_uri == uri), default=0)
     if not number or kind_of(states[number].trigger_identity or {}) != FILE:
         raise UsageError(f"{uri} is no trigger of its own: files are queued, and not slices", remedy=_IN_SLICES)
@@ -133,18 +133,6 @@ def plan_redrive(workplace: Workplace, region: str, file: str) -> Queueing:
         "pending_triggers": queued["pending_triggers"],
     }
     return replace(queueing, facts=facts)
-
-
-def _rows(workplace: Workplace, region: str, history: RegionHistory) -> list[dict[str, Any]]:
-    from drainmark.resources.checkpoints.as_of import read_at
-
-    names = [table.name for table in history.tables if table.name.endswith("_quarantine")]
-    columns = {"_sequence_id", "source_file", "position", "raw", "reason"}
-    found: list[dict[str, Any]] = []
-    for name in names:
-        rows = read_at(region, name, home=str(workplace.home))
-        found += rows.to_pylist() if set(rows.column_names) == columns else []
-    return found
 
 
 def _with_bad_rows(history: RegionHistory) -> dict[int, CheckpointRow]:

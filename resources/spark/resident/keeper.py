@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 
 from drainmark.jobs.errors import DrainmarkError
-from drainmark.resources.processes import boot_id, is_running, process_started
+from drainmark.resources.processes import boot_id, is_running, process_started, signal_handler
 from drainmark.resources.spark.resident.files import TAKEN, Access, Plan, ServerFiles
 from drainmark.resources.spark.resident.server import ConnectServer
 
@@ -66,8 +66,7 @@ class Keeper:
             started: called when clients can see that there is a keeper.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
-            # In a thread: this one may hold the lock of the event, and would wait for itself.
-            signal.signal(number, lambda *_: threading.Thread(target=self._stop.set).start())
+            signal.signal(number, signal_handler(self._stop.set))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._end_orphan()
         self.files.save(self.access)
