@@ -49,13 +49,9 @@ def proxy(s3_server: str, store: ObjectStore) -> Iterator[FaultProxy]:
         yield served
 
 
-def through(proxy: FaultProxy, attempts: int = 2, read_seconds: float = 0.5) -> ObjectStore:
-    return ObjectStore(proxy.url, patience=Patience(read_seconds, read_seconds, retries=attempts - 1))
-
-
-def patiently_through(proxy: FaultProxy, attempts: int = 2) -> ObjectStore:
-    """Return a client for tests in which nothing hangs: a page of a thousand keys takes a busy server a while."""
-    return through(proxy, attempts, read_seconds=30)
+def through(proxy: FaultProxy, attempts: int = 2, *, seconds: float = 30.0) -> ObjectStore:
+    """Return a client that gives up a request after so many seconds: an answer takes a busy server a while."""
+    return ObjectStore(proxy.url, patience=Patience(seconds, seconds, retries=attempts - 1))
 
 
 def keys(store: ObjectStore, bucket: str, prefix: str = "", **arguments: bool | str) -> list[list[str]]:
@@ -88,7 +84,7 @@ def test_a_link_in_the_place_of_a_copy_leads_nowhere(store: ObjectStore, bucket:
 def test_pages_go_on_behind_the_last_key(full: str, s3_server: str) -> None:
     """Each request for a page names the last key of the page before. `recursive` includes or omits subfolders."""
     with fault_proxy(s3_server) as proxy:
-        listing = keys(patiently_through(proxy), full, "in/", recursive=False)
+        listing = keys(through(proxy), full, "in/", recursive=False)
     assert [len(page) for page in listing] == [999, 201]  # the page's thousandth entry is the folder
     assert [key for page in listing for key in page] == NAMES
     asked = [unquote(request) for request in proxy.seen]
@@ -104,8 +100,8 @@ def test_one_key_that_a_server_alters_hides_no_other(full: str, s3_server: str) 
     """A page of a thousand keys begins with one that comes back as a key that sorts after all others."""
     with fault_proxy(s3_server) as proxy:
         proxy.alter = lambda method, path, page: page.replace(b"0000</Key>", "\ufffd</Key>".encode())
-        listing = keys(patiently_through(proxy), full, "in/", recursive=False)
-        names = list(patiently_through(proxy).names(full, "in/"))
+        listing = keys(through(proxy), full, "in/", recursive=False)
+        names = list(through(proxy).names(full, "in/"))
     assert [key for page in listing for key in page] == ["in/\ufffd", *NAMES[1:]]
     assert len(names) == len(NAMES) + 1
 
@@ -120,7 +116,7 @@ def test_what_passes_is_tried_again(
     """D13: each fault is one bad answer; the caller does not notice it."""
     etag = store.put(bucket, "a", b"x" * 5000)
     proxy.choose = lambda method, path, before: fault if before == 0 else None
-    client = through(proxy)
+    client = through(proxy, seconds=5.0 if fault == "timeout" else 30.0)
     client.fetch(bucket, "a", tmp_path / "copy", etag=etag, size=5000)
     assert (tmp_path / "copy").read_bytes() == b"x" * 5000
     assert client.get(bucket, "a") == b"x" * 5000
@@ -135,7 +131,9 @@ def test_what_does_not_pass_is_said_after_all_tries(
     etag = store.put(bucket, "a", b"x" * 5000)
     proxy.choose = lambda method, path, before: fault
     with pytest.raises(StoreUnavailable) as caught:
-        through(proxy).fetch(bucket, "a", tmp_path / "copy", etag=etag, size=5000)
+        through(proxy, seconds=0.5 if fault == "timeout" else 30.0).fetch(
+            bucket, "a", tmp_path / "copy", etag=etag, size=5000
+        )
     assert caught.value.retry is Retry.WAIT
     assert caught.value.remedy
     assert (1 if fault == "truncated page" else 2) <= len(proxy.seen) <= 4
@@ -149,9 +147,9 @@ def test_a_page_that_fails_fails_the_listing(full: str, s3_server: str, fault: F
     with fault_proxy(s3_server) as proxy:
         proxy.choose = lambda method, path, before: fault if "start-after" in path else None
         with pytest.raises(StoreUnavailable):
-            keys(patiently_through(proxy, attempts=1), full)
+            keys(through(proxy, attempts=1), full)
         proxy.choose = lambda method, path, before: None
-        assert sum(map(len, keys(patiently_through(proxy), full))) == 1202
+        assert sum(map(len, keys(through(proxy), full))) == 1202
 
 
 def test_nobody_answers(bucket: str) -> None:

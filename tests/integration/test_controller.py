@@ -4,6 +4,7 @@ SQLite takes each possible way, with Spark where it has stages; the test compare
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import pytest
 from hand_runs import NoSpark, by_hand
 from harness import state_shown
 from pyspark.errors import PySparkRuntimeError
+from waiting import AHEAD
 
 import drainmark as dm
 from drainmark.jobs.errors import AccountingError, DrainmarkError, Fenced
@@ -226,19 +228,27 @@ def out_of_attempts_at_a_clean_claim(scene: Scene) -> Parts:
 
 
 def late(scene: Scene) -> Parts:
-    def at(point: str, after: float) -> list[Row]:
-        return scene.run(1, points=f"{point}:hang=8", drain_timeout=seconds(after), max_consecutive_reset_attempts=9)
+    def at(state: State, point: str) -> list[Row]:
+        scene.on_state = lambda run, told: AHEAD.append(3600.0) if told == state else None
+        return scene.run(1, points=f"{point}:hang", max_consecutive_reset_attempts=9)
 
+    def hang() -> None:
+        AHEAD.append(3600.0)
+        threading.Event().wait()
+
+    scene.processing = hang
+    in_processing = scene.run(1, max_consecutive_reset_attempts=9)
+    scene.processing = lambda: None
     in_drain = [(S, E.TRIGGERED), (P, E.DRAIN_BEGUN), (D, E.DRAIN_TIMED_OUT), *LEFT]
     return [
-        (at("process.before", 0.5), [*CLAIM, (S, E.TRIGGERED), (P, E.DRAIN_TIMED_OUT), *LEFT]),
-        (at("process.staged", 3.0), [*AGAIN, *in_drain]),
-        (at("checkpoint_pending.before", 3.0), [*AGAIN, *IN_CHECKPOINT, (C, E.DRAIN_TIMED_OUT), *LEFT]),
+        (in_processing, [*CLAIM, (S, E.TRIGGERED), (P, E.DRAIN_TIMED_OUT), *LEFT]),
+        (at(D, "process.staged"), [*AGAIN, *in_drain]),
+        (at(C, "checkpoint_pending.before"), [*AGAIN, *IN_CHECKPOINT, (C, E.DRAIN_TIMED_OUT), *LEFT]),
     ]
 
 
 def late_reset(scene: Scene) -> Parts:
-    hangs = {"points": "roll_forward.before:hang=5", "reset_timeout": seconds(2)}
+    hangs = {"points": "roll_forward.before:hang", "reset_timeout": seconds(2)}
     return [
         (scene.run(1, **hangs), [*CLAIM, (S, E.RESET_TIMED_OUT), *LEFT]),
         (scene.run(0, **hangs), [(U, E.CLAIMED_UNCLEAN), (R, E.RESET_TIMED_OUT), *LEFT]),
@@ -267,13 +277,13 @@ def interrupted(scene: Scene) -> Parts:
         return scene.run(1, points=points)
 
     found = [
-        (run(P, "process.before:hang=2"), [*CLAIM, (S, E.TRIGGERED), (P, E.RELEASED)]),
-        (run(D, "process.staged:hang=2"), [*CLAIM, (S, E.TRIGGERED), (P, E.DRAIN_BEGUN), (D, E.RELEASED)]),
-        (run(C, "checkpoint_pending.before:hang=2"), [*CLAIM, *IN_CHECKPOINT, (C, E.RELEASED)]),
+        (run(P, "process.before:hang"), [*CLAIM, (S, E.TRIGGERED), (P, E.RELEASED)]),
+        (run(D, "process.staged:hang"), [*CLAIM, (S, E.TRIGGERED), (P, E.DRAIN_BEGUN), (D, E.RELEASED)]),
+        (run(C, "checkpoint_pending.before:hang"), [*CLAIM, *IN_CHECKPOINT, (C, E.RELEASED)]),
     ]
     assert scene.state == "STARTED"
     scene.run(0, points="process.before:raise")
-    return [*found, (run(R, "roll_forward.before:hang=2"), [(U, E.CLAIMED_UNCLEAN), (R, E.RELEASED)])]
+    return [*found, (run(R, "roll_forward.before:hang"), [(U, E.CLAIMED_UNCLEAN), (R, E.RELEASED)])]
 
 
 def crashed(scene: Scene) -> Parts:
@@ -334,7 +344,7 @@ SELDOM = (halted_by_an_operator, out_of_attempts_at_a_clean_claim, late, crashed
     [pytest.param(way, marks=pytest.mark.slow if way in SELDOM else (), id=way.__name__) for way in SHOWN],
 )
 def test_the_controller_goes_along_its_table(
-    scene: Scene, way: Callable[[Scene], Parts], monkeypatch: pytest.MonkeyPatch
+    scene: Scene, way: Callable[[Scene], Parts], monkeypatch: pytest.MonkeyPatch, ahead: list[float]
 ) -> None:
     if way is interrupted:
         monkeypatch.setattr(timeout, "INTERRUPT_GRACE_SECONDS", 0.0)

@@ -233,7 +233,7 @@ def test_a_first_look_that_fails_goes_on_where_it_was(
     names = [f"{number:05d}" for number in range(110)]
     scene.put(*names)
     with fault_proxy(s3_server) as proxy:
-        store = ObjectStore(proxy.url, patience=Patience(0.5, 5, retries=0))
+        store = ObjectStore(proxy.url, patience=Patience(retries=0))
         store.connection.client.meta.events.register(
             "provide-client-params.s3.ListObjectsV2", lambda params, **_: {"MaxKeys": 100, **params}
         )

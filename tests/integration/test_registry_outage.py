@@ -39,12 +39,16 @@ def test_a_run_waits_for_its_registry_and_counts_no_attempt(
         if not back:
             server.stop()
             back.append(threading.Timer(AWAY_SECONDS, server.start))
+
+    def note(text: str) -> None:
+        notes.append(text)
+        if len(notes) == 1:  # a registry that nobody asked was not away
             back[0].start()
 
     with Interruption() as interruption:
         (loop,) = run_application(
             place, application, [application.region()], options=RunOptions(max_group=1),
-            watch=Watch(on_group=go_away, on_note=notes.append),
+            watch=Watch(on_group=go_away, on_note=note),
             run_id="run", interruption=interruption,
         )  # fmt: skip
     back[0].join()

@@ -89,7 +89,7 @@ def place(tmp_path: Path, engine: SparkEngine, s3_server: str) -> Iterator[Calla
         workplace = Workplace(Settings(home=tmp_path / name, project_root=tmp_path, **values))
         workplace.use_engine(engine)
         if proxy is not None:
-            impatient = ObjectStore(proxy.url, patience=Patience(0.5, 5, retries=0))
+            impatient = ObjectStore(proxy.url, patience=Patience(10, 10, retries=0))
             workplace.inputs = Inputs(impatient)
         made.append(workplace)
         return workplace
@@ -409,20 +409,23 @@ def test_a_kill_in_a_fetch_leaves_no_copies_for_long(
     bucket.put("b.txt", "two")
     home, application = place(lease_seconds=1.0, heartbeat_seconds=0.2), word_count(bucket)
     scan_region(home, application.region())
-    hangs = threading.Event()
+    hangs, killed = threading.Event(), threading.Event()
 
     def hang(method: str, path: str, before: int) -> None:
         if method == "GET" and path.endswith("b.txt"):
             hangs.set()
-            time.sleep(5)
+            assert killed.wait(SOON)
 
     with fault_proxy(s3_server) as proxy:
         proxy.choose = hang
         child = subprocess.Popen([sys.executable, "-c", _FETCHING, str(home.home), proxy.url])
-        assert hangs.wait(SOON)
-        eventually(lambda: [path for path in spooled(home) if path.stat().st_size], "a spooled file")
-        child.kill()
-        child.wait()
+        try:
+            assert hangs.wait(SOON)
+            eventually(lambda: [path for path in spooled(home) if path.stat().st_size], "a spooled file")
+        finally:
+            child.kill()
+            child.wait()
+            killed.set()
         assert [path.name for path in spooled(home) if path.stat().st_size] == ["0"]
     time.sleep(1.2)  # the lease expires
     run_once(home, application)

@@ -3,7 +3,6 @@ however it fails on the way (V85, F1–F6, F27–F29, K1–K10, K22, K23, X1, X2
 
 from __future__ import annotations
 
-import datetime as dt
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -459,11 +458,13 @@ def test_a_stage_that_fails_begins_its_group_again_by_itself(run_app: RunApp, go
 
 @slow
 @pytest.mark.seed("V36", "K10", "X2")
-def test_a_stage_that_takes_too_long_has_the_region_reset(run_app: RunApp, golden: Tables) -> None:
+def test_a_stage_that_takes_too_long_has_the_region_reset(run_app: RunApp, golden: Tables, ahead: list[float]) -> None:
     """The stage does not restart its group by itself: the thread that was given up still works on its states."""
     gate = Gate(held_from=3)
-    result = run_app(staged(gate, alignment="unaligned", group_timeout=dt.timedelta(seconds=3))).add(FILES)
+    result = run_app(staged(gate, alignment="unaligned")).add(FILES)
     begun = Background(result)
+    gate.await_id(3)
+    ahead.append(3600.0)
     begun.await_step("failed", "restart")
     gate.hold_from(None)
     begun.join()

@@ -107,10 +107,10 @@ def test_a_reset_of_the_handlers_own_that_does_not_end_ends_in_a_time_out(hosted
     handler = host.handler
     assert isinstance(handler, Stuck)
     handler.go.set()
-    host.context.reset_timeout = 0.2
     host.reset()  # a new handler has nothing to reset
     assert handler.submitted.wait(SOON)
     eventually(lambda: len(cut_rows(host)) == 3 and not host._cutting.locked())
+    host.context.reset_timeout = 0.2
     host.buffer = PushBuffer(host.buffer.folder.with_name("another"), rows=1000, seconds=600.0)
     for _ in range(2):
         with pytest.raises(ResetTimeout, match=r"reset\(\) did not return|the lock was not given back"):
