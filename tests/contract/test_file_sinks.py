@@ -371,9 +371,10 @@ def test_a_name_that_the_template_does_not_make_is_not_ours() -> None:
 @pytest.mark.parametrize(
     "template",
     ["part", "{other}", "{sequence_id}{sequence_id}", "_{sequence_id}", ".{sequence_id}", "a/{sequence_id}",
-     "{sequence_id:x}", "{sequence_id", "{}", "{sequence_id:>5}"],
+     "{sequence_id:x}", "{sequence_id", "{}", "{sequence_id:>5}", "é" * 120 + "{sequence_id}", "{sequence_id:0250d}",
+     "\ud800{sequence_id}"],
 )  # fmt: skip
-def test_a_template_that_cannot_be_read_back_is_refused(template: str) -> None:
+def test_a_template_that_no_file_can_have_or_that_cannot_be_read_back_is_refused(template: str) -> None:
     assert name_problem(template)
 
 

@@ -50,6 +50,7 @@ def split_txn_version(version: int) -> tuple[int, int]:
 
 
 _PARTS = string.Formatter()
+_NAME_BYTES = 240
 
 
 def name_of(template: str, sequence_id: int) -> str:
@@ -73,13 +74,16 @@ def name_problem(template: str) -> str | None:
     """Return the mistake in a template of file names; None if there is none."""
     try:
         fields = [(field, spec) for _, field, spec, _ in _PARTS.parse(template) if field is not None]
-        made = {name_of(template, number) for number in (1, 22, 333)}
+        made = {name_of(template, number) for number in (1, 22, 333, _LARGEST_ID)}
+        longest = max(len(name.encode()) for name in made)
     except (ValueError, KeyError, IndexError) as error:
         return f"it is no format: {error}"
     if [field for field, _ in fields] != ["sequence_id"]:
         return "it must hold {sequence_id} once, and nothing else in braces"
     if not re.fullmatch(r"(0\d+)?d?", fields[0][1] or ""):
         return "the id is to be written in digits, filled up with zeros at most"
-    if len(made) < 3 or any("/" in name or "\0" in name or name.startswith((".", "_")) for name in made):
+    if longest > _NAME_BYTES:
+        return f"it makes names of {longest} bytes, and file systems hold {_NAME_BYTES} before the ending"
+    if len(made) < 4 or any("/" in name or "\0" in name or name.startswith((".", "_")) for name in made):
         return "it must not begin with . or _, nor hold a /"
     return None
