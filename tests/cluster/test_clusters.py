@@ -47,6 +47,7 @@ def dice(events):
         if os.path.exists(flag):
             with open(f"/proc/{os.getppid()}/stat") as stat:  # of the daemon, whose parent is the executor
                 os.kill(int(stat.read().rpartition(")")[2].split()[1]), 9)
+            time.sleep(600)  # this process ends with the executor; whoever it has as its parent then must not be next
         if n == 999:  # the last row of each file, which no first trial sees
             time.sleep(1.5)
         return random.random()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from waiting import SOON
+from waiting import SOON, eventually
 
 from drainmark.jobs.errors.operator_code import StreamClosed, StreamStuck
 from drainmark.jobs.streams import Acknowledged, ManualThreads, RealThreads, RefCounter, Stream
@@ -166,7 +166,7 @@ def test_closing_frees_whoever_waits(source: Stream) -> None:
     source.emit(1, metadata=[{"ref": counters[1]}])
     emitter = threading.Thread(target=emit)
     emitter.start()
-    emitter.join(0.05)
+    eventually(source.threads.is_waited, "who emits and finds no room")
     source.close()
     emitter.join(SOON)
     assert not emitter.is_alive()
