@@ -13,9 +13,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
+from waiting import SOON
+
+from drainmark.orchestration.exporters import event_sender, lineage, telemetry
 
 _HERE = Path(__file__).parent
 OWN_FACETS = _HERE.parent / "docs" / "how-to" / "openlineage-facets.json"
@@ -107,6 +111,17 @@ def receiving() -> Iterator[EventReceiver]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[EventReceiver]:
+    """Yield a receiver that nobody gives up because the machine is busy, nor tries again too soon."""
+    for told in (lineage, telemetry):
+        monkeypatch.setattr(told, "END_SECONDS", SOON)
+        monkeypatch.setattr(told, "SEND_SECONDS", SOON)
+    monkeypatch.setattr(event_sender, "REST_SECONDS", SOON)
+    with receiving() as got:
+        yield got
 
 
 def judge(event: Mapping[str, Any]) -> None:

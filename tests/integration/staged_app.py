@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from waiting import SOON
 
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.graph.application import Application
 
-PATIENCE = 60.0
 REGION = "staged/lines"
 FILES = {
     "0.txt": "to be or not to be\n",
@@ -44,7 +44,7 @@ class Gate:
         with self._changed:
             self.seen.append(number)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self.held_from is None or number < self.held_from, PATIENCE)
+            self._changed.wait_for(lambda: self.held_from is None or number < self.held_from, SOON)
             errors = self.raises.get(number)
             if errors:
                 raise errors.pop(0)
@@ -52,7 +52,7 @@ class Gate:
     def await_id(self, number: int) -> None:
         """Wait until an id has come to the gate."""
         with self._changed:
-            assert self._changed.wait_for(lambda: number in self.seen, PATIENCE), self.seen
+            assert self._changed.wait_for(lambda: number in self.seen, SOON), self.seen
 
 
 def staged(

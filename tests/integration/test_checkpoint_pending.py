@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -161,8 +161,8 @@ def finished(place: Workplace, application: Opened, **options: Any) -> Driven:
 
 
 @pytest.fixture
-def journal(monkeypatch: pytest.MonkeyPatch) -> Journal:
-    """Return the journal in which the state of each count notes its calls; a group is named by its last id."""
+def journal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Journal]:
+    """Yield the journal in which the state of each count notes its calls; a group is named by its last id."""
     journal = Journal()
 
     class Noted(KeyedState):
@@ -183,7 +183,9 @@ def journal(monkeypatch: pytest.MonkeyPatch) -> Journal:
             return written
 
     monkeypatch.setattr(operator_states, "KeyedState", Noted)
-    return journal
+    yield journal
+    for gate in journal.waits.values():
+        gate.set()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from event_receiver import EventReceiver, receiving
+from event_receiver import EventReceiver, receiver
 from harness import done, run_once, settle
 from otlp_requests import attributes, numbers, spans
 from staged_app import FILES as LINES
@@ -26,16 +26,12 @@ from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
 
+__all__ = ["receiver"]
+
 pytestmark = pytest.mark.spark
 
 REGION = "told/orders"
 FILES = {"1.csv": "ann,tea,2,1.5\nbob,bun,x,2.0\n", "2.csv": "ann,bun,1,-3.0\n"}
-
-
-@pytest.fixture
-def receiver() -> Iterator[EventReceiver]:
-    with receiving() as got:
-        yield got
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 from by_hand import HandFed
-from event_receiver import EventReceiver, receiving
+from event_receiver import EventReceiver, receiver
 from waiting import SOON, eventually
 
 from drainmark.jobs.errors import Fenced, UsageError
@@ -31,23 +31,11 @@ from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
 from drainmark.resources.settings import Settings
 
-
-@pytest.fixture
-def receiver() -> Iterator[EventReceiver]:
-    with receiving() as got:
-        yield got
+__all__ = ["receiver"]
 
 
 @pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody give up a receiver that answers late because the machine is busy, nor forget that it failed."""
-    monkeypatch.setattr(lineage, "END_SECONDS", SOON)
-    monkeypatch.setattr(lineage, "SEND_SECONDS", SOON)
-    monkeypatch.setattr(event_sender, "REST_SECONDS", SOON)
-
-
-@pytest.fixture
-def fed(tmp_path: Path, receiver: EventReceiver, patience: None) -> Iterator[HandFed]:
+def fed(tmp_path: Path, receiver: EventReceiver) -> Iterator[HandFed]:
     """Yield a region of three files, whose home names the receiver."""
     settings = Settings(home=tmp_path / "home", project_root=tmp_path, openlineage_url=receiver.url)
     fed = HandFed(Workplace(settings), tmp_path / "inbox")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from by_hand import HandFed
-from event_receiver import EventReceiver, receiving
+from event_receiver import EventReceiver, receiver
 from otlp_requests import attributes, newest_metrics, numbers, spans
 from waiting import eventually
 
@@ -22,13 +22,9 @@ from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
+__all__ = ["receiver"]
+
 DURATIONS = {"process": 0.25, "drain": 0.125, "checkpoint": 0.5, "publish": 0.0625}
-
-
-@pytest.fixture
-def receiver() -> Iterator[EventReceiver]:
-    with receiving() as got:
-        yield got
 
 
 @pytest.fixture
@@ -131,7 +127,10 @@ def test_nobody_waits_for_a_receiver_that_hangs_and_the_log_says_it_once(
     receiver.hangs.set()
 
 
-def test_a_receiver_that_is_away_fails_nothing(fed: HandFed, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_receiver_that_is_away_fails_nothing(
+    fed: HandFed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telemetry, "SEND_SECONDS", 1.0)
     fed.workplace.settings = fed.workplace.settings.model_copy(update={"otlp_url": "http://127.0.0.1:9"})
     fed.drain()
     (told,) = caplog.messages
