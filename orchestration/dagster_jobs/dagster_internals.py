@@ -9,6 +9,7 @@ internals have changed, that import fails, and the default launcher does the wor
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,10 @@ _LOOPBACK = ("localhost", "127.0.0.1")
 
 
 def order_for(run: dg.DagsterRun, instance: dg.DagsterInstance) -> str | None:
-    """Return the order to execute a run; None if its code is not our code location, or not loaded by this Python."""
+    """Return the order to execute a run; None if its code is not our code location, or not loaded by this Python.
+
+    Or not in this folder: a code server that runs in another one has the settings of the project there.
+    """
     python, remote = run.job_code_origin, run.remote_job_origin
     if python is None or remote is None:
         return None
@@ -41,7 +45,9 @@ def order_for(run: dg.DagsterRun, instance: dg.DagsterInstance) -> str | None:
     else:  # its server is a child of one of Dagster's processes
         is_near = isinstance(location, ManagedGrpcPythonEnvCodeLocationOrigin)
     is_alike = repository.executable_path == sys.executable and not repository.container_image
-    if not (is_near and is_alike and getattr(repository.code_pointer, "module", None) == DEFINITIONS):
+    pointer: Any = repository.code_pointer
+    is_ours = getattr(pointer, "module", None) == DEFINITIONS and pointer.working_directory in (None, os.getcwd())
+    if not (is_near and is_alike and is_ours):
         return None
     return dg.serialize_value(ExecuteRunArgs(job_origin=python, run_id=run.run_id, instance_ref=instance.get_ref()))
 

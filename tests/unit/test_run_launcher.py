@@ -7,11 +7,13 @@ import logging
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.code_pointer import ModuleCodePointer
 
 from drainmark.orchestration.dagster_jobs import run_launcher
 from drainmark.orchestration.dagster_jobs.run_launcher import Spares, WarmRunLauncher
@@ -71,19 +73,38 @@ def test_a_module_of_dagster_that_has_moved(
     assert moved in said.getMessage()
 
 
+def run_of(orders: Any, working_directory: str | None) -> Any:
+    """Return a run of a code server at a port, which was started in a folder; None if it is in that of the daemon."""
+    pointer = ModuleCodePointer(orders.DEFINITIONS, "defs", working_directory)
+    python = SimpleNamespace(executable_path=sys.executable, container_image=None, code_pointer=pointer)
+    near = orders.GrpcServerCodeLocationOrigin(host="localhost", port=1)
+    return SimpleNamespace(
+        run_id="ours",
+        job_code_origin=SimpleNamespace(repository_origin=python),
+        remote_job_origin=SimpleNamespace(repository_origin=SimpleNamespace(code_location_origin=near)),
+    )
+
+
+def test_a_run_of_a_project_in_another_folder_goes_the_default_way(
+    scene: Scene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Settings are those of the folder: here it would be a run of this project, perhaps of a region of that name."""
+    orders = importlib.import_module(ORDERS)
+    monkeypatch.setattr(orders, "ExecuteRunArgs", lambda **given: dg.MetadataValue.text("order"))
+    scene.launch(run_of(orders, str(tmp_path)))
+    assert (scene.defaulted, caplog.records) == (["ours"], [])
+    instance = SimpleNamespace(get_ref=lambda: None)
+    assert orders.order_for(run_of(orders, str(tmp_path)), instance) is None
+    for ours in (None, str(Path.cwd())):
+        assert orders.order_for(run_of(orders, ours), instance) is not None
+
+
 def test_an_order_of_dagster_that_takes_other_arguments(
     scene: Scene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders = importlib.import_module(ORDERS)
     monkeypatch.setattr(orders, "ExecuteRunArgs", lambda *, run: run)
-    pointer = SimpleNamespace(module=orders.DEFINITIONS)
-    python = SimpleNamespace(executable_path=sys.executable, container_image=None, code_pointer=pointer)
-    near = orders.GrpcServerCodeLocationOrigin(host="localhost", port=1)
-    run = SimpleNamespace(
-        run_id="ours",
-        job_code_origin=SimpleNamespace(repository_origin=python),
-        remote_job_origin=SimpleNamespace(repository_origin=SimpleNamespace(code_location_origin=near)),
-    )
+    run = run_of(orders, None)
     scene.launch(run)
     assert (scene.defaulted, scene.spares.wanted, len(caplog.records)) == (["ours"], 0, 1)
 
