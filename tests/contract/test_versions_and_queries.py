@@ -480,6 +480,18 @@ def test_a_cursor_that_is_no_time_halts(access: RegionAccess) -> None:
         timed().next_slice(None, access, ONE)
 
 
+@pytest.mark.parametrize("start", ["", dt.datetime.fromisoformat("2020-01-01")])
+def test_a_start_of_another_kind_does_not_go_on_behind_what_was_read(access: RegionAccess, start: Any) -> None:
+    """For SQLite each text is above the number up to which was read: all rows would come once more."""
+    people(access, 1, 2)
+    (piece,) = slices(dm.DatabaseSource("here", QUERY, schema="id bigint, name string"), access)
+    query = "select id, name from people where name > :after and name <= :upto order by name"
+    other = dm.DatabaseSource("here", query, cursor="name", schema="id bigint, name string", start=start)
+    with pytest.raises(InputChanged, match="read up to 2, which is no cursor") as caught:
+        other.next_slice(piece.end, access, ONE)
+    assert "a new name of the source" in str(caught.value.remedy)
+
+
 def test_a_query_may_end_with_a_comment_and_write_its_columns_in_capitals(access: RegionAccess) -> None:
     query = "select id as ID, name from people where id > :after and id <= :upto order by id -- the newest last"
     people(access, 1, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -317,12 +317,23 @@ class DatabaseSource(RowSlices):
 
     def _value(self, position: Position | None) -> Any:
         """Return the cursor value of a position, for a query: of the type of `start`, or the text of the database."""
-        if position is None:
-            return self.start
-        value = position["upto"]
-        if isinstance(self.start, dt.datetime) and position.get(_FORM) != _TEXT:
-            return dt.datetime.fromisoformat(str(value))
-        return value
+        return self.start if position is None else _cursor_at(position, self)
+
+
+def _cursor_at(position: Position, source: DatabaseSource) -> Any:
+    """Return the cursor value of a position; see `DatabaseSource._value`.
+
+    Raises:
+        InputChanged: the cursor was of another kind when the position was found.
+    """
+    value = position["upto"]
+    if isinstance(value, int) is isinstance(source.start, int):
+        if not isinstance(source.start, dt.datetime) or position.get(_FORM) == _TEXT:
+            return value
+        with suppress(ValueError):
+            return dt.datetime.fromisoformat(value)
+    why = f"{source.cursor} was read up to {value!r}, which is no cursor of the kind of start={source.start!r}"
+    raise _unfit(source.database, why)
 
 
 def _without_rows(after: Position, late: int) -> Slice:
