@@ -123,7 +123,7 @@ def test_a_row_that_is_pushed_as_text_is_stored_in_its_own_characters(text: str)
 @pytest.mark.parametrize(
     "text",
     ['{"id":1,"id":2}', '{"a":{"b":1,"b":1}}', '{"a": NaN}', "[1]", "7", '{"a":1} {"a":2}', '{"a": "\\ud800"}', "",
-     '{"_pushed_at": 1}', "[" * 100_000],
+     '{"_pushed_at": 1}', "[" * 100_000, '{"a":\r1}', '{"a":\n1}'],
 )  # fmt: skip
 def test_a_text_that_would_be_no_good_record_of_a_file_is_no_row(text: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):

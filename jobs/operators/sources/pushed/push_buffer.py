@@ -52,6 +52,8 @@ class RowText:
         members = tokens_of(self.text)
         if isinstance(members, str):
             raise ValueError(members)
+        if not {"\r", "\n"}.isdisjoint(self.text.strip()):  # JSON takes them between its tokens
+            raise ValueError("a line end is in it, where a reader cuts it")
         _require_no_time(members)
 
     def stamped(self, pushed_at: str | float) -> str:
