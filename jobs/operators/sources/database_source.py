@@ -115,7 +115,7 @@ class DatabaseSource(RowSlices):
     def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
         if "://" in self.database:
             yield "DATABASE_URL", "the code names a database's address", "name it in the setting databases"
-        yield from self._query_problems()
+        yield from _query_problems(self)
         if not self.schema:
             yield "SCHEMA_MISSING", "a query needs the types of its columns", 'add schema="id bigint, …"'
         if not self.cursor.isidentifier():
@@ -126,19 +126,6 @@ class DatabaseSource(RowSlices):
             yield "START", f"start={self.start!r} is no value of a cursor", "0, a datetime, or a text"
         if self.on_bad not in _POLICIES:
             yield "ON_BAD", f"on_bad={self.on_bad!r} is unknown", f"one of {', '.join(_POLICIES)}"
-
-    def _query_problems(self) -> Iterator[tuple[str, str, str]]:
-        given = dict.fromkeys(_PARAMETER.findall(self.query))
-        for name in _GIVEN:
-            if name not in given:
-                remedy = "select … where id > :after and id <= :upto order by id"
-                yield "QUERY", f"the query has no :{name}", remedy
-        for name in given:
-            if name not in _GIVEN:
-                remedy = "write the value itself; before a colon in a text write a backslash"
-                yield "QUERY", f"the query has :{name}, which is no parameter of it", remedy
-        if isinstance(self.start, str) and ":upto" in _UP_TO.sub("", self.query):
-            yield "QUERY", "the query compares a text with :upto otherwise than by <= :upto", f"{self.cursor} <= :upto"
 
     def fingerprint(self) -> Any:
         return {"query": self.query, "cursor": self.cursor, "schema": self.schema}
@@ -168,7 +155,12 @@ class DatabaseSource(RowSlices):
             if not number or upto == begin:
                 if connection.execute(_text(last), most).scalar() != given:
                     return None  # deleted in between: the next scan finds other rows
-                raise self._passed_over(begin, upto)
+                raise _unfit(
+                    self.database,
+                    f"the database has rows with a {self.cursor} above {_plain(begin)}, the last {_plain(upto)}, and "
+                    f"none of them above the one and up to the other: it compares {self.cursor} otherwise than it "
+                    "gives it",
+                )
             place = self._position(below) if below is not None else after
             nulls = self._without_cursor(connection)
         told = {_LATE: late} if late else {}
@@ -215,20 +207,6 @@ class DatabaseSource(RowSlices):
                 remedy="correct the query: a cursor is a whole number, a time or a text; leave infinite times out "
                 f"(and isfinite({self.cursor})), and cast another type to text, with a text as start",
             ) from error
-
-    def _passed_over(self, begin: Any, upto: Any) -> InputChanged:
-        return self._unfit(
-            f"the database has rows with a {self.cursor} above {_plain(begin)}, the last {_plain(upto)}, and none of "
-            f"them above the one and up to the other: it compares {self.cursor} otherwise than it gives it"
-        )
-
-    def _unfit(self, why: str) -> InputChanged:
-        return InputChanged(
-            why,
-            remedy="select a cursor that it gives exactly, e.g. a whole number, or cast it to text and give a text as "
-            "start, under a new name of the source",
-            trigger=f"query:{self.database}",
-        )
 
     def label(self, piece: Slice, source: str, access: SourceAccess) -> str:
         begin, end = _plain(self._value(piece.start)), piece.end["upto"]
@@ -312,7 +290,7 @@ class DatabaseSource(RowSlices):
         if found is None or not (is_time or found == given):
             kind = "time" if is_time else "whole number"
             why = f"the database {self.database!r} has a row whose {self.cursor} is {given!r}, which is no {kind}"
-            raise self._unfit(why)
+            raise _unfit(self.database, why)
         return {"upto": _plain(found)}
 
     def _value(self, position: Position | None) -> Any:
@@ -334,6 +312,29 @@ def _cursor_at(position: Position, source: DatabaseSource) -> Any:
             return dt.datetime.fromisoformat(value)
     why = f"{source.cursor} was read up to {value!r}, which is no cursor of the kind of start={source.start!r}"
     raise _unfit(source.database, why)
+
+
+def _query_problems(source: DatabaseSource) -> Iterator[tuple[str, str, str]]:
+    given = dict.fromkeys(_PARAMETER.findall(source.query))
+    for name in _GIVEN:
+        if name not in given:
+            remedy = "select … where id > :after and id <= :upto order by id"
+            yield "QUERY", f"the query has no :{name}", remedy
+    for name in given:
+        if name not in _GIVEN:
+            remedy = "write the value itself; before a colon in a text write a backslash"
+            yield "QUERY", f"the query has :{name}, which is no parameter of it", remedy
+    if isinstance(source.start, str) and ":upto" in _UP_TO.sub("", source.query):
+        yield "QUERY", "the query compares a text with :upto otherwise than by <= :upto", f"{source.cursor} <= :upto"
+
+
+def _unfit(database: str, why: str) -> InputChanged:
+    return InputChanged(
+        why,
+        remedy="select a cursor that it gives exactly, e.g. a whole number, or cast it to text and give a text as "
+        "start, under a new name of the source",
+        trigger=f"query:{database}",
+    )
 
 
 def _without_rows(after: Position, late: int) -> Slice:
