@@ -83,6 +83,17 @@ class CheckpointFiles:
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self._free: list[Any] = []  # the table object of the last look, if nobody uses it
+        self._identity: str | None = None
+
+    def identity(self) -> str | None:
+        """Return the table's own id; None without a table.
+
+        Sinks outside Delta ask before each of their commits, and it never changes: the table is opened once.
+        """
+        if self._identity is None:
+            with suppress(SplitBrain):  # no listing is asked first: it may be stale
+                self._identity = str(delta_tables.open_table(self._folder).metadata().id)
+        return self._identity
 
     def paths(self) -> set[str]:
         """Return the paths of the files that are in the table now.
@@ -149,7 +160,6 @@ class CheckpointTable:
         self._read: dict[str, PlacedRows] = {}
         self._small: dict[str, PlacedRows] = {}
         self._folded: _Folded | None = None
-        self._identity: str | None = None
 
     def exists(self) -> bool:
         """Say whether there is a Delta table, made by this region or by others."""
@@ -165,14 +175,8 @@ class CheckpointTable:
         delta_tables.create_table(self.folder, self.region, schema_json(), writer=self.writer)
 
     def identity(self) -> str | None:
-        """Return a text that no other checkpoint table has, even of a region of that name; None without a table.
-
-        Sinks outside Delta ask before each of their commits, and it never changes: the table is opened once.
-        """
-        if self._identity is None:
-            with suppress(SplitBrain):  # no listing is asked first: it may be stale
-                self._identity = str(delta_tables.open_table(self.folder).metadata().id)
-        return self._identity
+        """Return a text that no other checkpoint table has, even of a region of that name; None without a table."""
+        return self._files.identity()
 
     def txn(self) -> tuple[int, int]:
         """Return the (epoch, id) of the newest commit, (0, 0) before the first claim."""
