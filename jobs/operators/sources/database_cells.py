@@ -58,6 +58,11 @@ def cells_of(connection: Any, query: str, bounds: Mapping[str, Any], cursor: str
             yield pa.record_batch([*columns, places], schema=pa.schema([*fields, pa.field(PLACE, pa.string())]))
 
 
+def bare_query(query: str) -> str:
+    """Return a query to stand in brackets, which may end with a comment."""
+    return f"{query.rstrip().rstrip(';')}\n"
+
+
 def _as_texts(connection: Any, query: str, bounds: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
     """Return a query that has PostgreSQL write each cell as text, and the columns that have bytes.
 
@@ -65,7 +70,7 @@ def _as_texts(connection: Any, query: str, bounds: Mapping[str, Any]) -> tuple[s
     """
     import sqlalchemy as sa
 
-    inner = f"{query.rstrip().rstrip(';')}\n"  # it may end with a comment
+    inner = bare_query(query)
     for name, value in _EXACT.items():
         connection.execute(sa.text("select set_config(:name, :value, true)"), {"name": name, "value": value})
     described = connection.execute(sa.text(f"select * from ({inner}) as described_rows limit 0"), bounds)  # noqa: S608

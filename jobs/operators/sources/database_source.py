@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from drainmark.jobs.errors import InputChanged, StoreRefused, StoreUnavailable
 from drainmark.jobs.graph.annotations import is_count
 from drainmark.jobs.operators.sources.contract import Connections, RowSlices, SourceAccess, Workers
-from drainmark.jobs.operators.sources.database_cells import cells_of
+from drainmark.jobs.operators.sources.database_cells import bare_query, cells_of
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class DatabaseSource(RowSlices):
         if ":after" in nulls or ":upto" in nulls:
             return 0
         some = (
-            f"select count(*) from (select 1 as one from ({_bare_query(nulls)}) as r limit {_SHOWN_NULLS}) as some_rows"  # noqa: S608
+            f"select count(*) from (select 1 as one from ({bare_query(nulls)}) as r limit {_SHOWN_NULLS}) as some_rows"  # noqa: S608
         )
         return int(connection.execute(_text(some)).scalar_one())
 
@@ -257,7 +257,7 @@ class DatabaseSource(RowSlices):
 
     def _found(self, query: str) -> str:
         """Return a query for the cursor alone; it needs no escaping, since query and column come from the author."""
-        return f"select {self.cursor} as cursor_value from ({_bare_query(query)}) as found_rows"  # noqa: S608
+        return f"select {self.cursor} as cursor_value from ({bare_query(query)}) as found_rows"  # noqa: S608
 
     def remark(self, piece: Slice, rows: int) -> str | None:
         found, late, nulls = (piece.facts.get(name) for name in ("rows", _LATE, _NULLS))
@@ -346,11 +346,6 @@ def _without_rows(after: Position, late: int) -> Slice:
 def _bare(position: Position | None) -> Position | None:
     """Return a position without the facts about its rows, which would hold those of all positions before."""
     return None if position is None else {name: position[name] for name in ("upto", _FORM) if name in position}
-
-
-def _bare_query(query: str) -> str:
-    """Return a query to stand in brackets, which may end with a comment."""
-    return f"{query.rstrip().rstrip(';')}\n"
 
 
 def _plain(value: Any) -> int | str:
