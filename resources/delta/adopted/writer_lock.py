@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from drainmark.jobs import world
 from drainmark.jobs.errors import WriterBusy
+from drainmark.resources.processes import boot_id, is_running, process_started
 
 LOCK_FILE = "_drainmark/writer.lock"
 PATIENCE_SECONDS = 15.0
@@ -59,7 +60,9 @@ def writing(table: Path, writer: WriterProcess, *, patience_seconds: float = PAT
 
 def _acquire(file: IO[str], path: Path, writer: WriterProcess, deadline: float) -> None:
     """Share the lock with clients of the same JVM; take it exclusively to put this JVM into the file."""
-    mine = {**asdict(writer), "pid": os.getpid(), "host": socket.gethostname(), "busy": True}
+    pid = os.getpid()
+    me = {"pid": pid, "host": socket.gethostname(), "boot": boot_id(), "started": process_started(pid)}
+    mine = {**asdict(writer), **me, "busy": True}
     while True:
         if _is_mine(_record(file), writer):
             if _lock(file, exclusive=False) and _is_mine(_record(file), writer):
@@ -82,7 +85,7 @@ def _await_end_of(before: dict[str, Any], writer: WriterProcess, path: Path) -> 
     if not before.get("busy") or before["jvm"] == writer.jvm:
         return
     if not before["master"].startswith("sc://"):
-        if not _is_alive(before):
+        if not _is_running_here(before):
             world.sleep(_JVM_ENDS_SECONDS)
         return
     if writer.master.startswith("sc://") and _address(writer.master) == _address(before["master"]):
@@ -96,9 +99,10 @@ def _await_end_of(before: dict[str, Any], writer: WriterProcess, path: Path) -> 
 
 def _busy(holder: dict[str, Any], path: Path) -> WriterBusy:
     pid = holder.get("pid")
-    state = "is stopped" if _is_stopped(pid) else "writes"
+    is_stopped = _is_running_here(holder) and _is_stopped(holder["pid"])
+    state = "is stopped" if is_stopped else "writes"
     msg = f"process {pid} on {holder.get('host')} {state} with the right to write to {path.parents[1]}"
-    remedy = f"kill -CONT {pid}, or kill -KILL {pid}" if _is_stopped(pid) else "wait for it, or end it"
+    remedy = f"kill -CONT {pid}, or kill -KILL {pid}" if is_stopped else "wait for it, or end it"
     return WriterBusy(msg, remedy=remedy, pid=pid, table=str(path.parents[1]))
 
 
@@ -137,17 +141,16 @@ def _write(file: IO[str], record: dict[str, Any]) -> None:
 # --- the process --------------------------------------------------------------------------------------------------
 
 
-def _is_alive(holder: dict[str, Any]) -> bool:
-    import psutil
+def _is_running_here(holder: dict[str, Any]) -> bool:
+    """Say whether the holder runs where this process sees it; in another container its pid means another process."""
+    return is_running(holder.get("pid", 0), holder.get("started"), holder.get("boot", ""))
 
-    return holder.get("host") != socket.gethostname() or psutil.pid_exists(holder["pid"])
 
-
-def _is_stopped(pid: int | None) -> bool:
+def _is_stopped(pid: int) -> bool:
     import psutil
 
     try:
-        return pid is not None and psutil.Process(pid).status() == psutil.STATUS_STOPPED
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
     except psutil.Error:
         return False
 
