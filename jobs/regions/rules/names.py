@@ -46,11 +46,17 @@ def bad_name(draft: Draft) -> Iterator[Violation]:
 
 
 def bad_column(draft: Draft) -> Iterator[Violation]:
-    """The name of a key column is not a text."""
+    """The name of a key column is not a text, or comes twice; Spark does not tell `K` and `k` apart."""
     for operator in draft.application.operators:
-        for wrong in (key for key in getattr(operator, "keys", ()) if not isinstance(key, str)):
-            message = f"{operator.name}: {wrong!r} is no name of a column"
-            yield broken("BAD_COLUMN", operator, message, 'give names, such as ["customer"]')
+        seen: set[str] = set()
+        for key in getattr(operator, "keys", ()):
+            if not isinstance(key, str):
+                message = f"{operator.name}: {key!r} is no name of a column"
+                yield broken("BAD_COLUMN", operator, message, 'give names, such as ["customer"]')
+            elif key.lower() in seen:
+                yield broken("BAD_COLUMN", operator, f"{operator.name} has the key {key!r} twice", "name it once")
+            else:
+                seen.add(key.lower())
 
 
 def duplicate_name(draft: Draft) -> Iterator[Violation]:
