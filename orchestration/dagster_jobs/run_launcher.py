@@ -1,8 +1,9 @@
 """Dagster's run launcher with a spare process, which has made its imports before it gets a run.
 
-A run of Dagster's default launcher begins with two seconds of imports, and a file waits for them. Here the daemon keeps
-one idle child that has made all imports except those of the author's code. Runs that cannot use it are launched in the
-default way. `sensors` decides when a run begins.
+A run of Dagster's default launcher begins with imports, and a file waits for them. Here the daemon keeps one idle child
+that has made all imports except those of the author's code. With a run for each file, a file's rows are there after 4.6
+seconds with it and after 10.0 without (`bench --only landing`, two slow cores); a run that lingers has no gain. Runs
+that cannot use it are launched in the default way. `sensors` decides when a run begins.
 """
 
 from __future__ import annotations
