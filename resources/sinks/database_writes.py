@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from drainmark.jobs.errors.database_faults import is_passing, said_by
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.state.keyed_rows import present
-from drainmark.resources.sinks.databases import is_passing, said_by
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -173,7 +173,7 @@ def _update(connection: sa.Connection, table: sa.Table, same: _SameKey) -> None:
             with connection.begin_nested():
                 _put_in_again(connection, table, same, values)
         except sa.exc.DBAPIError as error:
-            if is_passing(connection.engine, error):
+            if is_passing(error):
                 raise
             raise refused from None  # its message names the rule that the values break
 
@@ -265,9 +265,9 @@ def _first_refused(
             insert(connection, table, [rows])
     except (sa.exc.DBAPIError, dbapi.Error) as error:
         trial.rollback()
-        if is_passing(connection.engine, error):
+        if is_passing(error):
             raise
-        said = said_by(error.orig if isinstance(error, sa.exc.DBAPIError) else error)
+        said = said_by(error)
     else:
         trial.commit()
         return None

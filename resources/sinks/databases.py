@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,17 +12,13 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
 from drainmark.jobs.errors import StoreUnavailable, TableRefused, UsageError
+from drainmark.jobs.errors.database_faults import is_passing, said_by
 from drainmark.resources.postgresql import postgresql_engine
 from drainmark.resources.settings import Settings
 
 BUSY_SECONDS = 30
 IDLE_SECONDS = 30
 """How long a process that is stopped inside a transaction may hold its locks; then PostgreSQL ends its session."""
-
-_PASSING = re.compile(r"08|40|53|55|57|25006|58")
-"""Prefixes of PostgreSQL's codes of temporary errors: connections, conflicts, resources, locks, shut-downs."""
-
-_PASSING_SQLITE = ("locked", "busy", "disk is full", "disk I/O error", "readonly", "unable to open")
 
 
 def given_url(settings: Settings, name: str) -> URL:
@@ -115,32 +110,12 @@ def answering(engine: Engine, what: str) -> Iterator[None]:
     try:
         yield
     except (DBAPIError, dbapi.Error) as error:
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        said = said_by(cause)
-        if is_passing(engine, error):
+        said = said_by(error)
+        if is_passing(error):
             remedy = "a new attempt starts by itself; look at the database if it stays so"
             raise StoreUnavailable(f"{what} does not answer: {said}", remedy=remedy) from None
         remedy = "fix the table, or remove the obstacle to its rows"
         raise TableRefused(f"{what} refuses: {said}", remedy=remedy) from None
-
-
-def is_passing(engine: Engine, error: Any) -> bool:
-    """Say whether an error of a database is temporary."""
-    if isinstance(error, DBAPIError) and error.connection_invalidated:
-        return True
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    operational = isinstance(cause, engine.dialect.dbapi.OperationalError)  # type: ignore[union-attr]
-    if engine.dialect.name == "sqlite":
-        return operational and any(text in str(cause) for text in _PASSING_SQLITE)
-    state = getattr(cause, "sqlstate", None)
-    return bool(_PASSING.match(state)) if state else operational
-
-
-def said_by(cause: Any) -> str:
-    """Return the first line of a driver's message, followed by PostgreSQL's details, which name the values."""
-    first = str(cause).strip().partition("\n")[0]
-    detail = getattr(getattr(cause, "diag", None), "message_detail", None)
-    return f"{first} ({detail})" if detail and detail not in first else first
 
 
 def forget_sqlite(connection: Any) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -22,7 +23,7 @@ from deltalake import DeltaTable, write_deltalake
 from ports import free_ports
 
 import drainmark as dm
-from drainmark.jobs.errors import InputChanged, InputMissing, StoreUnavailable, UnknownName, UsageError
+from drainmark.jobs.errors import InputChanged, InputMissing, StoreRefused, StoreUnavailable, UnknownName, UsageError
 from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.frames.origins import ORIGIN
 from drainmark.jobs.operators.sources import table_log, table_rows
@@ -548,9 +549,31 @@ def test_a_file_that_is_not_there_is_named_and_not_made(access: RegionAccess) ->
     assert not file.exists()
 
 
-def test_a_database_that_refuses_the_query_is_named(access: RegionAccess) -> None:
-    sqlite3.connect(access.settings.project_root / "people.db").close()
-    source = dm.DatabaseSource("here", query=QUERY, schema="id bigint, name string")
-    with pytest.raises(StoreUnavailable, match=r"'here'.*people") as raised:
-        source.next_slice(None, access, ONE)
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (QUERY.replace("people", "peple"), "no such table: peple"),
+        (QUERY.replace("name", "nme", 1), "no such column: nme"),
+        (QUERY.replace("where", "wher"), "syntax error"),
+        (QUERY.replace("name", "upper_(name)", 1), "no such function: upper_"),
+    ],
+)
+def test_a_query_that_the_database_refuses_is_not_waited_for(access: RegionAccess, query: str, said: str) -> None:
+    people(access, 1, 2)
+    source = dm.DatabaseSource("here", query=query, schema="id bigint, name string")
+    with pytest.raises(StoreRefused, match=rf"'here' refuses.*{said}") as raised:
+        slices(source, access)
+    assert "correct the query" in (raised.value.remedy or "")
     assert "registry" not in str(raised.value)
+
+
+def test_a_database_that_another_program_locks_is_waited_for(access: RegionAccess) -> None:
+    people(access, 1, 2)
+    source = dm.DatabaseSource("here", query=QUERY, schema="id bigint, name string")
+    file = access.settings.project_root / "people.db"
+    access.settings.databases["here"] = f"sqlite:///{file}?timeout=0.1"
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreUnavailable, match=r"'here' does not answer.*locked"):
+            source.next_slice(None, access, ONE)
+    assert len(slices(source, access)) == 1

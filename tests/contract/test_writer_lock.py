@@ -70,13 +70,13 @@ def test_a_stopped_holder_never_lets_go_and_the_error_says_how_to_end_it(tmp_pat
         assert f"kill -KILL {process.pid}" in (refused.value.remedy or "")
 
 
-@pytest.mark.parametrize("elsewhere", [{"boot": "another container's"}, {"started": "1"}, {"boot": None, "started": None}])
-def test_nobody_is_told_to_kill_a_process_that_only_has_the_holders_pid(tmp_path: Path, elsewhere: dict[str, str]) -> None:
+@pytest.mark.parametrize("other", [{"boot": "another container's"}, {"started": "1"}, {"boot": None, "started": None}])
+def test_nobody_is_told_to_kill_a_process_that_only_has_the_holders_pid(tmp_path: Path, other: dict[str, str]) -> None:
     """The holder's pid is one of another container, or of an earlier process, or was written without those."""
     with holder(tmp_path, WriterProcess(jvm="other", master="local[2]")) as process:
         stop(process)
         lock = tmp_path / writer_lock.LOCK_FILE
-        record = {**json.loads(lock.read_text()), **elsewhere}
+        record = {**json.loads(lock.read_text()), **other}
         lock.write_text(json.dumps({key: value for key, value in record.items() if value is not None}))
         with pytest.raises(WriterBusy) as refused, writing(tmp_path, MINE, patience_seconds=0.2):
             pass

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputChanged, StoreRefused, StoreUnavailable
+from drainmark.jobs.errors.database_faults import is_passing, said_by
 from drainmark.jobs.graph.annotations import is_count
 from drainmark.jobs.operators.sources.contract import Connections, RowSlices, SourceAccess, Workers
 from drainmark.jobs.operators.sources.database_cells import bare_query, cells_of
@@ -189,19 +190,18 @@ class DatabaseSource(RowSlices):
 
     @contextmanager
     def _connected(self, access: Connections) -> Iterator[Any]:
-        from sqlalchemy.exc import DBAPIError, OperationalError
+        from sqlalchemy.exc import DBAPIError
 
         try:
             with access.database(self.database).connect() as connection:
                 yield connection
-        except OperationalError as error:
-            said = str(error.orig).strip().partition("\n")[0]
-            raise StoreUnavailable(
-                f"the database {self.database!r} does not answer the query: {said}",
-                remedy="look at the database, and at the query; runs try again",
-            ) from error
         except DBAPIError as error:
-            said = str(error.orig).strip().partition("\n")[0]
+            said = said_by(error)
+            if is_passing(error):
+                raise StoreUnavailable(
+                    f"the database {self.database!r} does not answer the query: {said}",
+                    remedy="look at the database; runs try again",
+                ) from error
             raise StoreRefused(
                 f"the database {self.database!r} refuses the query with the cursor {self.cursor!r}: {said}",
                 remedy="correct the query: a cursor is a whole number, a time or a text; leave infinite times out "
