@@ -20,10 +20,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pyspark
 import quick_jvm
+from ports import free_port
 
 from drainmark.jobs.frames.tags import POSITION
 from drainmark.resources.delta import delta_tables, file_lists
-from drainmark.resources.spark.resident.server import free_port
 from drainmark.resources.spark.session_settings import SessionSettings, write_properties
 from drainmark.resources.storage.folder import Folder
 

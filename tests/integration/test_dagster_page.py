@@ -19,12 +19,13 @@ import dagster as dg
 import pytest
 from dagster_graphql import DagsterGraphQLClient
 from integration.dagster_scene import ROOT
+from ports import free_port
 from waiting import SOON
 from websockets.sync.client import connect
 
 from drainmark.orchestration.dagster_jobs import dagster_internals
 from drainmark.orchestration.dagster_page.web_server import names_for
-from drainmark.resources.spark.resident.server import HOST, free_port
+from drainmark.resources.spark.resident.server import HOST
 
 LOCATION = """
 import dagster as dg

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from ports import free_port
 from waiting import SOON, eventually
 
 from drainmark.resources.spark.resident.files import Access, all_servers
-from drainmark.resources.spark.resident.server import HOST, free_port
+from drainmark.resources.spark.resident.server import HOST
 
 SECURITY = (Path(__file__).parents[2] / "SECURITY.md").read_text()
 UNIX = "Unix socket"

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from integration.dagster_scene import ROOT
+from ports import free_port
 
 
 @contextmanager
@@ -54,14 +55,6 @@ def dagster_dev(
             process.wait(30)
         kill_session(process.pid)
         process.wait()
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])
 
 
 def kill_session(leader: int) -> None:
