@@ -71,6 +71,19 @@ def test_rows_that_were_pushed_stay_when_the_start_gets_a_thread(tmp_path: Path)
     assert numbers(buffer) == [[1], [2], [3], [4]]
 
 
+def test_the_state_of_a_cut_that_was_not_sealed_is_not_that_of_rows_that_were_pushed(tmp_path: Path) -> None:
+    """The rows of that cut are gone: a start that went on from its state would never make them again."""
+    buffer = PushBuffer(tmp_path / "b", rows=9, seconds=FOR_EVER)
+    assert buffer.seal_with(1, [row(1)], b"after one")
+    arm(f"{FailPoint.SEAL_BEFORE.value}:raise")
+    with pytest.raises(InjectedFailure):
+        buffer.seal_with(2, [row(2)], b"after two")
+    arm("")
+    buffer.push([row(3)])  # the thread is gone for a time
+    assert buffer.newest_state() == (2, b"after one")
+    assert numbers(buffer) == [[1], [3]]
+
+
 def test_a_row_that_is_none_leaves_nothing_behind(tmp_path: Path) -> None:
     buffer = PushBuffer(tmp_path / "b", rows=1, seconds=0.0)
     for value in (float("nan"), float("inf"), [{"x": float("-inf")}]):

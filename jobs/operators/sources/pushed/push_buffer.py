@@ -269,6 +269,7 @@ class PushBuffer:
             if not size or not (_is_old(path, self.seconds) or _is_full(file, self.rows)):
                 return
             os.fsync(file.fileno())
+        self._state(number).unlink(missing_ok=True)  # of a crash in `seal_with`, which had not sealed its rows
         world.pass_point(FailPoint.SEAL_BEFORE)
         path.rename(self.segment(number))
         sync_folder(self.folder)
