@@ -84,6 +84,29 @@ def test_the_state_of_a_cut_that_was_not_sealed_is_not_that_of_rows_that_were_pu
     assert numbers(buffer) == [[1], [3]]
 
 
+def test_rows_that_are_pushed_while_a_start_has_a_thread_stay(tmp_path: Path) -> None:
+    """A process with the code of before, in which the start had none, may still push."""
+    buffer = PushBuffer(tmp_path / "b", rows=9, seconds=FOR_EVER)
+    assert buffer.newest_state() == (0, None)
+    assert buffer.push([row(1)]) == 1
+    assert not buffer.seal_with(1, [row(2)], b"after two")
+    assert buffer.newest_state() == (1, None)
+    assert buffer.seal_with(2, [row(2)], b"after two")
+    assert numbers(buffer) == [[1], [2]]
+
+
+def test_rows_that_are_pushed_after_a_crash_of_a_cut_replace_no_segment(tmp_path: Path) -> None:
+    buffer = PushBuffer(tmp_path / "b", rows=1, seconds=FOR_EVER)
+    assert buffer.seal_with(1, [row(1)], b"after one")
+    arm(f"{FailPoint.SEAL_AFTER.value}:raise")
+    with pytest.raises(InjectedFailure):
+        buffer.seal_with(2, [row(2)], b"after two")
+    arm("")
+    assert buffer.push([row(3)]) == 3  # the thread is gone for a time
+    assert buffer.newest_state() == (3, b"after two")
+    assert numbers(buffer) == [[1], [2], [3]]
+
+
 def test_a_row_that_is_none_leaves_nothing_behind(tmp_path: Path) -> None:
     buffer = PushBuffer(tmp_path / "b", rows=1, seconds=0.0)
     for value in (float("nan"), float("inf"), [{"x": float("-inf")}]):

@@ -137,7 +137,7 @@ class PushBuffer:
             return
         if self.folder.is_dir():
             with locked(self.folder):
-                if self._next() > number:
+                if self._open()[0] > number:
                     return
         msg = f"segment {number} and all that followed it are gone from {self.folder}"
         remedy = (
@@ -164,7 +164,7 @@ class PushBuffer:
         if not doomed:
             return
         with locked(self.folder):
-            self._next()  # makes the open segment, which keeps the next number if no other is left
+            self._open()  # makes the open segment, which keeps the next number if no other is left
             world.pass_point(FailPoint.PURGE_BEFORE)
             for path in doomed:
                 path.unlink(missing_ok=True)
@@ -174,12 +174,8 @@ class PushBuffer:
     # --- segments with a state --------------------------------------------------------------------------------------
 
     def newest_state(self) -> tuple[int, bytes | None]:
-        """Return the number of the newest sealed segment, 0 for none, and the newest state that was sealed, if any.
-
-        Rows that were pushed before the start got its thread are sealed first: `seal_with` takes the open number.
-        """
+        """Return the number of the newest sealed segment, 0 for none, and the newest state that was sealed, if any."""
         sync_folder(*make_folder(self.folder))
-        self.seal_all()
         with locked(self.folder):
             number = self._next() - 1
             sealed = [path for path in self.folder.glob(f"{_STATE}*") if int(path.name.removeprefix(_STATE)) <= number]
@@ -189,7 +185,7 @@ class PushBuffer:
         """Seal rows as the segment of a number, with the state of their handler after them: both or none, durably.
 
         Returns:
-            False if another process sealed that number first; nothing was written.
+            False if another process sealed that number first, or pushed rows, which have it now; nothing was written.
 
         Raises:
             TypeError, ValueError: a row is no JSON object, or is too long; nothing was written.
@@ -206,7 +202,7 @@ class PushBuffer:
             whole.rename(self.segment(number))
             sync_folder(self.folder)
             world.pass_point(FailPoint.SEAL_AFTER)
-            self._next()
+            self._open()
             for path in self.folder.glob(f"{_STATE}*"):
                 if int(path.name.removeprefix(_STATE)) < number:
                     path.unlink()
@@ -216,22 +212,18 @@ class PushBuffer:
         return self.folder / f"{_STATE}{number:012d}"
 
     def _next(self) -> int:
-        """Return the number of the open segment; replace one that a crash in `seal_with` left with an old number."""
-        known = self._known()
-        if known is not None:
-            return _number(known)
-        path = self._open_path()
-        last = max((_number(sealed) for sealed in self.folder.glob(f"{_SEALED}*{_END}")), default=0)
-        if path is not None and _number(path) <= last:
-            path.unlink()
+        """Return the number of the open segment, which has no rows: those that were pushed into one are sealed."""
+        replace(self, rows=1)._seal(*self._open())
         return self._open()[0]
 
     # --- under the lock ----------------------------------------------------------------------------------------------
 
     def _open_path(self) -> Path | None:
+        """Return the open segment; None if there is none, or only one that a crash in `seal_with` left: see `_open`."""
         path = self._known() or max(self.folder.glob(f"{_OPEN}*{_END}"), default=None)
-        if path is not None:
-            _open_numbers[self.folder] = _number(path)
+        if path is None or self.segment(_number(path)).exists():
+            return None
+        _open_numbers[self.folder] = _number(path)
         return path
 
     def _known(self) -> Path | None:
@@ -252,6 +244,8 @@ class PushBuffer:
         path = self._open_path()
         if path is None:
             last = max((_number(path) for path in self.folder.glob(f"{_SEALED}*{_END}")), default=0)
+            for left in self.folder.glob(f"{_OPEN}*{_END}"):
+                left.rename(self._opened(last + 1))
             path = self._begin(last + 1)
         return _number(path), path
 
