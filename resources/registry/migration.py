@@ -1,14 +1,13 @@
 """The way of a registry to today's tables, in one transaction under its write lock: all or nothing, one at a time.
 
-Alembic gives an `env.py` one context for the whole process, and Dagster uses it in its own threads. So there is no
-`env.py` here: each registry has a context of its own.
+Alembic gives an `env.py` one context for the whole process, and scripts one `op`, and Dagster uses both in its own
+threads. So there is no `env.py` here: each registry has a context of its own, and scripts are given its operations.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-import threading
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect
@@ -20,9 +19,6 @@ from drainmark.resources.registry.queries import FOLDER, REVISIONS, statement
 VERSION_TABLE = "drainmark_version"
 """Not alembic's default name: Dagster uses that one, perhaps in the same PostgreSQL database."""
 MIGRATIONS = FOLDER / "migrations"
-
-_turn = threading.Lock()
-"""Scripts find the operations of their database by a name that the whole process shares."""
 
 
 def bring_up_to_date(database: Database) -> None:
@@ -83,7 +79,6 @@ def _migrate(connection: Connection, revision: str | None) -> None:
 
     scripts = ScriptDirectory(str(MIGRATIONS))
     context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
-    with _turn, Operations.context(context):
-        for script in reversed(list(scripts.iterate_revisions("head", revision or "base"))):
-            script.module.upgrade()
-            context.stamp(scripts, script.revision)
+    for script in reversed(list(scripts.iterate_revisions("head", revision or "base"))):
+        script.module.upgrade(Operations(context))
+        context.stamp(scripts, script.revision)

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import op
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.operations import Operations
 from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import MetaData, inspect, text
+from sqlalchemy import MetaData, create_engine, inspect, text
 from waiting import SOON
 
 from drainmark.jobs.errors import FormatTooNew
@@ -32,13 +34,12 @@ from drainmark.resources.registry.tables import METADATA
 LAST, COMING = REVISIONS[-1], f"{len(REVISIONS) + 1:04d}"
 NEXT = f'''"""one more column"""
 import sqlalchemy as sa
-from alembic import op
 
 revision = "{COMING}"
 down_revision = "{LAST}"
 
 
-def upgrade() -> None:
+def upgrade(op) -> None:
     op.add_column("drainmark_region", sa.Column("colour", sa.Text, nullable=True))
 '''
 BROKEN = NEXT + '    op.execute("DROP TABLE no_such_table")\n'
@@ -177,7 +178,10 @@ def test_a_newer_registry_is_refused_and_not_touched_in_either_database(made: st
 
 
 def test_threads_make_registries_while_others_of_the_process_use_alembic(tmp_path: Path) -> None:
-    """Dagster migrates its own databases in threads of its own; alembic has one context for all of a process."""
+    """Dagster migrates its own databases in threads of its own.
+
+    Alembic has one context, and one object of operations, for all of a process.
+    """
     theirs = ScriptDirectory(str(files("dagster") / "_core/storage/alembic"))
 
     def made(number: int) -> int:
@@ -185,8 +189,12 @@ def test_threads_make_registries_while_others_of_the_process_use_alembic(tmp_pat
         registry.close()
         return len(columns(f"sqlite:///{tmp_path / str(number)}.db", "drainmark_directory"))
 
-    with EnvironmentContext(Config(), theirs), ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(made, range(16))) == [3] * 16
+    engine = create_engine("sqlite://")
+    with engine.connect() as connection, EnvironmentContext(Config(), theirs), ThreadPoolExecutor(8) as pool:
+        context = MigrationContext.configure(connection)
+        with Operations.context(context):
+            assert list(pool.map(made, range(16))) == [3] * 16
+            assert op.get_context() is context
 
 
 def whole(url: str) -> dict[str, list[tuple[Any, ...]]]:

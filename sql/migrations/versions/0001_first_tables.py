@@ -7,7 +7,7 @@ Revises:
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
+from alembic.operations import Operations
 
 revision = "0001"
 down_revision = None
@@ -17,7 +17,7 @@ depends_on = None
 _BIG_KEY = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
-def upgrade() -> None:
+def upgrade(op: Operations) -> None:
     op.create_table(
         "drainmark_trigger",
         sa.Column("id", _BIG_KEY, primary_key=True, autoincrement=True),

@@ -7,7 +7,7 @@ Revises: 0001
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
+from alembic.operations import Operations
 
 revision = "0002"
 down_revision = "0001"
@@ -15,7 +15,7 @@ branch_labels = None
 depends_on = None
 
 
-def upgrade() -> None:
+def upgrade(op: Operations) -> None:
     op.create_table(
         "drainmark_directory",
         sa.Column("region", sa.Text, primary_key=True),
