@@ -108,13 +108,16 @@ def why_rebuild(workplace: Workplace, region: str) -> str:
 
 
 def _set_aside_damaged(workplace: Workplace) -> None:
-    """Rename an SQLite file that cannot be read, so that a new file can replace it."""
+    """Rename an SQLite file that cannot be read, so that a new file can replace it.
+
+    It leaves last: a service makes a new one as soon as it is gone, with a log of its own.
+    """
     url = workplace.settings.registry_url
     if existing_registry(workplace) is not None or not url.startswith(SQLITE):
         return
     file = Path(url.removeprefix(SQLITE))
     suffix = f".damaged-{int(world.now())}"
-    for part in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
+    for part in (file.with_name(file.name + end) for end in ("-wal", "-shm", "")):
         if part.exists():
             _rename(part, part.with_name(part.name + suffix))
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,16 +16,23 @@ from by_hand import HandFed
 from simulation.scene import Scene
 from simulation.setup import Setup
 from sliced_by_hand import sliced
+from sqlalchemy.exc import DatabaseError
 
 from drainmark.jobs.errors import Fenced, RegistryLost
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.commit.rewind import RewindCommits
+from drainmark.orchestration.doctor import registry_repair
 from drainmark.orchestration.doctor.registry_repair import repair
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import orders
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
+
+CURSORS = """
+import sqlite3, sys
+print(sqlite3.connect(sys.argv[1]).execute("SELECT cursor FROM drainmark_cursor").fetchall())
+"""
 
 
 @pytest.fixture
@@ -56,6 +66,31 @@ def test_a_registry_without_the_end_of_the_last_group_gives_no_file_out_again(fe
     repair(fed.workplace)
     fed.drain()
     assert fed.values() == [(1, "a1"), (2, "b1")]
+
+
+def test_a_service_may_open_the_new_registry_while_the_damaged_one_is_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log is another file, which belongs to the new one: what the service writes stays."""
+    file, rename = tmp_path / "home" / "registry.db", registry_repair._rename
+    settings = Settings(home=file.parent, project_root=tmp_path, registry_url=f"sqlite:///{file}")
+    service = Workplace(settings, is_service=True)
+    service.registry.save_cursor("a/b", "one", "1")
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    file.write_bytes(b"no registry" * 1000)
+
+    def then_write(path: Path, target: Path) -> None:
+        rename(path, target)
+        with suppress(DatabaseError):
+            service.registry.save_cursor("a/b", "one", "7")
+
+    monkeypatch.setattr(registry_repair, "_rename", then_write)
+    place = Workplace(settings)
+    assert repair(place) == []
+    assert subprocess.check_output([sys.executable, "-c", CURSORS, str(file)], text=True) == "[('7',)]\n"
+    for each in (place, service):
+        each.registry.close()
 
 
 def test_tables_of_an_older_backup_are_not_taken_for_the_newest(fed: HandFed, tmp_path: Path) -> None:
