@@ -6,6 +6,7 @@ import datetime as dt
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from enum import IntEnum
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -56,6 +57,18 @@ def filled(access: RegionAccess, kind: str) -> dm.DatabaseSource:
 
 def rows(source: dm.DatabaseSource, access: RegionAccess, *pieces: Slice) -> list[int]:
     return [int(n) for piece in pieces for batch in source.read(piece, access) for n in batch.column("n").to_pylist()]
+
+
+class Number(IntEnum):
+    FIRST = 0
+
+
+def test_a_start_of_a_kind_of_whole_number_has_a_largest_value(access: RegionAccess) -> None:
+    source = replace(filled(access, "numbers"), start=Number.FIRST)
+    whole = replace(source, query=source.query.replace("at <= :upto", ":upto >= at"))
+    piece = whole.next_slice(None, access, SliceLimit(source="s"))
+    assert piece is not None
+    assert rows(whole, access, piece) == list(range(10))
 
 
 @pytest.mark.parametrize("kind", CURSORS)

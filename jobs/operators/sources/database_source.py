@@ -142,7 +142,7 @@ class DatabaseSource(RowSlices):
         found, most = self._found(self.query), {"after": begin, "most": rows}
         above = self._found(_UP_TO.sub(" is not null", self.query))
         if ":upto" in above:
-            most["upto"] = _LAST[type(self.start)]
+            most["upto"] = next(last for kind, last in _LAST.items() if isinstance(self.start, kind))
         with self._connected(access) as connection:
             last = f"select max(cursor_value) from ({above} order by {self.cursor} limit :most) as first_rows"  # noqa: S608
             given = connection.execute(_text(last), most).scalar()
