@@ -31,7 +31,7 @@ from drainmark.jobs.runtime.input.slices import (
 from drainmark.jobs.runtime.messages import resume_command
 from drainmark.jobs.scan.findings import ScanResult
 from drainmark.orchestration.discovery.scan_recording import record_scan
-from drainmark.orchestration.discovery.state_inputs import is_unread
+from drainmark.orchestration.discovery.state_inputs import UnreadFiles
 from drainmark.orchestration.workplace.application_identity import require_own_file
 from drainmark.orchestration.workplace.moved_inputs import require_inputs_in_place
 from drainmark.orchestration.workplace.region_sources import has_folder, is_periodic, source_folder, source_of
@@ -108,12 +108,14 @@ def _require_same_kind(region: RegionPlan, newest: KnownTrigger) -> None:
 def _scan_folder(
     workplace: Workplace, region: RegionPlan, source: DirectorySource, queue: str, *, now: Callable[[], float]
 ) -> ScanResult:
+    unread = UnreadFiles(workplace, region.name)
+
     def was_refused(file: KnownTrigger) -> bool:
         number = file.sequence_id or 0
         if queue != region.name:  # a queue has the number of the period
             periods = workplace.registry.triggers.by_uri(region.name, uri_of_period(region.name, number))
             number = max((each.sequence_id or 0 for each in periods), default=0)
-        return is_unread(workplace, region.name, number, file.uri)
+        return unread.holds(number, file.uri)
 
     try:
         return record_scan(

@@ -63,16 +63,31 @@ def is_quarantined_whole(row: CheckpointRow) -> bool:
     return "reason" in row.detail and (is_file or row.rows_in == row.detail.get("rows_quarantined"))
 
 
-def is_unread(workplace: Workplace, region: str, number: int, uri: str) -> bool:
-    """Say whether nothing was read of a file that is the input of a state, or one of the files of its slices."""
-    history = workplace.history(region)
-    row = history.states.get(number)
-    if row is None or row.kind is not RowKind.STATE or "reason" not in row.detail:
-        return False
-    if kind_of(row.trigger_identity or {}) == FILE:
-        return True
-    found = bad_records(workplace, region, history)
-    return any((bad["_sequence_id"], bad["source_file"], bad["position"]) == (number, uri, None) for bad in found)
+class UnreadFiles:
+    """The files of a region's states of which nothing was read: as inputs of their own, or in the slices of a period.
+
+    The quarantines are read once for many files, and again for a state that was committed since.
+    """
+
+    def __init__(self, workplace: Workplace, region: str) -> None:
+        self._workplace, self._region = workplace, region
+        self._newest = 0
+        self._whole: frozenset[tuple[int, str]] = frozenset()
+
+    def holds(self, number: int, uri: str) -> bool:
+        """Say whether nothing was read of a file in the state of a number."""
+        history = self._workplace.history(self._region)
+        row = history.states.get(number)
+        if row is None or row.kind is not RowKind.STATE or "reason" not in row.detail:
+            return False
+        if kind_of(row.trigger_identity or {}) == FILE:
+            return True
+        if number > self._newest:
+            found = bad_records(self._workplace, self._region, history)
+            whole = (bad for bad in found if bad["position"] is None)
+            self._whole = frozenset((bad["_sequence_id"], bad["source_file"]) for bad in whole)
+            self._newest = history.next_id - 1
+        return (number, uri) in self._whole
 
 
 def bad_records(workplace: Workplace, region: str, history: RegionHistory) -> list[dict[str, Any]]:

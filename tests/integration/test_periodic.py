@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
+from unittest.mock import Mock
 
 import pytest
 from waiting import SOON
@@ -33,6 +34,7 @@ from drainmark.orchestration.verbs.inputs.quarantine import plan_redrive, quaran
 from drainmark.orchestration.verbs.interventions import reset
 from drainmark.orchestration.verbs.rewinds.reset_plan import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.resources.checkpoints import as_of
 from drainmark.resources.registry.triggers import Triggers
 
 pytestmark = pytest.mark.spark
@@ -132,6 +134,19 @@ def test_bad_rows_of_a_slice_are_quarantined_under_its_id(run_app: RunApp) -> No
     bad = result.quarantine()
     assert [(row["_sequence_id"], row["raw"]) for row in bad] == [(2, "b,x"), (2, "d,y")]
     assert [(state["rows_in"], state["rows_quarantined"]) for state in result.history] == [(1, 0), (5, 2)]
+
+
+def test_the_quarantine_is_read_once_for_all_files_that_are_mended_at_once(
+    run_app: RunApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{number}.csv" for number in range(2, 7)]
+    result = run_app(two_folders(), {"left": {"1.csv": "a,1\n", **dict.fromkeys(names, "c,y\n")}})
+    read = Mock(side_effect=as_of.read_at)
+    monkeypatch.setattr(as_of, "read_at", read)
+    for name in names:
+        (result.inbox.folders["left"] / name).write_text("c,2\n")
+    assert totals(result.run()) == {"a": 1, "c": 10}
+    assert read.call_count == 1
 
 
 def test_a_file_of_a_slice_that_was_quarantined_whole_is_taken_when_it_is_mended(run_app: RunApp) -> None:
