@@ -11,7 +11,7 @@ import itertools
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -157,8 +157,11 @@ class ObjectStore:
             if bucket.startswith(S3):
                 limit = first_page if is_first else PAGE_KEYS
                 return S3Requests(self.connection, bucket).page(prefix, place, recursive=recursive, limit=limit)
-            with self.reaching("list", bucket, prefix):
-                return self.bucket(bucket).page(prefix, after=place.get("StartAfter", ""), recursive=recursive)
+            after = place.get("StartAfter", "")
+            with suppress(StoreUnavailable), self.reaching("list", bucket, prefix):
+                return self.bucket(bucket).page(prefix, after=after, recursive=recursive)
+            with self.reaching("list", bucket, prefix):  # the client never tries a page again that came short
+                return self.bucket(bucket).page(prefix, after=after, recursive=recursive)
 
         return listed(f"{bucket}/{prefix}", prefix, ask, start_after=start_after)
 

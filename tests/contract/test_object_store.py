@@ -25,7 +25,6 @@ pytestmark = pytest.mark.usefixtures("s3_credentials")
 NAMES = [f"in/{number:04d}" for number in range(1200)]
 WEB = "https"
 ODD_PATH = pytest.param("x//y", marks=canary.only_with_moto("it keeps a tree of folders: no name is empty"))
-PASSING: tuple[Fault, ...] = ("500", "503", "timeout", "short body")
 
 
 @pytest.fixture(scope="module")
@@ -107,36 +106,6 @@ def test_one_key_that_a_server_alters_hides_no_other(full: str, s3_server: str) 
 
 
 # --- requests that fail -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fault", PASSING)
-def test_what_passes_is_tried_again(
-    store: ObjectStore, bucket: str, proxy: FaultProxy, tmp_path: Path, fault: Fault
-) -> None:
-    """D13: each fault is one bad answer; the caller does not notice it."""
-    etag = store.put(bucket, "a", b"x" * 5000)
-    proxy.choose = lambda method, path, before: fault if before == 0 else None
-    client = through(proxy, seconds=5.0 if fault == "timeout" else 30.0)
-    client.fetch(bucket, "a", tmp_path / "copy", etag=etag, size=5000)
-    assert (tmp_path / "copy").read_bytes() == b"x" * 5000
-    assert client.get(bucket, "a") == b"x" * 5000
-    assert len(proxy.seen) > 1
-
-
-@pytest.mark.parametrize("fault", [*PASSING, "truncated page"])
-def test_what_does_not_pass_is_said_after_all_tries(
-    store: ObjectStore, bucket: str, proxy: FaultProxy, tmp_path: Path, fault: Fault
-) -> None:
-    """D13: after bounded tries, an error with `Retry.WAIT` costs no attempt; a file that came short is never used."""
-    etag = store.put(bucket, "a", b"x" * 5000)
-    proxy.choose = lambda method, path, before: fault
-    with pytest.raises(StoreUnavailable) as caught:
-        through(proxy, seconds=0.5 if fault == "timeout" else 30.0).fetch(
-            bucket, "a", tmp_path / "copy", etag=etag, size=5000
-        )
-    assert caught.value.retry is Retry.WAIT
-    assert caught.value.remedy
-    assert (1 if fault == "truncated page" else 2) <= len(proxy.seen) <= 4
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from threading import Barrier
 
+import azurite
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fault_proxy import Fault, FaultProxy, fault_proxy
 
-from drainmark.jobs.errors import ObjectChanged, ObjectMissing, StoreRefused
+from drainmark.jobs.errors import ObjectChanged, ObjectMissing, Retry, StoreRefused, StoreUnavailable
+from drainmark.jobs.tasks.bucket_clients import Patience
 from drainmark.jobs.tasks.buckets import Bucket, StoredObject, can_be_named
 from drainmark.jobs.tasks.places import BucketPlace
 from drainmark.resources.storage.bucket_folder import BucketFolder
@@ -21,6 +26,8 @@ from drainmark.resources.storage.store_probe import DELETES_ANY
 
 LARGE = bytes(range(256)) * 70_000
 """More than two pieces of 8 MiB."""
+
+PASSING: tuple[Fault, ...] = ("500", "503", "timeout", "short body")
 
 ODD = ["a b", "%41%", "ü/ß", "[1]{2}*?", "_x", ".x", "a:b", "a+b&c=d#e", "日本", "~a", "💧"]
 
@@ -196,3 +203,69 @@ def test_a_bucket_that_is_not_there_is_refused(store: ObjectStore, address: str)
     assert "create the bucket" in str(caught.value.remedy)
     with pytest.raises(StoreRefused):
         store.put(f"{address}-none", "a", b"")
+
+
+# --- answers that are lost, cut or refused ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def proxy(request: pytest.FixtureRequest, address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """Yield a proxy before the server of the bucket; `through` makes a client that uses it."""
+    is_azure = address.startswith("az")
+    with fault_proxy(azurite.URL if is_azure else request.getfixturevalue("s3_server")) as served:
+        if is_azure:
+            monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", served.url)
+        yield served
+
+
+def through(proxy: FaultProxy, address: str, *, seconds: float = 30.0) -> ObjectStore:
+    """Return a client that tries twice, and gives up a request after so many seconds: an answer takes a busy server a
+    while."""
+    return ObjectStore(proxy.url if address.startswith("s3") else None, patience=Patience(seconds, seconds, retries=1))
+
+
+@pytest.mark.parametrize("address", ["s3", "azure"], indirect=True)
+@pytest.mark.parametrize("fault", PASSING)
+def test_what_passes_is_tried_again(
+    store: ObjectStore, address: str, proxy: FaultProxy, tmp_path: Path, fault: Fault
+) -> None:
+    """D13: each fault is one bad answer; the caller does not notice it."""
+    etag = store.put(address, "a", b"x" * 5000)
+    proxy.choose = lambda method, path, before: fault if before == 0 else None
+    client = through(proxy, address, seconds=5.0 if fault == "timeout" else 30.0)
+    client.fetch(address, "a", tmp_path / "copy", etag=etag, size=5000)
+    assert (tmp_path / "copy").read_bytes() == b"x" * 5000
+    assert client.get(address, "a") == b"x" * 5000
+    assert keys(client, address) == ["a"]
+    assert len(proxy.seen) > 2
+
+
+@pytest.mark.parametrize("address", ["s3", "azure"], indirect=True)
+@pytest.mark.parametrize("fault", [*PASSING, "truncated page"])
+def test_what_does_not_pass_is_said_after_all_tries(
+    store: ObjectStore, address: str, proxy: FaultProxy, tmp_path: Path, fault: Fault
+) -> None:
+    """D13: after bounded tries, an error with `Retry.WAIT` costs no attempt; a file that came short is never used."""
+    etag = store.put(address, "a", b"x" * 5000)
+    proxy.choose = lambda method, path, before: fault
+    client = through(proxy, address, seconds=0.5 if fault == "timeout" else 30.0)
+    with pytest.raises(StoreUnavailable) as caught:
+        client.fetch(address, "a", tmp_path / "copy", etag=etag, size=5000)
+    assert caught.value.retry is Retry.WAIT
+    assert caught.value.remedy
+    assert (1 if fault == "truncated page" else 2) <= len(proxy.seen) <= 4
+
+
+@pytest.mark.parametrize("address", ["s3", "azure"], indirect=True)
+def test_an_object_whose_reply_is_lost_is_there_and_is_nobody_elses(
+    store: ObjectStore, address: str, proxy: FaultProxy
+) -> None:
+    client = through(proxy, address)
+    proxy.choose = lambda method, path, before: "lost reply" if method == "PUT" and not before else None
+    with suppress(ObjectChanged):  # the second try finds what the first has put
+        client.put(address, "a", b"mine", if_absent=True)
+    assert len(proxy.seen) > 1
+    assert store.get(address, "a") == b"mine"
+    with pytest.raises(ObjectChanged):
+        client.put(address, "a", b"theirs", if_absent=True)
+    assert store.get(address, "a") == b"mine"
